@@ -1,0 +1,125 @@
+"""The contract between a train loop and whatever runs it: report, checkpoint, rank.
+
+The same loop runs unchanged in three places, and these functions find out in which one they are called:
+
+- in a warm worker group, where a :class:`Session` was opened around the call of the loop;
+- in a plain ``TorchTrainer``, where they hand on to ``ray.train``;
+- in this process, without Ray, for debugging: one worker, metrics are logged, nothing is saved unless asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ray import train
+from ray.train import Checkpoint
+
+logger = logging.getLogger(__name__)
+
+SaveFunction = Callable[[Path], None]
+"""Writes the state of the trial into the given directory, which exists and is empty. Called on rank 0 only."""
+
+
+class Session(Protocol):
+    """Whoever runs the loop and listens to its reports."""
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        """Hand in the metrics of one epoch, and wait for the decision on this trial."""
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that the trial starts from, None for a new trial."""
+
+
+_session: Session | None = None
+
+
+@contextmanager
+def open_session(session: Session) -> Iterator[None]:
+    """Let ``session`` answer the loop that is called inside the block."""
+    global _session
+    previous, _session = _session, session
+    try:
+        yield
+    finally:
+        _session = previous
+
+
+def report(
+    metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, save: SaveFunction | None = None
+) -> None:
+    """Report the metrics of one epoch; every rank must call it, and rank 0's metrics count.
+
+    Args:
+        metrics: Names and finite or non-finite numbers; a non-finite objective or loss ends the trial as failed.
+        checkpoint: A checkpoint that is written already, as loops for Ray Train have it. Prefer ``save``.
+        save: Writes a checkpoint. Called only when one is wanted: most trials never need one. In a plain
+            TorchTrainer, which cannot ask, it is called at every report.
+
+    In a warm worker group the call returns when the scheduler lets the trial go on, and raises through the loop
+    when the trial is stopped, so that ``finally`` blocks and context managers run.
+    """
+    if checkpoint is not None and save is None:
+        source = Path(checkpoint.path)
+
+        def save(directory: Path) -> None:
+            shutil.copytree(source, directory, dirs_exist_ok=True)
+
+    if _session is not None:
+        _session.report(metrics, save)
+    elif _in_ray_train():
+        _report_to_ray_train(metrics, save)
+    else:
+        logger.info("%s", dict(metrics))
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Return the checkpoint that the trial starts from, None for a new trial."""
+    if _session is not None:
+        return _session.get_checkpoint()
+    return train.get_checkpoint() if _in_ray_train() else None
+
+
+def get_context() -> train.TrainContext | LocalContext:
+    """Return who this worker is among the workers of its group (``get_world_rank()`` and its like)."""
+    return train.get_context() if _in_ray_train() else LocalContext()
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """The one worker of a loop that runs in this process, with the questions that loops ask of Ray Train's context."""
+
+    def get_world_size(self) -> int:
+        """Return the number of workers."""
+        return 1
+
+    def get_world_rank(self) -> int:
+        """Return this worker's rank among all workers."""
+        return 0
+
+    def get_local_rank(self) -> int:
+        """Return this worker's rank on its node."""
+        return 0
+
+
+def _in_ray_train() -> bool:
+    try:
+        train.get_context()
+    except RuntimeError:  # what Ray raises outside a train loop's worker
+        return False
+    return True
+
+
+def _report_to_ray_train(metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+    if save is None or train.get_context().get_world_rank() != 0:
+        train.report(dict(metrics))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        save(Path(directory))
+        train.report(dict(metrics), checkpoint=Checkpoint.from_directory(directory))

@@ -1,0 +1,53 @@
+"""Prepared data, made once per node and shared by every worker and every sweep on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+
+def cache_root() -> Path:
+    """Return the folder of prepared data: ``$GAUDI_TUNE_CACHE``, or ``gaudi-tune`` in the user's cache folder."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gaudi-tune"
+    return Path(os.environ.get("GAUDI_TUNE_CACHE") or default)
+
+
+def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], None]) -> Path:
+    """Return the folder that ``prepare`` filled for ``key``, filling it if nobody on this node has.
+
+    Args:
+        name: What it is, in a word, for people who look into the cache.
+        key: Everything the content depends on, JSON-able. Another key is another folder.
+        prepare: Fills the empty folder that it is given. Its folder appears whole or not at all.
+    """
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    folder = cache_root() / f"{name}-{digest}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # the lock is the system's and ends with its process, however that ends
+        if not folder.is_dir():
+            partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+            try:
+                prepare(partial)
+                partial.replace(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def fingerprint(source: str) -> list[Any]:
+    """Return what tells one version of a local file or folder from another; the name itself for one on the hub."""
+    path = Path(source)
+    if not path.exists():
+        return [source]
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]

@@ -1,0 +1,75 @@
+"""The configuration of a trial: a typed, frozen dataclass per model, read from the dict that Tune hands around."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+Config = TypeVar("Config", bound="TrialConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialConfig:
+    """What every train loop is told. A model's own class adds its hyperparameters and the settings of its data.
+
+    Fields without a default are hyperparameters that the search space must give; fields with one are settings.
+    """
+
+    epochs: int
+    """Passes over the training data, the budget of a full trial. At least 1."""
+    seed: int = 0
+    """Seeds everything random in the trial: the same configuration gives the same numbers."""
+    data: str = ""
+    """A local file or folder, or a name on the hub."""
+    model: str = ""
+    """A local folder with pretrained weights, or a name on the hub."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, but got {self.epochs}")
+
+    @classmethod
+    def field_names(cls) -> list[str]:
+        """Return every name that the train loop knows."""
+        return [field.name for field in dataclasses.fields(cls)]
+
+    @classmethod
+    def required_names(cls) -> list[str]:
+        """Return the names without a default."""
+        missing = dataclasses.MISSING
+        return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
+
+    @classmethod
+    def from_dict(cls: type[Config], config: Mapping[str, Any]) -> Config:
+        """Check types and rules, and build the configuration.
+
+        Raises:
+            ValueError: Names every wrong, missing or unknown entry at once.
+        """
+        unknown = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
+        try:
+            values = {name: value for name, value in config.items() if name in cls.field_names()}
+            built = _adapter(cls).validate_python(values)
+        except ValidationError as error:
+            unknown += [_in_words(problem) for problem in error.errors()]
+        if unknown:
+            raise ValueError(f"{cls.__name__}: {'; '.join(unknown)}. It knows: {', '.join(cls.field_names())}.")
+        return built
+
+
+@cache
+def _adapter(cls: type[Config]) -> TypeAdapter[Config]:
+    return TypeAdapter(cls)
+
+
+def _in_words(problem: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{where!r} is missing"
+    return f"{where}={problem['input']!r}: {message}" if where else message

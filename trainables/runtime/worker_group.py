@@ -1,0 +1,283 @@
+"""A warm worker group: the workers of one TorchTrainer, kept alive while trial after trial passes through them.
+
+The trial actor owns the group and tells it what to do; the workers hand in what came of it. Both sides meet in a small
+actor, the :class:`Rendezvous`: a worker hands in a report and gets a command back, the same on every rank. Commands and
+reports are plain data.
+
+    command                                  report that answers it
+    {"do": "start", config, checkpoint}      "metrics" of the first epoch, "finished" or "error"
+    {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
+    {"do": "save", path}                     "saved"
+    {"do": "stop"}                           "idle"
+    {"do": "exit"}                           none: the workers return and the TorchTrainer ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from trainables.runtime.contract import SaveFunction, get_context, open_session
+from trainables.runtime.device import DeviceType
+from trainables.runtime.fresh_start import fresh_start, release_memory
+
+logger = logging.getLogger(__name__)
+
+TrainLoop = Callable[[dict[str, Any]], None]
+"""A train loop: takes the configuration of a trial, reports through :func:`trainables.runtime.report`."""
+
+START_TIMEOUT_S = 600
+"""How long the workers may take to start. Ray's own limit of 60 s is passed by a busy machine, and retried for ever."""
+EXIT_TIMEOUT_S = 30
+"""How long the workers may take to leave after "exit" before they are left to Ray, which ends them with their owner."""
+LOOK_EVERY_S = 1.0
+"""How often to see whether the workers are still there while waiting for them."""
+
+
+class WorkerGroupError(RuntimeError):
+    """The workers are gone, or the train loop raised; the group cannot be used again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerGroupSpec:
+    """What it takes to start a group."""
+
+    train_loop: TrainLoop
+    num_workers: int
+    device: DeviceType
+    storage: str
+    """Folder in which the TorchTrainer keeps its own files."""
+
+
+class WorkerGroup:
+    """The trial actor's side of a group. Methods block until every worker has answered."""
+
+    def __init__(self, spec: WorkerGroupSpec, name: str) -> None:
+        """Start the workers and wait until they are there.
+
+        Raises:
+            WorkerGroupError: They did not start.
+        """
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._rendezvous = Rendezvous.options(num_cpus=0, scheduling_strategy=here).remote(spec.num_workers)
+        self._failure: BaseException | None = None
+        self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
+        logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
+        self._trainer.start()
+        self._wait(self._rendezvous.reports.remote())
+
+    def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
+        """Start a trial (ending the one that is there) and return its first report."""
+        return self._tell({"do": "start", "config": dict(config), "checkpoint": checkpoint})
+
+    def next_report(self) -> dict[str, Any]:
+        """Let the trial go on, and return its next report."""
+        return self._tell({"do": "continue"})
+
+    def save(self, directory: str) -> None:
+        """Write a checkpoint of the trial, which waits or has finished, into ``directory``."""
+        self._tell({"do": "save", "path": directory})
+
+    def stop_trial(self) -> None:
+        """End the trial, if there is one; the workers stay."""
+        self._tell({"do": "stop"})
+
+    def exit(self) -> None:
+        """End the workers in good order, so that each releases its device itself."""
+        if self._trainer.is_alive():
+            self._rendezvous.command.remote({"do": "exit"})
+            self._trainer.join(EXIT_TIMEOUT_S)
+        if self._trainer.is_alive():
+            logger.warning("%s: the workers did not leave within %d s", self._trainer.name, EXIT_TIMEOUT_S)
+        ray.kill(self._rendezvous)
+
+    def _tell(self, command: dict[str, Any]) -> dict[str, Any]:
+        reports = self._wait(self._rendezvous.command.remote(command))
+        for report in reports:
+            if report["kind"] == "error":
+                raise WorkerGroupError(report["error"])
+        return reports[0]
+
+    def _wait(self, reports: ray.ObjectRef) -> list[dict[str, Any]]:
+        while not ray.wait([reports], timeout=LOOK_EVERY_S)[0]:
+            if not self._trainer.is_alive():
+                raise WorkerGroupError(f"the worker group ended: {self._failure}") from self._failure
+        answer: list[dict[str, Any]] = ray.get(reports)
+        return answer
+
+    def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
+        # Read by Ray Train in this process when the trainer is made.
+        os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(START_TIMEOUT_S)
+        os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # an actor a group, for clouds that announce evictions
+        trainer = TorchTrainer(
+            serve_trials,
+            train_loop_config={"train_loop": spec.train_loop, "rendezvous": self._rendezvous},
+            torch_config=TorchConfig(backend=spec.device.backend),
+            scaling_config=ScalingConfig(
+                num_workers=spec.num_workers,
+                use_gpu=spec.device.kind == "cuda",
+                resources_per_worker=spec.device.worker_resources(),
+                placement_strategy="STRICT_PACK",
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=spec.storage,
+                # A failed group is rebuilt by the trial actor; -1, the default of the second, would wait for ever.
+                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+                worker_runtime_env={"env_vars": dict(spec.device.worker_env)},
+            ),
+        )
+        try:
+            trainer.fit()
+        except BaseException as error:
+            self._failure = error  # raised to the trial by the thread that waits for the workers
+
+
+class _Turn:
+    """One exchange: the reports of all ranks, and the command that answers them."""
+
+    def __init__(self) -> None:
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.all_in = asyncio.Event()
+        self.command: dict[str, Any] = {}
+        self.command_given = asyncio.Event()
+
+
+@ray.remote
+class Rendezvous:
+    """Where the trial actor's command meets the reports of all workers: each side waits for the other."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._turn = _Turn()
+
+    async def report(self, rank: int, report: dict[str, Any]) -> dict[str, Any]:
+        """Hand in a worker's report, and return the command that answers it."""
+        turn = self._turn
+        turn.reports[rank] = report
+        if len(turn.reports) == self._num_workers:
+            turn.all_in.set()
+        await turn.command_given.wait()
+        return turn.command
+
+    async def fail(self, rank: int, error: str) -> None:
+        """Hand in an error. The turn ends with it: other ranks may never come, waiting for this one in a collective."""
+        self._turn.reports = {rank: {"kind": "error", "error": error}}
+        self._turn.all_in.set()
+
+    async def reports(self) -> list[dict[str, Any]]:
+        """Return the reports of all ranks, by rank, once they are in."""
+        turn = self._turn
+        await turn.all_in.wait()
+        return [report for _, report in sorted(turn.reports.items())]
+
+    async def command(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give every worker the command, and return the reports that answer it."""
+        turn = self._turn
+        await turn.all_in.wait()
+        self._turn = _Turn()
+        turn.command = command
+        turn.command_given.set()
+        return await self.reports()
+
+
+class _Channel:
+    """A worker's way to the rendezvous."""
+
+    def __init__(self, rendezvous: Any, rank: int) -> None:
+        self._rendezvous = rendezvous
+        self.rank = rank
+
+    def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Hand in a report, and wait for the command that answers it."""
+        command: dict[str, Any] = ray.get(self._rendezvous.report.remote(self.rank, report))
+        return command
+
+    def fail(self, error: str) -> None:
+        """Hand in an error; nothing answers it."""
+        ray.get(self._rendezvous.fail.remote(self.rank, error))
+
+
+def serve_trials(config: dict[str, Any]) -> None:
+    """Run the train loop for one trial after another, as the rendezvous says: the TorchTrainer's own train loop."""
+    channel = _Channel(config["rendezvous"], get_context().get_world_rank())
+    command = channel.hand_in({"kind": "idle"})
+    while command["do"] != "exit":
+        if command["do"] == "start":
+            command = _run_trial(config["train_loop"], command, channel)
+        else:
+            command = channel.hand_in({"kind": "idle"})
+
+
+class _TrialStopped(BaseException):
+    """Raised out of ``report()`` to end a trial; no Exception, so that a loop's ``except Exception`` lets it pass."""
+
+    def __init__(self, command: dict[str, Any]) -> None:
+        self.command = command
+
+
+class _WarmSession:
+    """Answers the loop's reports with the commands of the trial actor."""
+
+    def __init__(self, channel: _Channel, checkpoint: str | None) -> None:
+        self._channel = channel
+        self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
+        self._save: SaveFunction | None = None
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        self._save = save
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics)})
+        if command["do"] != "continue":
+            raise _TrialStopped(command)
+
+    def finished(self) -> dict[str, Any]:
+        """Tell that the loop returned, and return the command that ends the trial."""
+        return self._answer({"kind": "finished"})
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        return self._checkpoint
+
+    def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
+        command = self._channel.hand_in(report)
+        while command["do"] == "save":
+            if self._channel.rank == 0:
+                self._save_to(Path(command["path"]))
+            command = self._channel.hand_in({"kind": "saved"})
+        return command
+
+    def _save_to(self, directory: Path) -> None:
+        if self._save is None:
+            raise ValueError("a checkpoint was asked for, but the train loop's report() gives no save= function")
+        directory.mkdir(parents=True, exist_ok=True)
+        self._save(directory)
+
+
+def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) -> dict[str, Any]:
+    """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
+    session = _WarmSession(channel, start["checkpoint"])
+    fresh_start(start["config"].get("seed", 0))
+    try:
+        with open_session(session):
+            train_loop(start["config"])
+        following = session.finished()
+    except _TrialStopped as stopped:
+        following = stopped.command
+        stopped.__traceback__ = None  # it holds the loop's frames, and with them the model
+    except Exception as error:
+        channel.fail("".join(traceback.format_exception(error)))
+        raise
+    del session
+    release_memory()
+    return following
