@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from trainables.runtime import metrics
+from trainables.runtime import metrics, names
 from trainables.runtime.checkpoint import read_state, write_state
 from trainables.runtime.contract import get_checkpoint, get_context, report
 from trainables.runtime.device import autocast, worker_device
@@ -75,15 +75,15 @@ def run_epochs(task: Task, *, epochs: int, seed: int) -> None:
         trial.epochs_done = epoch
         report(
             {
-                metrics.EPOCH: epoch,
-                metrics.TRAIN_LOSS: train_loss,
-                metrics.VAL_LOSS: val_loss,
-                metrics.VAL_ACCURACY: val_accuracy,
-                metrics.LEARNING_RATE: trial.schedule.get_last_lr()[0],
-                metrics.SAMPLES_PER_SECOND: trial.steps_per_epoch * task.batch_size / (trained - started),
-                metrics.TRAIN_SECONDS: trained - started,
-                metrics.EVAL_SECONDS: evaluated - trained,
-                metrics.FIRST_STEP_AT: first_step_at,
+                names.EPOCH: epoch,
+                names.TRAIN_LOSS: train_loss,
+                names.VAL_LOSS: val_loss,
+                names.VAL_ACCURACY: val_accuracy,
+                names.LEARNING_RATE: trial.schedule.get_last_lr()[0],
+                names.SAMPLES_PER_SECOND: trial.steps_per_epoch * task.batch_size / (trained - started),
+                names.TRAIN_SECONDS: trained - started,
+                names.EVAL_SECONDS: evaluated - trained,
+                names.FIRST_STEP_AT: first_step_at,
             },
             save=trial.save,
         )

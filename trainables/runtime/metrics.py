@@ -1,55 +1,38 @@
-"""Metrics over all ranks and all samples, each sample counted once; and the names under which they are reported."""
+"""Metrics over all ranks and all samples, each sample counted once."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
-import evaluate
 import numpy as np
 import torch
 import torch.distributed as dist
 
-EPOCH = "epoch"
-"""Epochs finished, from 1: the time axis of schedulers and of every curve."""
-TRAIN_LOSS = "train_loss"
-"""Mean training loss over the epoch and all ranks."""
-VAL_LOSS = "val_loss"
-"""Mean validation loss over all samples."""
-VAL_ACCURACY = "val_accuracy"
-"""Share of validation samples classified right, from 0 to 1."""
-LEARNING_RATE = "lr_now"
-"""Learning rate at the end of the epoch (the hyperparameter ``lr`` is its peak)."""
-SAMPLES_PER_SECOND = "samples_per_s"
-"""Training samples per second of all ranks in this epoch."""
-TRAIN_SECONDS = "train_s"
-"""Seconds of this epoch spent training."""
-EVAL_SECONDS = "eval_s"
-"""Seconds of this epoch spent on validation."""
-FIRST_STEP_AT = "first_step_at"
-"""Clock time (seconds since 1970) of the trial's first training step in this process."""
-
-
-class Accuracy(evaluate.Metric):  # type: ignore[misc]
-    """Share of predictions equal to their reference; ``evaluate.load("accuracy")`` would need the hub."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
-        return evaluate.MetricInfo(
-            description="Share of predictions equal to their reference.",
-            citation="",
-            inputs_description="predictions, references: lists of class indices of one length",
-            features=datasets.Features(features),
-        )
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
+if TYPE_CHECKING:
+    from evaluate import Metric
 
 
 @cache
-def accuracy_metric() -> Accuracy:
-    """Return this process's accuracy metric; making one takes longer than using it."""
+def accuracy_metric() -> Metric:
+    """Return this process's metric for the share of right predictions; ``evaluate.load`` would need the hub."""
+    # Imported here: evaluate brings all of transformers' pipelines, and only a worker that evaluates needs it.
+    import datasets
+    import evaluate
+
+    class Accuracy(evaluate.Metric):  # type: ignore[misc]
+        def _info(self) -> evaluate.MetricInfo:
+            features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
+            return evaluate.MetricInfo(
+                description="Share of predictions equal to their reference.",
+                citation="",
+                inputs_description="predictions, references: class indices, as many of the one as of the other",
+                features=datasets.Features(features),
+            )
+
+        def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+            return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
+
     return Accuracy(keep_in_memory=True)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from typing import Any
 
 from ray import tune
 from ray.tune.result import RESULT_DUPLICATE
 
+from trainables.runtime import names
 from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
 
-logger = logging.getLogger(__name__)
+START_SECONDS = "start_s"
+"""Seconds from Tune's order to train until the trial's first training step; in its first report only. The first trial
+of a group has the start of the workers in it."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -32,17 +35,34 @@ class WarmTrainable(tune.Trainable):
         """
         self.settings = settings
         self._begin(config)
+        began = time.time()
         self.group = WorkerGroup(spec, f"workers-of-{self.trial_id}")
+        self._group_start_s = time.time() - began
 
     def step(self) -> dict[str, Any]:
-        """Let the trial train to its next report, and return that."""
-        if self._started:
-            report = self.group.next_report()
-        else:
-            report = self.group.start({**self.settings, **self.trial_config}, self._checkpoint)
-            self._started = True
+        """Let the trial train to its next report, and return that.
+
+        Raises:
+            WorkerGroupError: The train loop raised, or the workers are gone.
+            ValueError: The train loop returned without a report.
+        """
+        if not self._started:
+            return self._first_step()
+        report = self.group.next_report()
         # The loop returned without another report: Tune then takes the last one as the trial's end.
         return {RESULT_DUPLICATE: True, "done": True} if report["kind"] == "finished" else report["metrics"]
+
+    def _first_step(self) -> dict[str, Any]:
+        began = time.time()
+        report = self.group.start({**self.settings, **self.trial_config}, self._checkpoint)
+        self._started = True
+        if report["kind"] == "finished":
+            raise ValueError("the train loop returned without a report: call trainables.runtime.report() once an epoch")
+        reported: dict[str, Any] = report["metrics"]
+        first_step_s = reported.get(names.FIRST_STEP_AT, began) - began
+        reported[START_SECONDS] = self._group_start_s + first_step_s
+        self._group_start_s = 0.0
+        return reported
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial; the one before it ends when this one starts."""

@@ -1,0 +1,90 @@
+"""The command line that all scripts share: the fields of SweepOptions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import optuna
+import ray
+import tyro
+from rich.console import Console
+
+from experiments.sweep.errors import SweepError
+from experiments.sweep.experiment import Experiment
+from experiments.sweep.options import SweepOptions
+from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.searcher import make_sampler, propose
+from experiments.sweep.summary import FILE_NAME
+from experiments.sweep.tuner import tuner_of
+
+PROPOSALS_SHOWN = 3
+"""Proposals printed by --dry-run, the baseline included."""
+
+
+def main(experiment: Experiment, description: str | None = None, arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for, and exit.
+
+    Args:
+        experiment: What to tune.
+        description: Said at the top of ``--help``, for example the script's docstring.
+        arguments: The command line; None for that of this process.
+    """
+    options = tyro.cli(SweepOptions, description=description, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    sys.exit(run(experiment, options))
+
+
+def run(experiment: Experiment, options: SweepOptions) -> int:
+    """Plan the sweep, run it unless it is a dry run, say what it came to, and return the exit status."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    try:
+        plan = make_plan(experiment, options)
+        console.print("\n".join(plan.lines()))
+        if options.dry_run:
+            console.print("\n".join(dry_run_lines(plan)))
+            return 0
+        tuner_of(plan).fit()
+        return _say_result(console, plan)
+    except SweepError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    finally:
+        ray.shutdown()
+
+
+def dry_run_lines(plan: Plan) -> list[str]:
+    """Return the settings, the first proposals and the largest possible effort, a line each."""
+    study = optuna.create_study(sampler=make_sampler(plan.options.search, plan.options.seed))
+    study.enqueue_trial(dict(plan.experiment.baseline))
+    count = min(PROPOSALS_SHOWN, plan.num_samples)
+    proposals = [propose(study, plan.experiment.space)[0] for _ in range(count)]
+    epochs = plan.num_samples * plan.epochs
+    return [
+        f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
+        *(f"trial {n:03d}  {' '.join(f'{k}={_short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
+        f"at most {epochs} epochs in all, {-(-epochs // plan.groups)} on each group, less what is stopped early",
+        "dry run: all checks passed, nothing was started",
+    ]
+
+
+def _say_result(console: Console, plan: Plan) -> int:
+    summary = json.loads((plan.folder / FILE_NAME).read_text())
+    best = summary["best"]
+    if best is None:
+        print(f"error: no trial reported a finite {plan.experiment.metric}; see {summary['mlflow']}", file=sys.stderr)
+        return 1
+    console.print(
+        f"\nbest        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at epoch {best['epoch']}"
+        f" (baseline {_short(summary['baseline'])})"
+        f"\nconfig      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}"
+        f"\ncheckpoint  {best['checkpoint']}"
+        f"\nload it     {plan.experiment.load_line.format(checkpoint=best['checkpoint'])}"
+        f"\nsummary     {plan.folder / FILE_NAME}"
+        f"\nmlflow      {summary['mlflow']}"
+    )
+    return 0
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,68 @@
+"""What is tuned: the Experiment, a value that each ``tune_<model>.py`` defines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from optuna import Trial
+
+from trainables.runtime import TrialConfig, names
+from trainables.runtime.worker_group import TrainLoop
+
+SearchSpace: TypeAlias = Mapping[str, Any] | Callable[[Trial], Mapping[str, Any] | None]
+"""Ranges by hyperparameter (``ray.tune.uniform`` and its like), or a function that asks an Optuna trial for them."""
+
+RecipeName: TypeAlias = Literal["full", "sample"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What the trials of an experiment train on, and how long."""
+
+    settings: Callable[[], Mapping[str, Any]]
+    """Returns settings of the train loop that differ from its defaults; may make the data that they point to."""
+    epochs: int
+    """Budget of a full trial."""
+    num_samples: int
+    """Trials in a sweep, the baseline included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A train loop and everything a sweep must know to tune it."""
+
+    name: str
+    """Short; names sweeps and the MLflow experiment."""
+    train_loop: TrainLoop
+    """An ordinary Ray Train loop that reads the fields of ``config_class`` from its ``config``."""
+    config_class: type[TrialConfig]
+    """Hyperparameters (fields without a default) and settings (fields with one)."""
+    space: SearchSpace
+    """Where to search."""
+    baseline: Mapping[str, Any]
+    """The published hyperparameters, always the first trial."""
+    recipes: Mapping[RecipeName, Recipe]
+    """``full`` is the published recipe, ``sample`` a small one that needs no download."""
+    check: Callable[[Any], list[str]]
+    """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
+    load_line: str
+    """Python that loads a checkpoint, with ``{checkpoint}`` for its folder."""
+    telling: tuple[str, ...]
+    """The hyperparameters that tell trials apart best, for names and tables; at most three."""
+    metric: str = names.VAL_ACCURACY
+    """Reported by the train loop."""
+    mode: Literal["max", "min"] = "max"
+    """Whether more or less of ``metric`` is better."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', but got {self.mode!r}")
+        unknown = sorted(set(self.telling) - set(self.config_class.field_names()))
+        if unknown:
+            raise ValueError(f"telling must name fields of {self.config_class.__name__}, but got {unknown}")
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether ``value`` of the metric is strictly better than another."""
+        return value > than if self.mode == "max" else value < than

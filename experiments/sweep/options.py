@@ -1,0 +1,53 @@
+"""What a user may ask of a sweep: the fields are the options of every script and the arguments of build_tuner()."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_STORAGE = PROJECT_ROOT / "results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """Options of a sweep."""
+
+    num_samples: int | None = None
+    """Trials in the sweep, the baseline included. None: as the recipe says."""
+    workers_per_trial: int = 1
+    """Devices that train one trial together. As many trials run at a time as there are devices for."""
+    recipe: Literal["full", "sample"] | None = None
+    """full: the published recipe. sample: small, offline, minutes on a laptop. None: full where there is an
+    accelerator, else sample."""
+    device: Literal["auto", "hpu", "cuda", "cpu"] = "auto"
+    """What to train on. auto: the first of hpu, cuda and cpu that is there."""
+    data: str | None = None
+    """Local file or folder, or name on the hub. None: as the recipe says."""
+    model: str | None = None
+    """Local folder with pretrained weights, or name on the hub. None: as the recipe says."""
+    epochs: int | None = None
+    """Epochs of a trial that is not stopped early. None: as the recipe says."""
+    name: str | None = None
+    """Name of the sweep. None: the experiment and the time."""
+    storage: Path = DEFAULT_STORAGE
+    """Folder for results and checkpoints; every node must see it at this path."""
+    tracking_uri: str | None = None
+    """MLflow tracking address. None: $MLFLOW_TRACKING_URI, else a local store under mlflow/store."""
+    address: str | None = None
+    """A running Ray cluster to join, for example auto. None: a Ray of this sweep's own on this machine."""
+    seed: int = 0
+    """Seeds the search and every trial."""
+    search: str = "tpe"
+    """Optuna sampler: tpe, random, gp, cmaes, qmc, nsgaii or any other by its class name."""
+    scheduler: Literal["asha", "median", "fifo"] = "asha"
+    """asha and median stop weak trials early; fifo lets every trial finish."""
+    baseline_only: bool = False
+    """Train the published hyperparameters, and nothing else."""
+    dry_run: bool = False
+    """Check everything, print the plan and the first proposals, and stop before a worker starts."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
+    """Other settings of the train loop, for example text_column=review; --dry-run lists them all."""

@@ -1,0 +1,56 @@
+"""What became of a trial, in the words that the terminal, MLflow, summary.json and Optuna share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from ray.tune.experiment import Trial
+from ray.tune.result import TRAINING_ITERATION
+
+from trainables.runtime import names
+
+Outcome: TypeAlias = Literal["waiting", "running", "finished", "stopped early", "failed"]
+
+
+def outcome_of(trial: Trial, metric: str, epochs: int) -> Outcome:
+    """Return what became of ``trial``, or what it does now."""
+    if trial.status == Trial.TERMINATED:
+        return end_of(trial.last_result, metric, epochs)
+    if trial.status == Trial.ERROR:
+        return "failed"
+    return "running" if trial.status == Trial.RUNNING else "waiting"
+
+
+def end_of(last_result: Mapping[str, Any], metric: str, epochs: int) -> Outcome:
+    """Return what became of a trial that ended without an error; one that diverged has failed."""
+    if why_diverged(last_result, metric):
+        return "failed"
+    return "finished" if progress_of(last_result) >= epochs else "stopped early"
+
+
+def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
+    """Return which reported number is not finite, if the objective or a loss is not."""
+    for name, value in result.items():
+        watched = name == metric or name.endswith("loss")
+        if watched and isinstance(value, (int, float)) and not math.isfinite(value):
+            return f"diverged: {name} is {value} after epoch {progress_of(result)}"
+    return None
+
+
+def failure_of(trial: Trial, metric: str) -> str | None:
+    """Return why ``trial`` failed, None if it did not."""
+    error = trial.get_error()
+    return str(error) if error is not None else why_diverged(trial.last_result, metric)
+
+
+def progress_of(result: Mapping[str, Any]) -> int:
+    """Return the epochs that a result stands for; a loop that reports none is taken to report once an epoch."""
+    return int(result.get(names.EPOCH, result.get(TRAINING_ITERATION, 0)))
+
+
+def number_of(trial: Trial) -> int:
+    """Return the number of ``trial`` in its sweep, from 1, the baseline."""
+    # Tune's tag is "<number>_<varied parameters>".
+    return int(str(trial.experiment_tag).split("_", maxsplit=1)[0])

@@ -1,0 +1,211 @@
+"""The plan of a sweep: everything decided and checked before a worker starts."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+import ray
+
+from experiments.sweep.errors import SweepError
+from experiments.sweep.experiment import Experiment, RecipeName
+from experiments.sweep.options import SweepOptions
+from experiments.sweep.packing import pack
+from experiments.sweep.searcher import distributions_of, make_sampler, propose
+from experiments.sweep.tracking import check_tracking, tracking_uri
+from trainables.runtime import TrialConfig
+from trainables.runtime.device import Devices, find_devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A sweep as it will run."""
+
+    experiment: Experiment
+    options: SweepOptions
+    devices: Devices
+    groups: int
+    """Worker groups, and so trials at a time."""
+    recipe: RecipeName
+    recipe_reason: str
+    settings: dict[str, Any]
+    """What every trial is told besides its hyperparameters."""
+    epochs: int
+    num_samples: int
+    name: str
+    tracking_uri: str
+    facts: list[str]
+    """What the check of data and model found."""
+
+    @property
+    def folder(self) -> Path:
+        """Everything the sweep writes."""
+        return self.options.storage.expanduser().resolve() / self.name
+
+    def lines(self) -> list[str]:
+        """Return the plan in words, a line each."""
+        width = self.options.workers_per_trial
+        trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
+        return [
+            f"sweep   {self.name}: {trials}, at most {self.epochs} epochs each, {self.options.search} search, "
+            f"{self.options.scheduler} scheduler",
+            f"recipe  {self.recipe}: {self.recipe_reason}",
+            f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, {width} worker(s) each",
+            *(f"        {fact}" for fact in self.facts),
+            f"files   {self.folder}",
+            f"mlflow  {self.tracking_uri}",
+        ]
+
+
+def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
+    """Decide and check everything. Acquires no device and starts no worker.
+
+    Raises:
+        SweepError: The first thing that cannot work, with its rule, value and mend.
+    """
+    check_space(experiment)
+    make_sampler(options.search, options.seed)
+    cluster = connect(options.address)
+    try:
+        devices = find_devices(options.device, cluster)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+    groups = pack(devices, options.workers_per_trial)
+    recipe, reason = choose_recipe(options, devices)
+    name = options.name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    check_folder(options.storage.expanduser(), name)
+    uri = tracking_uri(options.tracking_uri)
+    check_tracking(uri)
+    epochs = at_least_one("--epochs", options.epochs, experiment.recipes[recipe].epochs)
+    num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
+    settings = {**settings_of(experiment, options, recipe), "epochs": epochs}
+    return Plan(
+        experiment=experiment,
+        options=options,
+        devices=devices,
+        groups=groups,
+        recipe=recipe,
+        recipe_reason=reason,
+        settings=settings,
+        epochs=epochs,
+        num_samples=1 if options.baseline_only else num_samples,
+        name=name,
+        tracking_uri=uri,
+        facts=check_trial(experiment, settings),
+    )
+
+
+def check_space(experiment: Experiment) -> None:
+    """Hold the space and the baseline against what the train loop knows, everything that is wrong at once."""
+    known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
+    space = set(_example_of(experiment)) | {"epochs"}
+    baseline = set(experiment.baseline) | {"epochs"}
+    wrong = [
+        ("the search space has keys that the train loop does not know", space - known),
+        ("the search space lacks keys that the train loop needs", needed - space),
+        ("the baseline has keys that the search space lacks", baseline - space),
+        ("the baseline lacks keys that the train loop needs", needed - baseline),
+        ("the baseline lies outside the search space in", _outside(experiment)),
+    ]
+    said = [f"{what}: {', '.join(sorted(names))}" for what, names in wrong if names]
+    if said:
+        fields = ", ".join(sorted(known))
+        raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
+
+
+def connect(address: str | None) -> Mapping[str, float] | None:
+    """Join the cluster at ``address`` and return its resources; None if this machine is to be used alone."""
+    if address is not None and not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise SweepError(f"--address {address}: no Ray cluster answers there ({error}); start one with ray start --head") from error
+    resources: Mapping[str, float] | None = ray.cluster_resources() if ray.is_initialized() else None
+    return resources
+
+
+def choose_recipe(options: SweepOptions, devices: Devices) -> tuple[RecipeName, str]:
+    """Return the recipe and why."""
+    if options.recipe is not None:
+        return options.recipe, "asked for"
+    if devices.type.kind == "cpu":
+        return "sample", "there is no accelerator, and the full recipe would take days on a CPU (--recipe full insists)"
+    return "full", "there is an accelerator"
+
+
+def check_folder(storage: Path, name: str) -> None:
+    """See that the sweep's folder can be written and is not there yet."""
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise SweepError(f"--name {name}: a name is letters, digits, '.', '_' and '-', and begins with a letter or digit")
+    try:
+        storage.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=storage):
+            pass
+    except OSError as error:
+        raise SweepError(f"--storage {storage}: cannot be written ({error.strerror}); give a folder of yours") from error
+    folder = storage / name
+    if (folder / "summary.json").exists():
+        raise SweepError(f"--name {name}: a finished sweep has this name ({folder}); take another")
+    if folder.exists():
+        raise SweepError(f"--name {name}: an unfinished sweep has this name ({folder}); take another, or remove the folder")
+
+
+def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeName) -> dict[str, Any]:
+    """Return the recipe's settings with the user's in their place."""
+    given: dict[str, Any] = {k: v for k, v in (("data", options.data), ("model", options.model)) if v is not None}
+    searched = _example_of(experiment)
+    for entry in options.settings:
+        key, equals, value = entry.partition("=")
+        free = [name for name in experiment.config_class.field_names() if name not in searched]
+        if not equals or key not in free:
+            raise SweepError(f"--set {entry}: give KEY=VALUE with a key out of {', '.join(free)}")
+        given[key] = value
+    for name in ("data", "model"):
+        if name in given and name not in experiment.config_class.field_names():
+            raise SweepError(f"--{name}: the experiment {experiment.name} has no such setting")
+    # A recipe that makes its data makes it only when it is needed.
+    own = {} if {"data", "model"} <= set(given) else experiment.recipes[recipe].settings()
+    return {**own, **given}
+
+
+def check_trial(experiment: Experiment, settings: Mapping[str, Any]) -> list[str]:
+    """Build the baseline's configuration as a trial would, check its data and model, and return what was found."""
+    try:
+        config: TrialConfig = experiment.config_class.from_dict({**settings, **experiment.baseline})
+        return experiment.check(config)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+
+
+def at_least_one(option: str, given: int | None, default: int) -> int:
+    """Return ``given``, or ``default`` for None."""
+    if given is not None and given < 1:
+        raise SweepError(f"{option} must be at least 1, but got {given}")
+    return default if given is None else given
+
+
+def _example_of(experiment: Experiment) -> dict[str, Any]:
+    # A throwaway study in memory: the keys of a space that is a function are known only by calling it.
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    config, _ = propose(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)), experiment.space)
+    return config
+
+
+def _outside(experiment: Experiment) -> set[str]:
+    if callable(experiment.space):
+        return set()
+    ranges = distributions_of(experiment.space)
+    return {name for name, value in experiment.baseline.items() if name in ranges and not _holds(ranges[name], value)}
+
+
+def _holds(distribution: optuna.distributions.BaseDistribution, value: Any) -> bool:
+    try:
+        return bool(distribution._contains(distribution.to_internal_repr(value)))
+    except ValueError:  # a choice that is not among the choices
+        return False

@@ -1,0 +1,132 @@
+"""What a person sees while a sweep runs: a live view on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from experiments.sweep.outcome import end_of, failure_of, number_of, outcome_of, progress_of
+from experiments.sweep.tracking import told
+
+if TYPE_CHECKING:
+    from experiments.sweep.plan import Plan
+
+REFRESH_EVERY_S = 0.5
+"""How often the live view is drawn."""
+LINE_EVERY_S = 30.0
+"""How often a line says where the sweep is, in a pipe, when nothing else was said."""
+
+
+class ShowProgress(Callback):
+    """Shows running, stopped and finished trials, the best so far, what each group does, and the time left."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._metric = plan.experiment.metric
+        self._best: tuple[float, int] | None = None  # value and number of the trial
+        self._began = self._said = time.monotonic()
+        self._console: Console | None = None
+        self._live: Live | None = None
+
+    def setup(self, **info: Any) -> None:
+        """Start the clock, and the live view on a terminal."""
+        self._began = self._said = time.monotonic()
+        self._console = Console(soft_wrap=True)
+        width = self._plan.options.workers_per_trial
+        self._say(f"starting {self._plan.groups} worker group(s) of {width} on {self._plan.devices.type.kind} ...")
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
+    ) -> None:
+        """Remember the best."""
+        value = result.get(self._metric, math.nan)
+        if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best[0])):
+            self._best = (value, number_of(trial))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Say how the trial ended."""
+        outcome = end_of(trial.last_result, self._metric, self._plan.epochs)
+        self._tell_end(trial, failure_of(trial, self._metric) or outcome)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Say why the trial failed."""
+        reason = (failure_of(trial, self._metric) or "no reason given").strip().splitlines()
+        self._tell_end(trial, f"failed: {reason[-1]}")
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Draw the live view, or say where the sweep is."""
+        waited = time.monotonic() - self._said
+        if self._live is not None:
+            if waited >= REFRESH_EVERY_S:
+                self._said = time.monotonic()
+                self._live.update(Group(Text(self._status(trials)), self._lanes(trials)), refresh=True)
+        elif waited >= LINE_EVERY_S:
+            self._say(self._status(trials))
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        """Take the live view away."""
+        if self._live is not None:
+            self._live.stop()
+        self._say(self._status(trials))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_live": None, "_console": None}  # of this terminal; setup() makes them
+
+    def _tell_end(self, trial: Trial, outcome: str) -> None:
+        value = trial.last_result.get(self._metric, math.nan)
+        what = " ".join(told(trial.config, self._plan.experiment.telling))
+        best = "  best so far" if self._best and self._best[1] == number_of(trial) else ""
+        done = progress_of(trial.last_result)
+        self._say(f"trial {number_of(trial):03d}  {what}  epoch {done}  {self._metric} {value:.4f}  {outcome}{best}")
+
+    def _status(self, trials: list[Trial]) -> str:
+        counts = Counter(outcome_of(trial, self._metric, self._plan.epochs) for trial in trials)
+        ended = sum(counts[outcome] for outcome in ("finished", "stopped early", "failed"))
+        parts = [f"{ended} of {self._plan.num_samples} trials done"]
+        parts += [f"{counts[o]} {o}" for o in ("running", "finished", "stopped early", "failed") if counts[o]]
+        if self._best:
+            parts.append(f"best {self._metric} {self._best[0]:.4f} (trial {self._best[1]:03d})")
+        if 0 < ended < self._plan.num_samples:
+            left = (time.monotonic() - self._began) / ended * (self._plan.num_samples - ended)
+            parts.append(f"about {_duration(left)} left")
+        return ", ".join(parts)
+
+    def _lanes(self, trials: list[Trial]) -> Table:
+        table = Table("group", "trial", "hyperparameters", "epoch", "", self._metric, box=None, pad_edge=False)
+        running = [trial for trial in trials if trial.status == Trial.RUNNING]
+        for lane, trial in enumerate(running, start=1):
+            done, value = progress_of(trial.last_result), trial.last_result.get(self._metric)
+            table.add_row(
+                str(lane),
+                f"{number_of(trial):03d}",
+                " ".join(told(trial.config, self._plan.experiment.telling)),
+                f"{done}/{self._plan.epochs}",
+                ProgressBar(total=self._plan.epochs, completed=done, width=20),
+                "" if value is None else f"{value:.4f}",
+            )
+        return table
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        assert self._console is not None, "Tune calls setup() first"
+        self._console.print(f"[{_duration(self._said - self._began):>7}] {line}", markup=False, highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {rest:02d} s" if minutes else f"{rest} s"

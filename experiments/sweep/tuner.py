@@ -1,0 +1,120 @@
+"""From an experiment to Ray's own Tuner."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial
+
+from experiments.sweep.checkpoints import KeepBest
+from experiments.sweep.errors import SweepError
+from experiments.sweep.experiment import Experiment
+from experiments.sweep.options import SweepOptions
+from experiments.sweep.outcome import number_of
+from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.progress import ShowProgress
+from experiments.sweep.scheduler import TrialEnds, make_scheduler
+from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.summary import WriteSummary
+from experiments.sweep.tracking import MlflowTracking
+from trainables.runtime.device import CPUS_PER_WORKER
+from trainables.runtime.warm_trainable import WarmTrainable
+from trainables.runtime.worker_group import WorkerGroupSpec
+
+TRIAL_ACTOR_MEMORY = 300 * 2**20
+"""Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
+their own TorchTrainer books that."""
+STUDY_FILE = "optuna.db"
+"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
+
+
+def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
+    """Return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
+
+    Starts Ray on this machine unless it runs already (``ray.shutdown()`` ends it); starts no worker.
+
+    Args:
+        experiment: What to tune.
+        options: What to ask of the sweep; the defaults if None.
+        **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
+
+    Raises:
+        SweepError: The sweep cannot work, with rule, value and mend.
+    """
+    known = [field.name for field in fields(SweepOptions)]
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        raise SweepError(f"build_tuner() has no option {', '.join(unknown)}; its options: {', '.join(known)}")
+    return tuner_of(make_plan(experiment, replace(options or SweepOptions(), **changes)))
+
+
+def tuner_of(plan: Plan) -> tune.Tuner:
+    """Return the Tuner of a plan."""
+    start_ray(plan)
+    plan.folder.mkdir(parents=True)
+    experiment, options, tracking = plan.experiment, plan.options, MlflowTracking(plan)
+    spec = WorkerGroupSpec(
+        train_loop=experiment.train_loop,
+        num_workers=options.workers_per_trial,
+        device=plan.devices.type,
+        storage=str(plan.folder / "worker_groups"),
+    )
+    trainable = tune.with_resources(
+        tune.with_parameters(WarmTrainable, spec=spec, settings=plan.settings),
+        tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
+    )
+    return tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(
+            metric=experiment.metric,
+            mode=experiment.mode,
+            search_alg=make_searcher(plan),
+            scheduler=make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.epochs),
+            num_samples=plan.num_samples,
+            max_concurrent_trials=plan.groups,
+            reuse_actors=True,
+            trial_name_creator=trial_name,
+            trial_dirname_creator=trial_name,
+        ),
+        run_config=tune.RunConfig(
+            name=plan.name,
+            storage_path=str(plan.folder.parent),
+            stop=TrialEnds(experiment.metric, plan.epochs),
+            callbacks=[KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking],
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=1, checkpoint_score_attribute=experiment.metric, checkpoint_score_order=experiment.mode
+            ),
+            verbose=0,
+        ),
+    )
+
+
+def make_searcher(plan: Plan) -> StudySearcher:
+    """Return the searcher of a plan, its study in the sweep's folder."""
+    return StudySearcher(
+        plan.experiment.space,
+        metric=plan.experiment.metric,
+        mode=plan.experiment.mode,
+        baseline=plan.experiment.baseline,
+        sampler=plan.options.search,
+        seed=plan.options.seed,
+        study_name=plan.name,
+        storage_url=f"sqlite:///{plan.folder / STUDY_FILE}",
+    )
+
+
+def start_ray(plan: Plan) -> None:
+    """Start a Ray of this sweep's own on this machine, unless one is joined already."""
+    if ray.is_initialized():
+        return
+    cores = plan.devices.count * CPUS_PER_WORKER if plan.devices.type.kind == "cpu" else None
+    # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
+    ray.init(num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
+
+
+def trial_name(trial: Trial) -> str:
+    """Return the name of a trial and of its folder."""
+    return f"trial-{number_of(trial):03d}"
