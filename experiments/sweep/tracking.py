@@ -57,6 +57,7 @@ def check_tracking(uri: str) -> None:
     Raises:
         SweepError: It does not, within 10 s.
     """
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
     if uri == STORE_URI:
         STORE.mkdir(parents=True, exist_ok=True)
     kept = {v: os.environ.get(v.name) for v in (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)}

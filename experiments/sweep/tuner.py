@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,6 +29,12 @@ from trainables.runtime.worker_group import WorkerGroupSpec
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
 their own TorchTrainer books that."""
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
+    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+"""Settings of Ray in this process, unless the user has set them."""
 STUDY_FILE = "optuna.db"
 """The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 
@@ -108,9 +116,13 @@ def make_searcher(plan: Plan) -> StudySearcher:
 
 def start_ray(plan: Plan) -> None:
     """Start a Ray of this sweep's own on this machine, unless one is joined already."""
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     if ray.is_initialized():
         return
     cores = plan.devices.count * CPUS_PER_WORKER if plan.devices.type.kind == "cpu" else None
+    # Ray turns its token authentication on and warns that it did.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
     ray.init(num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
 

@@ -4,7 +4,9 @@ The same loop runs unchanged in three places, and these functions find out in wh
 
 - in a warm worker group, where a :class:`Session` was opened around the call of the loop;
 - in a plain ``TorchTrainer``, where they hand on to ``ray.train``;
-- in this process, without Ray, for debugging: one worker, metrics are logged, nothing is saved unless asked for.
+- in this process, without Ray, for debugging: one worker, metrics are logged, nothing is saved.
+
+``ray.train`` is imported where it is used: it takes seconds, and every process of a sweep comes by here.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ray import train
-from ray.train import Checkpoint
+if TYPE_CHECKING:
+    from ray.train import Checkpoint, TrainContext
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +85,20 @@ def get_checkpoint() -> Checkpoint | None:
     """Return the checkpoint that the trial starts from, None for a new trial."""
     if _session is not None:
         return _session.get_checkpoint()
-    return train.get_checkpoint() if _in_ray_train() else None
+    if not _in_ray_train():
+        return None
+    from ray import train
+
+    return train.get_checkpoint()
 
 
-def get_context() -> train.TrainContext | LocalContext:
+def get_context() -> TrainContext | LocalContext:
     """Return who this worker is among the workers of its group (``get_world_rank()`` and its like)."""
-    return train.get_context() if _in_ray_train() else LocalContext()
+    if not _in_ray_train():
+        return LocalContext()
+    from ray import train
+
+    return train.get_context()
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,8 @@ class LocalContext:
 
 
 def _in_ray_train() -> bool:
+    from ray import train
+
     try:
         train.get_context()
     except RuntimeError:  # what Ray raises outside a train loop's worker
@@ -117,9 +129,11 @@ def _in_ray_train() -> bool:
 
 
 def _report_to_ray_train(metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+    from ray import train
+
     if save is None or train.get_context().get_world_rank() != 0:
         train.report(dict(metrics))
         return
     with tempfile.TemporaryDirectory() as directory:
         save(Path(directory))
-        train.report(dict(metrics), checkpoint=Checkpoint.from_directory(directory))
+        train.report(dict(metrics), checkpoint=train.Checkpoint.from_directory(directory))

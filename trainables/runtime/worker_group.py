@@ -1,8 +1,7 @@
 """A warm worker group: the workers of one TorchTrainer, kept alive while trial after trial passes through them.
 
-The trial actor owns the group and tells it what to do; the workers hand in what came of it. Both sides meet in a small
-actor, the :class:`Rendezvous`: a worker hands in a report and gets a command back, the same on every rank. Commands and
-reports are plain data.
+The trial actor owns the group and tells it what to do; the workers hand in what came of it. Both sides meet in a
+:class:`~trainables.runtime.rendezvous.Rendezvous`. Commands and reports are plain data:
 
     command                                  report that answers it
     {"do": "start", config, checkpoint}      "metrics" of the first epoch, "finished" or "error"
@@ -14,7 +13,6 @@ reports are plain data.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -32,6 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.runtime.contract import SaveFunction, get_context, open_session
 from trainables.runtime.device import DeviceType
 from trainables.runtime.fresh_start import fresh_start, release_memory
+from trainables.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
 
@@ -143,54 +142,6 @@ class WorkerGroup:
             trainer.fit()
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
-
-
-class _Turn:
-    """One exchange: the reports of all ranks, and the command that answers them."""
-
-    def __init__(self) -> None:
-        self.reports: dict[int, dict[str, Any]] = {}
-        self.all_in = asyncio.Event()
-        self.command: dict[str, Any] = {}
-        self.command_given = asyncio.Event()
-
-
-@ray.remote
-class Rendezvous:
-    """Where the trial actor's command meets the reports of all workers: each side waits for the other."""
-
-    def __init__(self, num_workers: int) -> None:
-        self._num_workers = num_workers
-        self._turn = _Turn()
-
-    async def report(self, rank: int, report: dict[str, Any]) -> dict[str, Any]:
-        """Hand in a worker's report, and return the command that answers it."""
-        turn = self._turn
-        turn.reports[rank] = report
-        if len(turn.reports) == self._num_workers:
-            turn.all_in.set()
-        await turn.command_given.wait()
-        return turn.command
-
-    async def fail(self, rank: int, error: str) -> None:
-        """Hand in an error. The turn ends with it: other ranks may never come, waiting for this one in a collective."""
-        self._turn.reports = {rank: {"kind": "error", "error": error}}
-        self._turn.all_in.set()
-
-    async def reports(self) -> list[dict[str, Any]]:
-        """Return the reports of all ranks, by rank, once they are in."""
-        turn = self._turn
-        await turn.all_in.wait()
-        return [report for _, report in sorted(turn.reports.items())]
-
-    async def command(self, command: dict[str, Any]) -> list[dict[str, Any]]:
-        """Give every worker the command, and return the reports that answer it."""
-        turn = self._turn
-        await turn.all_in.wait()
-        self._turn = _Turn()
-        turn.command = command
-        turn.command_given.set()
-        return await self.reports()
 
 
 class _Channel:

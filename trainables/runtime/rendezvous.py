@@ -1,0 +1,56 @@
+"""Where a trial actor and its workers meet. Imports nothing heavy: it has a process of its own in every worker group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import ray
+
+
+class _Turn:
+    """One exchange: the reports of all ranks, and the command that answers them."""
+
+    def __init__(self) -> None:
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.all_in = asyncio.Event()
+        self.command: dict[str, Any] = {}
+        self.command_given = asyncio.Event()
+
+
+@ray.remote
+class Rendezvous:
+    """A worker hands in a report and gets a command back, the same on every rank; each side waits for the other."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._turn = _Turn()
+
+    async def report(self, rank: int, report: dict[str, Any]) -> dict[str, Any]:
+        """Hand in a worker's report, and return the command that answers it."""
+        turn = self._turn
+        turn.reports[rank] = report
+        if len(turn.reports) == self._num_workers:
+            turn.all_in.set()
+        await turn.command_given.wait()
+        return turn.command
+
+    async def fail(self, rank: int, error: str) -> None:
+        """Hand in an error. The turn ends with it: other ranks may never come, waiting for this one in a collective."""
+        self._turn.reports = {rank: {"kind": "error", "error": error}}
+        self._turn.all_in.set()
+
+    async def reports(self) -> list[dict[str, Any]]:
+        """Return the reports of all ranks, by rank, once they are in."""
+        turn = self._turn
+        await turn.all_in.wait()
+        return [report for _, report in sorted(turn.reports.items())]
+
+    async def command(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give every worker the command, and return the reports that answer it."""
+        turn = self._turn
+        await turn.all_in.wait()
+        self._turn = _Turn()
+        turn.command = command
+        turn.command_given.set()
+        return await self.reports()
