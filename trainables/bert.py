@@ -115,7 +115,9 @@ def check(config: BertConfig) -> list[str]:
     texts = tokenized(config)
     too_long = getattr(model, "max_position_embeddings", config.max_length)
     if config.max_length > too_long:
-        raise ValueError(f"max_length must be at most the {too_long} positions of {config.model}; it is {config.max_length}")
+        raise ValueError(
+            f"max_length must be at most the {too_long} positions of {config.model}; it is {config.max_length}"
+        )
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
         f"{len(texts.labels)} classes ({', '.join(texts.labels[:8])}{', …' if len(texts.labels) > 8 else ''})",
@@ -260,7 +262,9 @@ def _load_dataset(data: str) -> DatasetDict:
     except Exception as error:
         # What the datasets library raises here ranges over every builder and every network layer.
         where = "it is there, but cannot be read" if path.exists() else "no such file or folder, and not on the hub"
-        raise ValueError(f"--data {data}: {where} ({_first_line(error)}). Give a local path or a name on the hub.") from error
+        raise ValueError(
+            f"--data {data}: {where} ({_first_line(error)}). Give a local path or a name on the hub."
+        ) from error
     assert isinstance(loaded, DatasetDict)
     return loaded
 

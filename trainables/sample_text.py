@@ -99,8 +99,8 @@ def _sentences_of(library: str) -> Iterator[str]:
 
 def _docstrings_of(library: str) -> Iterator[str]:
     spec = importlib.util.find_spec(library)
-    assert spec is not None and spec.origin is not None, f"{library} is a dependency and must be installed"
-    root = Path(spec.origin).parent
+    assert spec is not None, f"{library} is a dependency and must be installed"
+    root = Path(str(spec.origin)).parent
     for file in sorted(root.rglob("*.py")):
         if "tests" in file.relative_to(root).parts:
             continue

@@ -18,8 +18,8 @@ def pack(devices: Devices, workers_per_trial: int) -> int:
     possible = possible_widths(devices)
     if workers_per_trial not in possible:
         raise SweepError(
-            f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} device(s); "
-            f"possible here: {', '.join(map(str, possible))}"
+            f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
+            f"device(s); possible here: {', '.join(map(str, possible))}"
         )
     return devices.count // workers_per_trial
 

@@ -51,12 +51,15 @@ class Plan:
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width = self.options.workers_per_trial
-        trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
+        trials = (
+            "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
+        )
         return [
             f"sweep   {self.name}: {trials}, at most {self.epochs} epochs each, {self.options.search} search, "
             f"{self.options.scheduler} scheduler",
             f"recipe  {self.recipe}: {self.recipe_reason}",
-            f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, {width} worker(s) each",
+            f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, "
+            f"{width} worker(s) each",
             *(f"        {fact}" for fact in self.facts),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",
@@ -125,7 +128,9 @@ def connect(address: str | None) -> Mapping[str, float] | None:
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise SweepError(f"--address {address}: no Ray cluster answers there ({error}); start one with ray start --head") from error
+            raise SweepError(
+                f"--address {address}: no Ray cluster answers there ({error}); start one with ray start --head"
+            ) from error
     resources: Mapping[str, float] | None = ray.cluster_resources() if ray.is_initialized() else None
     return resources
 
@@ -142,18 +147,24 @@ def choose_recipe(options: SweepOptions, devices: Devices) -> tuple[RecipeName, 
 def check_folder(storage: Path, name: str) -> None:
     """See that the sweep's folder can be written and is not there yet."""
     if not re.fullmatch(r"[\w][\w.-]*", name):
-        raise SweepError(f"--name {name}: a name is letters, digits, '.', '_' and '-', and begins with a letter or digit")
+        raise SweepError(
+            f"--name {name}: a name is letters, digits, '.', '_' and '-', and begins with a letter or digit"
+        )
     try:
         storage.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=storage):
             pass
     except OSError as error:
-        raise SweepError(f"--storage {storage}: cannot be written ({error.strerror}); give a folder of yours") from error
+        raise SweepError(
+            f"--storage {storage}: cannot be written ({error.strerror}); give a folder of yours"
+        ) from error
     folder = storage / name
     if (folder / "summary.json").exists():
         raise SweepError(f"--name {name}: a finished sweep has this name ({folder}); take another")
     if folder.exists():
-        raise SweepError(f"--name {name}: an unfinished sweep has this name ({folder}); take another, or remove the folder")
+        raise SweepError(
+            f"--name {name}: an unfinished sweep has this name ({folder}); take another, or remove the folder"
+        )
 
 
 def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeName) -> dict[str, Any]:

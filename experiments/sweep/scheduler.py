@@ -33,7 +33,7 @@ def make_scheduler(name: str, epochs: int) -> TrialScheduler:
     return FIFOScheduler()
 
 
-class TrialEnds(Stopper):  # type: ignore[misc]
+class TrialEnds(Stopper):
     """Ends a trial that has had its epochs, or whose objective or loss is no longer finite."""
 
     def __init__(self, metric: str, epochs: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optuna
@@ -147,7 +147,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         others = sorted(n for n in optuna.samplers.__all__ if n.endswith("Sampler") and n != "BaseSampler")
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
     try:
-        sampler: BaseSampler = sampler_class(seed=seed)
+        sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
     except (TypeError, ImportError) as error:
         raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
     return sampler

@@ -9,7 +9,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow.entities import Metric, Param, RunTag
@@ -152,7 +151,9 @@ def run_name(trial: Trial, telling: tuple[str, ...]) -> str:
 
 def told(config: Mapping[str, Any], telling: tuple[str, ...]) -> list[str]:
     """Return ``name=value`` of the given hyperparameters, numbers in three digits."""
-    return [f"{k}={config[k]:.3g}" if isinstance(config[k], float) else f"{k}={config[k]}" for k in telling if k in config]
+    return [
+        f"{k}={config[k]:.3g}" if isinstance(config[k], float) else f"{k}={config[k]}" for k in telling if k in config
+    ]
 
 
 class _Sender(threading.Thread):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import ray
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.checkpoints import KeepBest
 from experiments.sweep.errors import SweepError
@@ -59,8 +61,16 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     return tuner_of(make_plan(experiment, replace(options or SweepOptions(), **changes)))
 
 
-def tuner_of(plan: Plan) -> tune.Tuner:
-    """Return the Tuner of a plan."""
+def tuner_of(
+    plan: Plan, scheduler: TrialScheduler | None = None, callbacks: Sequence[tune.Callback] = ()
+) -> tune.Tuner:
+    """Return the Tuner of a plan.
+
+    Args:
+        plan: What was decided and checked.
+        scheduler: Takes the place of the scheduler that the plan names.
+        callbacks: Called beside the sweep's own.
+    """
     start_ray(plan)
     plan.folder.mkdir(parents=True)
     experiment, options, tracking = plan.experiment, plan.options, MlflowTracking(plan)
@@ -80,7 +90,7 @@ def tuner_of(plan: Plan) -> tune.Tuner:
             metric=experiment.metric,
             mode=experiment.mode,
             search_alg=make_searcher(plan),
-            scheduler=make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.epochs),
+            scheduler=scheduler or make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.epochs),
             num_samples=plan.num_samples,
             max_concurrent_trials=plan.groups,
             reuse_actors=True,
@@ -91,7 +101,7 @@ def tuner_of(plan: Plan) -> tune.Tuner:
             name=plan.name,
             storage_path=str(plan.folder.parent),
             stop=TrialEnds(experiment.metric, plan.epochs),
-            callbacks=[KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking],
+            callbacks=[KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking, *callbacks],
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=1, checkpoint_score_attribute=experiment.metric, checkpoint_score_order=experiment.mode
             ),
@@ -124,7 +134,7 @@ def start_ray(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
-    ray.init(num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
+    ray.init("local", num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
 
 
 def trial_name(trial: Trial) -> str:

@@ -33,7 +33,8 @@ class DeviceType:
 
     def worker_resources(self) -> dict[str, float]:
         """Return what one worker books at Ray: one device, and the cores that feed it."""
-        return {"CPU": CPUS_PER_WORKER} | ({} if self.kind == "cpu" else {self.resource: 1})
+        cores = {"CPU": float(CPUS_PER_WORKER)}
+        return cores if self.kind == "cpu" else {**cores, self.resource: 1.0}
 
 
 DEVICE_TYPES: dict[DeviceKind, DeviceType] = {
@@ -94,7 +95,7 @@ def worker_device() -> torch.device:
 def autocast(device: torch.device) -> AbstractContextManager[None]:
     """Return bfloat16 autocast where the device has it, else a context that changes nothing."""
     if DEVICE_TYPES[device.type].bf16:  # type: ignore[index]
-        return torch.autocast(device.type, dtype=torch.bfloat16)  # type: ignore[return-value]
+        return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
 
 

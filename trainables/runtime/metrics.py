@@ -20,7 +20,7 @@ def accuracy_metric() -> Metric:
     import datasets
     import evaluate
 
-    class Accuracy(evaluate.Metric):  # type: ignore[misc]
+    class Accuracy(evaluate.Metric):
         def _info(self) -> evaluate.MetricInfo:
             features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
             return evaluate.MetricInfo(

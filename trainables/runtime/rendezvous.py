@@ -1,11 +1,9 @@
-"""Where a trial actor and its workers meet. Imports nothing heavy: it has a process of its own in every worker group."""
+"""Where a trial actor and its workers meet. Imports nothing heavy: every worker group has a process for it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
-
-import ray
 
 
 class _Turn:
@@ -18,7 +16,6 @@ class _Turn:
         self.command_given = asyncio.Event()
 
 
-@ray.remote
 class Rendezvous:
     """A worker hands in a report and gets a command back, the same on every rank; each side waits for the other."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -54,17 +53,12 @@ class TrialConfig:
         unknown = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
         try:
             values = {name: value for name, value in config.items() if name in cls.field_names()}
-            built = _adapter(cls).validate_python(values)
+            built: Config = TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
             unknown += [_in_words(problem) for problem in error.errors()]
         if unknown:
             raise ValueError(f"{cls.__name__}: {'; '.join(unknown)}. It knows: {', '.join(cls.field_names())}.")
         return built
-
-
-@cache
-def _adapter(cls: type[Config]) -> TypeAdapter[Config]:
-    return TypeAdapter(cls)
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:

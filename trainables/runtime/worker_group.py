@@ -70,7 +70,8 @@ class WorkerGroup:
             WorkerGroupError: They did not start.
         """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._rendezvous = Rendezvous.options(num_cpus=0, scheduling_strategy=here).remote(spec.num_workers)
+        actor = ray.remote(Rendezvous).options(num_cpus=0, scheduling_strategy=here)
+        self._rendezvous = actor.remote(spec.num_workers)
         self._failure: BaseException | None = None
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)

@@ -1,0 +1,53 @@
+# Every target makes its own environment, .venv in the checkout, the first time.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
+
+.PHONY: help demo test lint ui benchmarks constraints clean
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(READY) ## Tune BERT on this machine: 16 trials, offline, minutes
+	$(BIN)/python experiments/tune_bert.py
+
+test: $(READY) ## Run all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
+	mkdir -p mlflow/store
+	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
+		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
+
+benchmarks: $(READY) ## Measure trial turnaround and memory, about 20 minutes
+	$(BIN)/python tests/benchmarks/trial_turnaround.py
+	$(BIN)/python tests/benchmarks/memory.py
+
+constraints: $(READY) ## Resolve the versions in constraints.txt anew
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet --output-file constraints.txt
+	sed -i "1i # Versions that install together (make constraints). Tested with Python 3.11; resolved for 3.10 and 3.12 as well." constraints.txt
+
+clean: ## Remove the environment and caches; results and the MLflow store stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache *.egg-info
+
+ifeq ($(ON_GAUDI),True)
+# Intel's container: its torch, torchvision and habana packages stay as they are, whatever else is installed.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv --system-site-packages .venv
+	$(PYTHON) -m pip list --format=freeze | grep -iE '^(torch|torchvision|torchaudio|habana)' > .venv/image.txt
+	$(BIN)/python -m pip install --quiet --constraint .venv/image.txt --editable '.[test,lint]'
+	touch $@
+else
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[test,lint]'
+	touch $@
+endif

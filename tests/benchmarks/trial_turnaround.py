@@ -1,0 +1,163 @@
+"""How long a trial takes to start: warm worker groups against one TorchTrainer per trial, as Ray's guide shows.
+
+The same configurations of the sample recipe run through both ways, one after the other, each in a process and a Ray of
+its own, with the same number of trials at a time. Prints, last, one JSON object:
+
+    {"plain": {...}, "warm": {...}, "start_ratio": ..., "sweep_ratio": ...}
+
+where ``start_s`` is the median time from the scheduler's launch of a trial to its first training step, without the
+first trial of each group, whose median is ``first_start_s``; ``sweep_s`` is the whole sweep, the start of the groups
+included; ``processes`` and ``peak_pss_gb`` count the process tree. Takes about 10 minutes on 2 cores.
+
+    python tests/benchmarks/trial_turnaround.py [--trials 24]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import optuna
+import ray
+from processes import TreeMonitor
+from ray import tune
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+from ray.tune.experiment import Trial
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.tune.schedulers import FIFOScheduler
+
+from experiments.sweep.options import SweepOptions
+from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.searcher import make_sampler, propose, trial_seed
+from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, start_ray, tuner_of
+from experiments.tune_bert import EXPERIMENT
+from trainables.bert import train_loop
+from trainables.runtime import names
+
+LAUNCHED_AT: dict[str, float] = {}
+"""Clock time at which the scheduler launched a trial, by trial id."""
+
+
+class StampingScheduler(FIFOScheduler):
+    """First in, first out, and notes when a trial is given to it to be launched, which is when a group is free."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        LAUNCHED_AT[trial.trial_id] = time.time()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--way", choices=["plain", "warm"], help="run one way in this process (used by the benchmark)")
+    arguments = parser.parse_args()
+    if arguments.way:
+        print(json.dumps(sweep(arguments.way, arguments.trials)))
+        return
+    figures = {way: measure(way, arguments.trials) for way in ("plain", "warm")}
+    ratios = {
+        f"{what}_ratio": round(figures["plain"][f"{what}_s"] / figures["warm"][f"{what}_s"], 1)
+        for what in ("start", "sweep")
+    }
+    print(json.dumps({**figures, **ratios}))
+
+
+def measure(way: str, trials: int) -> dict[str, Any]:
+    """Run one way in a process of its own and watch its process tree."""
+    command = [sys.executable, __file__, "--way", way, "--trials", str(trials)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with TreeMonitor(process.pid) as monitor:
+            lines = []
+            for line in process.stdout:
+                print(f"{way}: {line}", end="", flush=True)
+                lines.append(line)
+        if process.wait() != 0:
+            raise SystemExit(f"the {way} way failed")
+    figures: dict[str, Any] = json.loads(lines[-1])
+    return {**figures, "processes": monitor.processes, "peak_pss_gb": round(monitor.peak_pss / 1e9, 2)}
+
+
+def sweep(way: str, trials: int) -> dict[str, Any]:
+    """Run the configurations one way and return its times."""
+    with tempfile.TemporaryDirectory() as storage:
+        options = SweepOptions(
+            num_samples=trials,
+            recipe="sample",
+            device="cpu",
+            epochs=1,
+            settings=("train_samples=128", "val_samples=64"),
+            search="random",
+            storage=Path(storage),
+            name=f"turnaround-{way}",
+            tracking_uri=f"sqlite:///{storage}/mlflow.db",
+        )
+        plan = make_plan(EXPERIMENT, options)
+        tuner = tuner_of(plan, StampingScheduler()) if way == "warm" else plain_tuner(plan)
+        began = time.time()
+        results = tuner.fit()
+        sweep_s = time.time() - began
+        ray.shutdown()
+    assert not results.errors, results.errors
+    assert len(results) == trials
+    return {**start_times([result.metrics or {} for result in results], plan.groups), "sweep_s": round(sweep_s, 1)}
+
+
+def plain_tuner(plan: Plan) -> tune.Tuner:
+    """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial."""
+    start_ray(plan)
+    storage, configs = str(plan.folder), configurations(plan)
+
+    def train_driver(config: dict[str, Any]) -> None:
+        TorchTrainer(
+            train_loop,
+            train_loop_config=configs[config["number"]],
+            scaling_config=ScalingConfig(num_workers=plan.options.workers_per_trial),
+            run_config=RunConfig(
+                name=tune.get_context().get_trial_id(), storage_path=storage, callbacks=[TuneReportCallback()]
+            ),
+        ).fit()
+
+    # As little for the driver as in the warm way, so that as many trials fit.
+    driver_resources = tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}])
+    return tune.Tuner(
+        tune.with_resources(train_driver, driver_resources),
+        tune_config=tune.TuneConfig(
+            metric=EXPERIMENT.metric,
+            mode=EXPERIMENT.mode,
+            scheduler=StampingScheduler(),
+            max_concurrent_trials=plan.groups,
+        ),
+        run_config=tune.RunConfig(name="tune", storage_path=storage, verbose=0),
+        param_space={"number": tune.grid_search(list(range(plan.num_samples)))},
+    )
+
+
+def configurations(plan: Plan) -> list[dict[str, Any]]:
+    """Return the configurations that the warm way's random search proposes, whole."""
+    seed = plan.options.seed
+    study = optuna.create_study(sampler=make_sampler(plan.options.search, seed))
+    study.enqueue_trial(dict(plan.experiment.baseline))
+    proposals = [propose(study, plan.experiment.space) for _ in range(plan.num_samples)]
+    return [{**plan.settings, **config, "seed": trial_seed(seed, number)} for config, number in proposals]
+
+
+def start_times(results: list[dict[str, Any]], groups: int) -> dict[str, float]:
+    """Return the median start of all trials but the first ``groups``, and of those."""
+    by_launch = sorted(results, key=lambda result: LAUNCHED_AT[result["trial_id"]])
+    starts = [result[names.FIRST_STEP_AT] - LAUNCHED_AT[result["trial_id"]] for result in by_launch]
+    return {
+        "start_s": round(statistics.median(starts[groups:]), 3),
+        "first_start_s": round(statistics.median(starts[:groups]), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

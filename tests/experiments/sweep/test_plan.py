@@ -1,0 +1,113 @@
+"""Bad input: each a clear error before a worker starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from experiments import SweepError, SweepOptions, build_tuner
+from experiments.sweep.plan import Plan, make_plan
+from experiments.tune_bert import EXPERIMENT
+from search_spaces.bert import SPACE
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+def plan_for(storage: Path, **changes: Any) -> Plan:
+    return make_plan(EXPERIMENT, SweepOptions(storage=storage, **changes))
+
+
+def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
+    plan = plan_for(storage, device="cpu")
+    assert plan.recipe == "sample"
+    assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
+    assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].epochs
+    assert not plan.folder.exists()
+
+
+def test_options_override_the_recipe(storage: Path) -> None:
+    plan = plan_for(storage, epochs=2, num_samples=3, name="mine", settings=("max_length=16", "val_samples=50"))
+    assert (plan.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
+    assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
+    assert "50 to validate" in " ".join(plan.facts)
+    assert plan_for(storage, baseline_only=True).num_samples == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workers_per_trial": 64}, r"--workers-per-trial 64: not possible with \d+ cpu device\(s\); possible here: 1"),
+        ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
+        ({"search": "annealing"}, "--search annealing: no such sampler; take tpe, random, gp"),
+        ({"epochs": 0}, "--epochs must be at least 1, but got 0"),
+        ({"num_samples": -1}, "--num-samples must be at least 1, but got -1"),
+        ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
+        ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
+        ({"name": "../escape"}, r"--name \.\./escape: a name is letters, digits"),
+        ({"settings": ("lr=1",)}, "--set lr=1: give KEY=VALUE with a key out of epochs, seed, data"),
+        ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
+        ({"settings": ("max_length=long",)}, "max_length='long': .*integer"),
+        ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
+        ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_work_is_an_error_with_rule_and_value(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        plan_for(storage, **changes)
+
+
+def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SweepError, match=r"--storage .*/file/results: cannot be written \(Not a directory\)"):
+        plan_for(tmp_path / "file" / "results")
+
+
+def test_a_name_in_use_is_an_error(storage: Path) -> None:
+    (storage / "old").mkdir(parents=True)
+    with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
+        plan_for(storage, name="old")
+    (storage / "old" / "summary.json").touch()
+    with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
+        plan_for(storage, name="old")
+
+
+@pytest.fixture
+def mute_server() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_tracking_server_that_does_not_answer_is_an_error_within_10_s(mute_server: str, storage: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(SweepError, match=f"--tracking-uri {mute_server}: no MLflow tracking store answers there"):
+        plan_for(storage, tracking_uri=mute_server)
+    assert time.monotonic() - began < 10
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+
+
+def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
+    space = {name: domain for name, domain in SPACE.items() if name not in ("dropout", "momentum")}
+    wrong = replace(
+        EXPERIMENT, space={**space, "learning_rate": tune.uniform(0, 1), "beta": 1, "lr": tune.uniform(1, 2)}
+    )
+    with pytest.raises(SweepError) as caught:
+        make_plan(wrong, SweepOptions(storage=storage))
+    said = str(caught.value)
+    assert "keys that the train loop does not know: beta, learning_rate;" in said
+    assert "the search space lacks keys that the train loop needs: dropout, momentum;" in said
+    assert "the baseline has keys that the search space lacks: dropout, momentum;" in said
+    assert "the baseline lies outside the search space in: lr." in said
+
+
+def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
+    with pytest.raises(SweepError, match=r"build_tuner\(\) has no option samples; its options: num_samples, "):
+        build_tuner(QUADRATIC, samples=3)

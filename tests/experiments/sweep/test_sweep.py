@@ -1,0 +1,125 @@
+"""A whole sweep through the API on real workers, with trials that fail, diverge and end early."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import optuna
+import pytest
+from mlflow.entities import Run
+from optuna.trial import TrialState
+from ray import tune
+
+from experiments import build_tuner
+from experiments.sweep.tuner import STUDY_FILE
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("storage") / "mishaps"
+
+
+@pytest.fixture(scope="module")
+def results(ray_here: None, folder: Path) -> tune.ResultGrid:
+    tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, num_samples=8, epochs=4, seed=3)
+    assert isinstance(tuner, tune.Tuner)
+    return tuner.fit()
+
+
+@pytest.fixture(scope="module")
+def runs(results: tune.ResultGrid, folder: Path) -> tuple[Run, list[Run]]:
+    """The sweep's run and its children, by trial number."""
+    found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+    parent = next(run for run in found if run.info.run_name == folder.name)
+    children = [run for run in found if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    return parent, sorted(children, key=lambda run: run.info.run_name)
+
+
+@pytest.fixture(scope="module")
+def summary(results: tune.ResultGrid, folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return loaded
+
+
+def test_one_bad_trial_does_not_end_the_sweep(results: tune.ResultGrid, summary: dict[str, Any]) -> None:
+    assert len(results) == 8
+    assert len(results.errors) == 1
+    assert "failed on purpose at epoch 2" in str(results.errors[0])
+    assert summary["trials"]["failed"] == 2  # one raised, one diverged
+    assert sum(summary["trials"].values()) == 8
+    assert summary["trials"].get("stopped early", 0) >= 1
+
+
+def test_the_best_result_has_a_checkpoint_of_its_epoch(results: tune.ResultGrid, summary: dict[str, Any]) -> None:
+    best = results.get_best_result()
+    assert best.checkpoint is not None
+    assert best.metrics is not None
+    assert (Path(best.checkpoint.path) / "epoch.txt").read_text() == str(best.metrics["epoch"])
+    assert summary["best"]["value"] == pytest.approx(best.metrics["score"])
+    assert summary["best"]["checkpoint"] == best.checkpoint.path
+    assert summary["best"]["value"] > summary["baseline"]
+
+
+def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:
+    without = [result for result in results if result.checkpoint is None]
+    assert len(without) >= 2
+
+
+def test_a_diverged_trial_stops_at_once(results: tune.ResultGrid) -> None:
+    diverged = next(r for r in results if r.config is not None and r.config.get("diverge_at"))
+    assert diverged.metrics is not None
+    assert diverged.metrics["epoch"] == 2
+
+
+def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder: Path) -> None:
+    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
+    states = [trial.state for trial in study.trials]
+    assert states[0] == TrialState.COMPLETE
+    assert study.trials[0].params == {"x": 0.9}  # the baseline
+    assert states[1] == states[2] == TrialState.FAIL
+    assert set(states[3:]) == {TrialState.COMPLETE}
+
+
+def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
+    runs: tuple[Run, list[Run]], summary: dict[str, Any]
+) -> None:
+    parent, children = runs
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["best_score"] == pytest.approx(summary["best"]["value"])
+    assert parent.data.tags["best_trial"] == str(summary["best"]["trial"])
+    assert parent.info.run_id in summary["mlflow"]
+    assert len(children) == 8
+    assert children[0].info.run_name == "trial 001 x=0.9"
+    assert children[0].data.params["x"] == "0.9"
+    assert {child.data.tags["status"] for child in children} == {"finished", "stopped early", "failed"}
+    assert children[1].info.status == "FAILED"
+    assert "failed on purpose at epoch 2" in children[1].data.tags["failure"]
+    assert children[2].data.tags["failure"] == "diverged: train_loss is nan after epoch 2"
+
+
+def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], results: tune.ResultGrid) -> None:
+    for child in runs[1]:
+        result = next(r for r in results if r.metrics and r.metrics["trial_id"] == child.data.tags["trial_id"])
+        assert result.metrics_dataframe is not None
+        logged = mlflow.MlflowClient().get_metric_history(child.info.run_id, "score")
+        assert [(m.step, m.value) for m in logged] == list(
+            result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
+        )
+        assert set(child.data.metrics) <= {"score", "train_loss", "noise", "start_s"}
+
+
+def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+    best = runs[1][summary["best"]["trial"] - 1]
+    file = mlflow.artifacts.download_artifacts(run_id=best.info.run_id, artifact_path="checkpoint/epoch.txt")
+    assert Path(file).read_text() == str(summary["best"]["epoch"])
+    others = [run for run in runs[1] if run.info.run_id != best.info.run_id]
+    assert not any(mlflow.MlflowClient().list_artifacts(run.info.run_id) for run in others)
+
+
+def test_seconds_are_told_by_kind(summary: dict[str, Any]) -> None:
+    assert summary["seconds"]["groups"] == 2
+    assert set(summary["seconds"]) == {"wall", "groups", "starting", "training", "evaluating", "waiting or idle"}

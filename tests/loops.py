@@ -1,0 +1,83 @@
+"""Small train loops that misbehave on purpose, for workers to import."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables import bert
+from trainables.runtime import TrialConfig, get_checkpoint, get_context, report
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuadraticConfig(TrialConfig):
+    """Configuration of :func:`quadratic`."""
+
+    x: float
+    fail_at: int = 0
+    """Epoch at which the loop raises; 0 means never."""
+    diverge_at: int = 0
+    """Epoch from which the loss is NaN; 0 means never."""
+    epochs_of_loop: int = 0
+    """Epochs after which the loop returns by itself; 0 means at its budget."""
+
+
+def quadratic(config: dict[str, Any]) -> None:
+    """Report a score that rises to 1 - x² with the epochs; saves and goes on from the epoch number alone."""
+    trial = QuadraticConfig.from_dict(config)
+    checkpoint, done = get_checkpoint(), 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            done = int((Path(directory) / "epoch.txt").read_text())
+    for epoch in range(done + 1, (trial.epochs_of_loop or trial.epochs) + 1):
+        if epoch == trial.fail_at:
+            raise RuntimeError(f"failed on purpose at epoch {epoch}")
+        loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
+        report(
+            {"epoch": epoch, "score": 1 - trial.x**2 - 1 / epoch, "train_loss": loss, "noise": torch.rand(()).item()},
+            save=lambda directory, epoch=epoch: _write(directory, epoch),  # type: ignore[misc]
+        )
+
+
+def failing_on_one_rank(config: dict[str, Any]) -> None:
+    """Raise on rank 1 while rank 0 waits for it in a collective."""
+    if get_context().get_world_rank() == 1:
+        raise RuntimeError("rank 1 failed on purpose")
+    torch.distributed.barrier()
+    report({"epoch": 1})
+
+
+def silent(config: dict[str, Any]) -> None:
+    """Return without a report."""
+
+
+def _write(directory: Path, epoch: int) -> None:
+    (directory / "epoch.txt").write_text(str(epoch))
+
+
+def any_loop(config: dict[str, Any]) -> None:
+    """Run the loop that the configuration names, so that tests of many loops share one worker group."""
+    loop, rest = config["loop"], {name: value for name, value in config.items() if name != "loop"}
+    {"bert": bert.train_loop, "quadratic": quadratic, "untidy": untidy, "silent": silent}[loop](rest)
+
+
+def untidy(config: dict[str, Any]) -> None:
+    """Change every global switch and leave memory and a file open; ``finally`` writes to ``config["log"]``."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(2)
+    torch.manual_seed(123)
+    hoard: list[Any] = [torch.ones(1000)]
+    hoard.append(hoard)
+    try:
+        for epoch in range(1, 100):
+            report({"epoch": epoch})
+    except Exception:
+        Path(config["log"]).write_text("swallowed")  # a stop must not be taken for an error
+    finally:
+        with Path(config["log"]).open("a") as log:
+            log.write("finally")

@@ -1,0 +1,38 @@
+from typing import Any
+
+import pytest
+import ray
+
+from trainables.runtime.rendezvous import Rendezvous
+
+
+@pytest.fixture
+def rendezvous(ray_here: None) -> Any:
+    actor = ray.remote(Rendezvous).options(num_cpus=0).remote(2)
+    yield actor
+    ray.kill(actor)
+
+
+def test_every_rank_gets_the_command_and_the_reports_come_by_rank(rendezvous: Any) -> None:
+    second = rendezvous.report.remote(1, {"kind": "idle", "from": 1})
+    first = rendezvous.report.remote(0, {"kind": "idle", "from": 0})
+    assert [report["from"] for report in ray.get(rendezvous.reports.remote())] == [0, 1]
+    answers = rendezvous.command.remote({"do": "continue"})
+    assert ray.get([first, second]) == [{"do": "continue"}] * 2
+    for rank in (0, 1):
+        rendezvous.report.remote(rank, {"kind": "metrics", "from": rank})
+    assert [report["kind"] for report in ray.get(answers)] == ["metrics"] * 2
+
+
+def test_a_command_waits_for_the_last_rank(rendezvous: Any) -> None:
+    first = rendezvous.report.remote(0, {"kind": "idle"})
+    rendezvous.command.remote({"do": "exit"})
+    assert ray.wait([first], timeout=0.5)[0] == []
+    second = rendezvous.report.remote(1, {"kind": "idle"})
+    assert ray.get([first, second]) == [{"do": "exit"}] * 2
+
+
+def test_one_failed_rank_ends_the_wait(rendezvous: Any) -> None:
+    rendezvous.report.remote(0, {"kind": "idle"})
+    ray.get(rendezvous.fail.remote(1, "out of memory"))
+    assert ray.get(rendezvous.reports.remote()) == [{"kind": "error", "error": "out of memory"}]

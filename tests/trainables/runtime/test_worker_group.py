@@ -1,0 +1,161 @@
+"""Warm worker groups, with real workers: what a trial gives must not depend on what ran before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.train import Checkpoint, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from tests.loops import any_loop, failing_on_one_rank, silent
+from trainables import bert
+from trainables.runtime import names
+from trainables.runtime.contract import SaveFunction, open_session
+from trainables.runtime.device import DEVICE_TYPES
+from trainables.runtime.worker_group import TrainLoop, WorkerGroup, WorkerGroupError, WorkerGroupSpec
+
+NUMBERS = (names.EPOCH, names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.LEARNING_RATE)
+"""What must be the same bit for bit; times are not."""
+
+
+def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
+    spec = WorkerGroupSpec(
+        train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
+    )
+    return WorkerGroup(spec, f"group-of-{num_workers}")
+
+
+def run_trial(group: WorkerGroup, config: Mapping[str, Any], checkpoint: str | None = None) -> list[dict[str, Any]]:
+    reports = [group.start(config, checkpoint)]
+    while reports[-1]["kind"] == "metrics":
+        reports.append(group.next_report())
+    return [numbers_of(report["metrics"]) for report in reports[:-1]]
+
+
+def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: metrics[name] for name in NUMBERS if name in metrics}
+
+
+class Collector:
+    """Runs a loop in this process and keeps its reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        self.reports.append(numbers_of(metrics))
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        return None
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
+def group(request: pytest.FixtureRequest, ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    started = start_group(any_loop, request.param, tmp_path_factory.mktemp("group"))
+    started.width = request.param  # type: ignore[attr-defined]
+    yield started
+    started.exit()
+
+
+@pytest.fixture(scope="module")
+def first_run(group: WorkerGroup, small_trial: dict[str, Any]) -> list[dict[str, Any]]:
+    """The small trial as the first of its group."""
+    return run_trial(group, {**small_trial, "loop": "bert"})
+
+
+def test_a_used_group_gives_the_numbers_of_a_fresh_one(
+    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    group.start({"loop": "untidy", "log": str(log)}, None)
+    other = run_trial(group, {**small_trial, "loop": "bert", "seed": 8, "batch_size": 16})
+    assert log.read_text() == "finally" * group.width  # type: ignore[attr-defined]
+    assert other != first_run
+    assert run_trial(group, {**small_trial, "loop": "bert"}) == first_run
+    assert [report[names.EPOCH] for report in first_run] == [1, 2]
+
+
+def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
+    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    group.start({**small_trial, "loop": "bert"}, None)
+    group.save(str(tmp_path / "checkpoint"))
+    group.stop_trial()
+    assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
+
+
+def test_unequal_shares_of_the_ranks_count_each_sample_once(
+    first_run: list[dict[str, Any]], group: WorkerGroup
+) -> None:
+    """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
+    right = first_run[-1][names.VAL_ACCURACY] * 101
+    assert right == pytest.approx(round(right), abs=1e-9)
+
+
+def test_a_finished_trial_can_still_be_saved(group: WorkerGroup, small_trial: dict[str, Any], tmp_path: Path) -> None:
+    run_trial(group, {**small_trial, "loop": "bert"})
+    group.save(str(tmp_path))
+    model, tokenizer = bert.load_model(tmp_path)
+    logits = model(**tokenizer(["The estimator is fitted on the data frame."], return_tensors="pt")).logits
+    assert logits.shape == (1, 5)
+    assert not model.training
+
+
+def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
+    ray_here: None, group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    if group.width == 1:  # type: ignore[attr-defined]
+        collector = Collector()
+        with open_session(collector):
+            bert.train_loop(small_trial)
+        assert collector.reports == first_run
+        return
+    # Two workers at once exist in a plain TorchTrainer only.
+    group.exit()
+    trainer = TorchTrainer(
+        bert.train_loop,
+        train_loop_config=small_trial,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="plain", storage_path=str(tmp_path)),
+    )
+    result = trainer.fit()
+    assert result.metrics is not None
+    assert numbers_of(result.metrics) == first_run[-1]
+    assert result.checkpoint is not None
+    assert bert.load_model(result.checkpoint.path)
+
+
+def test_an_error_on_one_rank_ends_the_group_with_that_error(ray_here: None, tmp_path: Path) -> None:
+    group = start_group(failing_on_one_rank, 2, tmp_path)
+    began = time.monotonic()
+    with pytest.raises(WorkerGroupError, match="rank 1 failed on purpose"):
+        group.start({}, None)
+    group.exit()
+    assert time.monotonic() - began < 30
+    with pytest.raises(Exception, match=r"."):
+        group.start({}, None)
+
+
+def test_a_loop_without_save_says_so_when_a_checkpoint_is_asked_for(ray_here: None, tmp_path: Path) -> None:
+    group = start_group(silent, 1, tmp_path)
+    assert group.start({}, None)["kind"] == "finished"
+    with pytest.raises(WorkerGroupError, match="gives no save= function"):
+        group.save(str(tmp_path))
+    group.exit()
+
+
+def test_workers_that_are_killed_are_noticed(ray_here: None, tmp_path: Path) -> None:
+    group = start_group(die, 1, tmp_path)
+    with pytest.raises(WorkerGroupError, match="the worker group ended"):
+        group.start({}, None)
+    group.exit()
+
+
+def die(config: dict[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,120 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from search_spaces.bert import BASELINE
+from trainables.bert import BertConfig, check, tokenized
+from trainables.runtime.epoch_loop import warmup_factor
+
+Configure = Callable[..., BertConfig]
+
+
+@pytest.fixture
+def configure(sample: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Return a function that varies the sample recipe's baseline; tokenized data goes to a cache of the test."""
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "cache"))
+    return lambda **changes: BertConfig.from_dict({**sample, **BASELINE, "epochs": 1, **changes})
+
+
+def write_csv(folder: Path, split: str, rows: list[tuple[str, str]], header: str = "review,stars") -> Path:
+    folder.mkdir(exist_ok=True)
+    lines = [header, *(f"{text},{label}" for text, label in rows)]
+    (folder / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_any_text_classification_data_works_by_naming_its_columns(configure: Configure, tmp_path: Path) -> None:
+    write_csv(tmp_path / "mine", "train", [("good film", "pos"), ("bad film", "neg"), ("a film", "pos")])
+    write_csv(tmp_path / "mine", "validation", [("good", "pos"), ("worse than the worst film of all", "neg")])
+    config = configure(data=str(tmp_path / "mine"), text_column="review", label_column="stars", max_length=8)
+    assert "3 texts to train on, 2 to validate, 2 classes (neg, pos)" in check(config)[0]
+    data = tokenized(config)
+    batch = data.train.__getitems__([0, 1])
+    assert batch["labels"].tolist() == [1, 0]
+    assert batch["input_ids"].shape == (2, 8)
+    assert batch["attention_mask"].sum(dim=1).tolist() == (batch["input_ids"] != 0).sum(dim=1).tolist()
+
+
+def test_one_file_is_split(configure: Configure, tmp_path: Path) -> None:
+    rows = [{"text": f"text number {n}", "label": n % 2} for n in range(50)]
+    file = tmp_path / "all.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    data = tokenized(configure(data=str(file)))
+    assert (len(data.train), len(data.val), data.labels) == (40, 10, ["0", "1"])
+
+
+def test_sample_counts_take_the_first_rows(configure: Configure) -> None:
+    few, more = tokenized(configure(train_samples=16, val_samples=4)), tokenized(configure(train_samples=32))
+    assert (len(few.train), len(few.val)) == (16, 4)
+    np.testing.assert_array_equal(few.train.input_ids, more.train.input_ids[:16])
+
+
+def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(configure())
+    monkeypatch.setattr("trainables.bert._tokenize", lambda *_: pytest.fail("tokenized again"))
+    check(configure(lr=0.5, batch_size=32))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "changes", "message"),
+    [
+        (lambda p: None, {}, r"no such file or folder, and not on the hub .*Give a local path or a name on the hub"),
+        (lambda p: p.mkdir(), {}, "the folder is empty"),
+        (lambda p: p.touch(), {}, "the file is empty"),
+        (lambda p: p.write_text("x"), {}, r"cannot be read .*files of kind '' are not read"),
+        (
+            lambda p: write_csv(p, "train", [("a", "b")]),
+            {},
+            r"there is no column 'text'; the columns are review, stars\.",
+        ),
+        (
+            lambda p: write_csv(p, "train", [("a", "b")]),
+            {"text_column": "review"},
+            r"no column 'label'.*--set label_column",
+        ),
+        (
+            lambda p: (
+                write_csv(p, "train", [("a", "b")], "text,label"),
+                write_csv(p, "test", [("a", "c")], "text,label"),
+            ),
+            {},
+            r"classes \['c'\] are in the validation split and not in train",
+        ),
+    ],
+    ids=["missing", "empty folder", "empty file", "unknown kind", "no text column", "no label column", "unseen class"],
+)
+def test_data_that_cannot_be_used_is_named(
+    prepare: Callable[[Path], Any], changes: dict[str, Any], message: str, configure: Configure, tmp_path: Path
+) -> None:
+    data = tmp_path / "mine"
+    prepare(data)
+    with pytest.raises(ValueError, match=f"--data {data}: .*{message}"):
+        check(configure(data=str(data), **changes))
+
+
+def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--model .*: the folder does not hold a model .*save_pretrained"):
+        check(configure(model=str(tmp_path)))
+    with pytest.raises(ValueError, match="--model no/such: no such folder, and not on the hub"):
+        check(configure(model="no/such"))
+
+
+def test_a_text_longer_than_the_model_has_positions_is_an_error(configure: Configure) -> None:
+    with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*; it is 128"):
+        check(configure(max_length=128))
+
+
+def test_hyperparameters_out_of_bounds_are_named_together(configure: Configure) -> None:
+    with pytest.raises(ValueError, match="lr must be above 0; dropout must be from 0 to below 1"):
+        configure(lr=0.0, dropout=1.0)
+
+
+def test_the_learning_rate_rises_linearly_and_stays() -> None:
+    assert [warmup_factor(step, 3) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert warmup_factor(0, 0) == 1.0
+    assert torch.tensor([warmup_factor(step, 10) for step in range(30)]).diff().min() >= 0
