@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 
+from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.tuner import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
@@ -32,6 +33,7 @@ def ray_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
+        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
         ray.init(num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()

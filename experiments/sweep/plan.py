@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
 from experiments.sweep.searcher import distributions_of, make_sampler, propose
-from experiments.sweep.tracking import check_tracking, tracking_uri
+from experiments.sweep.tracking import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
 
@@ -126,10 +127,13 @@ def connect(address: str | None) -> Mapping[str, float] | None:
     """Join the cluster at ``address`` and return its resources; None if this machine is to be used alone."""
     if address is not None and not ray.is_initialized():
         try:
+            if address != "auto":
+                _knock(address)
             ray.init(address=address, log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise SweepError(
-                f"--address {address}: no Ray cluster answers there ({error}); start one with ray start --head"
+                f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
+                f"ray start --head, or auto on such a node."
             ) from error
     resources: Mapping[str, float] | None = ray.cluster_resources() if ray.is_initialized() else None
     return resources
@@ -199,6 +203,12 @@ def at_least_one(option: str, given: int | None, default: int) -> int:
     if given is not None and given < 1:
         raise SweepError(f"{option} must be at least 1, but got {given}")
     return default if given is None else given
+
+
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError unless something listens at HOST:PORT; Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
 
 
 def _example_of(experiment: Experiment) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import psutil
 
 SAMPLE_EVERY_S = 1.0
 """Often enough to see every process of a trial, which lives for seconds."""
-MEMORY_EVERY = 5
+MEMORY_EVERY = 8
 """Samples between two readings of the memory, which takes the kernel about a second for 30 processes with torch."""
 
 

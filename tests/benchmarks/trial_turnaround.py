@@ -113,13 +113,14 @@ def sweep(way: str, trials: int) -> dict[str, Any]:
 def plain_tuner(plan: Plan) -> tune.Tuner:
     """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial."""
     start_ray(plan)
-    storage, configs = str(plan.folder), configurations(plan)
+    # The function below must not hold the plan, or every trial would import all that a plan is made of.
+    storage, configs, num_workers = str(plan.folder), configurations(plan), plan.options.workers_per_trial
 
     def train_driver(config: dict[str, Any]) -> None:
         TorchTrainer(
             train_loop,
             train_loop_config=configs[config["number"]],
-            scaling_config=ScalingConfig(num_workers=plan.options.workers_per_trial),
+            scaling_config=ScalingConfig(num_workers=num_workers),
             run_config=RunConfig(
                 name=tune.get_context().get_trial_id(), storage_path=storage, callbacks=[TuneReportCallback()]
             ),

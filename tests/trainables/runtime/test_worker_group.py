@@ -81,6 +81,15 @@ def test_a_used_group_gives_the_numbers_of_a_fresh_one(
     assert [report[names.EPOCH] for report in first_run] == [1, 2]
 
 
+def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: WorkerGroup, tmp_path: Path) -> None:
+    quadratic = {"loop": "quadratic", "x": 0.5, "epochs": 2, "seed": 5}
+    draws = []
+    for _ in range(2):
+        draws.append(group.start(quadratic, None)["metrics"]["noise"])
+        group.start({"loop": "untidy", "log": str(tmp_path / "log")}, None)
+    assert draws[0] == draws[1] != group.start({**quadratic, "seed": 6}, None)["metrics"]["noise"]
+
+
 def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
     group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
