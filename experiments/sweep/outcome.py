@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ray.tune.experiment import Trial
@@ -41,8 +42,10 @@ def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
 
 def failure_of(trial: Trial, metric: str) -> str | None:
     """Return why ``trial`` failed, None if it did not."""
-    error = trial.get_error()
-    return str(error) if error is not None else why_diverged(trial.last_result, metric)
+    # Not trial.get_error(), which reads the copy in the sweep's folder, and that is made some time later.
+    if trial.error_file is not None:
+        return Path(trial.error_file).read_text().strip()
+    return why_diverged(trial.last_result, metric)
 
 
 def progress_of(result: Mapping[str, Any]) -> int:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ray.tune import Callback
 from ray.tune.experiment import Trial
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,7 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from experiments.sweep.outcome import end_of, failure_of, number_of, outcome_of, progress_of
+from experiments.sweep.endings import TellsEndings
+from experiments.sweep.outcome import Outcome, number_of, outcome_of, progress_of
 from experiments.sweep.tracking import told
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ LINE_EVERY_S = 30.0
 """How often a line says where the sweep is, in a pipe, when nothing else was said."""
 
 
-class ShowProgress(Callback):
+class ShowProgress(TellsEndings):
     """Shows running, stopped and finished trials, the best so far, what each group does, and the time left."""
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.experiment.metric, plan.epochs)
         self._plan = plan
-        self._metric = plan.experiment.metric
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._began = self._said = time.monotonic()
         self._console: Console | None = None
@@ -57,15 +57,14 @@ class ShowProgress(Callback):
         if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best[0])):
             self._best = (value, number_of(trial))
 
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Say how the trial ended."""
-        outcome = end_of(trial.last_result, self._metric, self._plan.epochs)
-        self._tell_end(trial, failure_of(trial, self._metric) or outcome)
-
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Say why the trial failed."""
-        reason = (failure_of(trial, self._metric) or "no reason given").strip().splitlines()
-        self._tell_end(trial, f"failed: {reason[-1]}")
+        value = trial.last_result.get(self._metric, math.nan)
+        what = " ".join(told(trial.config, self._plan.experiment.telling))
+        how = f"failed: {reason.splitlines()[-1]}" if reason else outcome
+        best = "  best so far" if self._best and self._best[1] == number_of(trial) else ""
+        done = progress_of(trial.last_result)
+        self._say(f"trial {number_of(trial):03d}  {what}  epoch {done}  {self._metric} {value:.4f}  {how}{best}")
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Draw the live view, or say where the sweep is."""
@@ -85,13 +84,6 @@ class ShowProgress(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None, "_console": None}  # of this terminal; setup() makes them
-
-    def _tell_end(self, trial: Trial, outcome: str) -> None:
-        value = trial.last_result.get(self._metric, math.nan)
-        what = " ".join(told(trial.config, self._plan.experiment.telling))
-        best = "  best so far" if self._best and self._best[1] == number_of(trial) else ""
-        done = progress_of(trial.last_result)
-        self._say(f"trial {number_of(trial):03d}  {what}  epoch {done}  {self._metric} {value:.4f}  {outcome}{best}")
 
     def _status(self, trials: list[Trial]) -> str:
         counts = Counter(outcome_of(trial, self._metric, self._plan.epochs) for trial in trials)

@@ -16,13 +16,13 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
-from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
+from experiments.sweep.endings import TellsEndings
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.outcome import Outcome, end_of, failure_of, number_of, progress_of
+from experiments.sweep.outcome import Outcome, number_of, progress_of
 from trainables.runtime import names
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def check_tracking(uri: str) -> None:
             variable.unset() if value is None else variable.set(value)
 
 
-class MlflowTracking(Callback):
+class MlflowTracking(TellsEndings):
     """Hands what happens in a sweep to a thread that sends it. Nothing here waits, and nothing here raises."""
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.experiment.metric, plan.epochs)
         self._plan = plan
-        self._metric, self._epochs = plan.experiment.metric, plan.epochs
         self._run_ids: dict[str, str] = {}  # by trial id; the sweep's own run under ""
         self._sender: _Sender | None = None
 
@@ -118,13 +118,9 @@ class MlflowTracking(Callback):
         }
         self._send("metrics", trial, values=values, step=progress_of(result))
 
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""
-        self._end(trial, end_of(trial.last_result, self._metric, self._epochs))
-
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Close the trial's run as failed."""
-        self._end(trial, "failed")
+        self._send("end", trial, outcome=outcome, reason=reason)
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
@@ -135,9 +131,6 @@ class MlflowTracking(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sender": None}  # a thread cannot be copied; setup() starts it
-
-    def _end(self, trial: Trial, outcome: Outcome) -> None:
-        self._send("end", trial, outcome=outcome, reason=failure_of(trial, self._metric))
 
     def _send(self, what: str, trial: Trial, **more: Any) -> None:
         assert self._sender is not None, "Tune calls setup() first"

@@ -1,0 +1,30 @@
+"""Telling that a trial has ended, however it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from experiments.sweep.outcome import Outcome, end_of, failure_of
+
+
+class TellsEndings(Callback):
+    """A callback that is told once of each trial's end, with the reason."""
+
+    def __init__(self, metric: str, epochs: int) -> None:
+        self._metric, self._epochs = metric, epochs
+
+    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
+        """Take note; ``reason`` says why a trial failed."""
+        raise NotImplementedError
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of a trial that ended without an error."""
+        outcome = end_of(trial.last_result, self._metric, self._epochs)
+        self.trial_ended(trial, outcome, failure_of(trial, self._metric))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of a trial that ended with an error."""
+        self.trial_ended(trial, "failed", failure_of(trial, self._metric))
