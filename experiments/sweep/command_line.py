@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import optuna
 import ray
@@ -16,9 +17,10 @@ from experiments.sweep.experiment import Experiment
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.searcher import make_sampler, propose
-from experiments.sweep.summary import FILE_NAME
 from experiments.sweep.tuner import tuner_of
 
+INTERRUPTED = 130
+"""Exit status of a sweep that was ended by Ctrl-C, as shells have it."""
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
 
@@ -60,8 +62,10 @@ def dry_run_lines(plan: Plan) -> list[str]:
     count = min(PROPOSALS_SHOWN, plan.num_samples)
     proposals = [propose(study, plan.experiment.space)[0] for _ in range(count)]
     epochs = plan.num_samples * plan.epochs
+    config = plan.experiment.config_class.from_dict({**plan.settings, **plan.experiment.baseline})
+    settings = {name: value for name, value in asdict(config).items() if name not in plan.experiment.baseline}
     return [
-        f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
+        f"settings  {' '.join(f'{k}={v}' for k, v in settings.items())}",
         *(f"trial {n:03d}  {' '.join(f'{k}={_short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
         f"at most {epochs} epochs in all, {-(-epochs // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",
@@ -69,7 +73,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
 
 def _say_result(console: Console, plan: Plan) -> int:
-    summary = json.loads((plan.folder / FILE_NAME).read_text())
+    summary = json.loads(plan.summary_file.read_text())
     best = summary["best"]
     if best is None:
         print(f"error: no trial reported a finite {plan.experiment.metric}; see {summary['mlflow']}", file=sys.stderr)
@@ -80,10 +84,12 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nconfig      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}"
         f"\ncheckpoint  {best['checkpoint']}"
         f"\nload it     {plan.experiment.load_line.format(checkpoint=best['checkpoint'])}"
-        f"\nsummary     {plan.folder / FILE_NAME}"
+        f"\nsummary     {plan.summary_file}"
         f"\nmlflow      {summary['mlflow']}"
     )
-    return 0
+    if not summary["complete"]:
+        print(f"the sweep was interrupted: {summary['trials']} of {plan.num_samples} trials", file=sys.stderr)
+    return 0 if summary["complete"] else INTERRUPTED
 
 
 def _short(value: object) -> str:

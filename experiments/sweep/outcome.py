@@ -14,6 +14,9 @@ from trainables.runtime import names
 
 Outcome: TypeAlias = Literal["waiting", "running", "finished", "stopped early", "failed"]
 
+ENDS: tuple[Outcome, ...] = ("finished", "stopped early", "failed")
+"""The outcomes of a trial that has ended."""
+
 
 def outcome_of(trial: Trial, metric: str, epochs: int) -> Outcome:
     """Return what became of ``trial``, or what it does now."""

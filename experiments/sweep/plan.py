@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import tempfile
@@ -19,9 +20,12 @@ from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
 from experiments.sweep.searcher import distributions_of, make_sampler, propose
-from experiments.sweep.tracking import ANSWER_WITHIN_S, check_tracking, tracking_uri
+from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
+
+SUMMARY_FILE = "summary.json"
+"""What a sweep came to, in its folder; written when it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,11 @@ class Plan:
     def folder(self) -> Path:
         """Everything the sweep writes."""
         return self.options.storage.expanduser().resolve() / self.name
+
+    @property
+    def summary_file(self) -> Path:
+        """Where the sweep says what it came to."""
+        return self.folder / SUMMARY_FILE
 
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
@@ -163,30 +172,27 @@ def check_folder(storage: Path, name: str) -> None:
             f"--storage {storage}: cannot be written ({error.strerror}); give a folder of yours"
         ) from error
     folder = storage / name
-    if (folder / "summary.json").exists():
-        raise SweepError(f"--name {name}: a finished sweep has this name ({folder}); take another")
     if folder.exists():
-        raise SweepError(
-            f"--name {name}: an unfinished sweep has this name ({folder}); take another, or remove the folder"
-        )
+        summary = folder / SUMMARY_FILE
+        finished = summary.is_file() and json.loads(summary.read_text())["complete"]
+        what = "a finished" if finished else "an unfinished"
+        raise SweepError(f"--name {name}: {what} sweep has this name ({folder}); take another, or remove the folder")
 
 
 def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeName) -> dict[str, Any]:
     """Return the recipe's settings with the user's in their place."""
     given: dict[str, Any] = {k: v for k, v in (("data", options.data), ("model", options.model)) if v is not None}
-    searched = _example_of(experiment)
+    taken = {*_example_of(experiment), *TrialConfig.field_names()}  # searched, or options of their own
+    free = [name for name in experiment.config_class.field_names() if name not in taken]
     for entry in options.settings:
         key, equals, value = entry.partition("=")
-        free = [name for name in experiment.config_class.field_names() if name not in searched]
         if not equals or key not in free:
             raise SweepError(f"--set {entry}: give KEY=VALUE with a key out of {', '.join(free)}")
         given[key] = value
     for name in ("data", "model"):
         if name in given and name not in experiment.config_class.field_names():
             raise SweepError(f"--{name}: the experiment {experiment.name} has no such setting")
-    # A recipe that makes its data makes it only when it is needed.
-    own = {} if {"data", "model"} <= set(given) else experiment.recipes[recipe].settings()
-    return {**own, **given}
+    return {**experiment.recipes[recipe].settings(), **given}
 
 
 def check_trial(experiment: Experiment, settings: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import Outcome, number_of, outcome_of, progress_of
+from experiments.sweep.outcome import ENDS, Outcome, number_of, outcome_of, progress_of
 from experiments.sweep.tracking import told
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ class ShowProgress(TellsEndings):
 
     def _status(self, trials: list[Trial]) -> str:
         counts = Counter(outcome_of(trial, self._metric, self._plan.epochs) for trial in trials)
-        ended = sum(counts[outcome] for outcome in ("finished", "stopped early", "failed"))
+        ended = sum(counts[outcome] for outcome in ENDS)
         parts = [f"{ended} of {self._plan.num_samples} trials done"]
-        parts += [f"{counts[o]} {o}" for o in ("running", "finished", "stopped early", "failed") if counts[o]]
+        parts += [f"{counts[o]} {o}" for o in ("running", *ENDS) if counts[o]]
         if self._best:
             parts.append(f"best {self._metric} {self._best[0]:.4f} (trial {self._best[1]:03d})")
         if 0 < ended < self._plan.num_samples:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from experiments.sweep.outcome import number_of, outcome_of, progress_of
+from experiments.sweep.outcome import ENDS, number_of, outcome_of, progress_of
 from trainables.runtime import names
 from trainables.runtime.warm_trainable import START_SECONDS
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
     from experiments.sweep.tracking import MlflowTracking
 
-FILE_NAME = "summary.json"
-"""Its presence tells a finished sweep."""
 SECONDS_BY_KIND = {
     START_SECONDS: "starting",
     names.TRAIN_SECONDS: "training",
@@ -51,7 +49,7 @@ class WriteSummary(Callback):
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
-        path = self._plan.folder / FILE_NAME
+        path = self._plan.summary_file
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(self._summary(trials), indent=2, default=str) + "\n")
         partial.replace(path)
@@ -72,6 +70,7 @@ class WriteSummary(Callback):
             "mode": plan.experiment.mode,
             "best": best_of(trials, plan),
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
+            "complete": sum(outcomes[end] for end in ENDS) == plan.num_samples,
             "trials": dict(outcomes),
             "seconds": {kind: round(value, 2) for kind, value in seconds.items()},
             "settings": plan.settings,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import queue
 import threading
 import time
@@ -12,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -20,9 +18,8 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.errors import SweepError
-from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.outcome import Outcome, number_of, progress_of
+from experiments.sweep.tracking_store import STORE, STORE_URI
 from trainables.runtime import names
 
 if TYPE_CHECKING:
@@ -30,11 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STORE = PROJECT_ROOT / "mlflow" / "store"
-"""Default tracking store: an SQLite file and a folder of artifacts."""
-STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
-ANSWER_WITHIN_S = 8
-"""How long a tracking server may take to answer the check before a sweep."""
 SEND_EVERY_S = 1.0
 """What was reported in this time travels together."""
 GIVE_UP_AFTER_S = 60
@@ -43,37 +35,6 @@ MAX_METRICS = 1000
 """MLflow's limit for one batch."""
 NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, "trial_id"}
 """Entries of a Tune result that say nothing about the model, or are the time axis itself."""
-
-
-def tracking_uri(given: str | None) -> str:
-    """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store."""
-    return given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
-
-
-def check_tracking(uri: str) -> None:
-    """See that the tracking store answers.
-
-    Raises:
-        SweepError: It does not, within 10 s.
-    """
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
-    if uri == STORE_URI:
-        STORE.mkdir(parents=True, exist_ok=True)
-    kept = {v: os.environ.get(v.name) for v in (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)}
-    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
-    MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
-    try:
-        MlflowClient(uri).search_experiments(max_results=1)
-    except Exception as error:
-        # Each kind of store fails in its own way: HTTP, SQL, a file, an unknown scheme.
-        first_line = str(error).strip().split("\n", maxsplit=1)[0]
-        raise SweepError(
-            f"--tracking-uri {uri}: no MLflow tracking store answers there ({first_line}). Start it, correct the "
-            f"address, or leave the option and $MLFLOW_TRACKING_URI out for the local store."
-        ) from error
-    finally:
-        for variable, value in kept.items():
-            variable.unset() if value is None else variable.set(value)
 
 
 class MlflowTracking(TellsEndings):
@@ -125,7 +86,7 @@ class MlflowTracking(TellsEndings):
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
         assert self._sender is not None
-        summary = json.loads((self._plan.folder / "summary.json").read_text())
+        summary = json.loads(self._plan.summary_file.read_text())
         self._sender.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
         self._sender.close()
 
@@ -158,6 +119,7 @@ class _Sender(threading.Thread):
         self._client = MlflowClient(plan.tracking_uri)
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
+        self._running: set[str] = set()  # trials whose runs are open
         self.experiment_id = ""
 
     def put(self, record: dict[str, Any]) -> None:
@@ -238,6 +200,7 @@ class _Sender(threading.Thread):
         tags = {MLFLOW_PARENT_RUN_ID: self._run_ids[""], "kind": "trial", "trial_id": record["trial"]}
         run = self._client.create_run(self.experiment_id, record["time_ms"], tags, record["name"])
         self._run_ids[record["trial"]] = run.info.run_id
+        self._running.add(record["trial"])
         self._client.log_batch(run.info.run_id, params=_params(record["params"]))
 
     def _log_metrics(self, group: list[dict[str, Any]]) -> None:
@@ -256,6 +219,7 @@ class _Sender(threading.Thread):
             self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-5000:])])
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
         self._client.set_terminated(run_id, status, record["time_ms"])
+        self._running.discard(record["trial"])
 
     def _end_sweep(self, record: dict[str, Any]) -> None:
         summary, run_id = record["summary"], self._run_ids[""]
@@ -266,7 +230,9 @@ class _Sender(threading.Thread):
             if best["checkpoint"]:
                 self._client.log_artifacts(self._run_ids[best["trial_id"]], best["checkpoint"], "checkpoint")
         self._client.log_dict(run_id, summary, "summary.json")
-        self._client.set_terminated(run_id, "FINISHED", record["time_ms"])
+        for trial in self._running:  # of a sweep that was interrupted
+            self._client.set_terminated(self._run_ids[trial], "KILLED", record["time_ms"])
+        self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
 
 
 def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -51,7 +51,7 @@ def test_options_override_the_recipe(storage: Path) -> None:
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
         ({"name": "../escape"}, r"--name \.\./escape: a name is letters, digits"),
-        ({"settings": ("lr=1",)}, "--set lr=1: give KEY=VALUE with a key out of epochs, seed, data"),
+        ({"settings": ("lr=1",)}, "--set lr=1: give KEY=VALUE with a key out of text_column, label_column"),
         ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
         ({"settings": ("max_length=long",)}, "max_length='long': .*integer"),
         ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
@@ -74,7 +74,7 @@ def test_a_name_in_use_is_an_error(storage: Path) -> None:
     (storage / "old").mkdir(parents=True)
     with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
         plan_for(storage, name="old")
-    (storage / "old" / "summary.json").touch()
+    (storage / "old" / "summary.json").write_text('{"complete": true}')
     with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
         plan_for(storage, name="old")
 
