@@ -244,13 +244,14 @@ def _label_names(rows: Any, column: str) -> list[Any]:
 
 
 def _load_dataset(data: str) -> DatasetDict:
-    from datasets import DatasetDict, load_dataset
+    from datasets import DatasetDict, disable_progress_bars, load_dataset
 
     path = Path(data)
     if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
         raise ValueError(f"--data {data}: the folder is empty; give one with train.* and test.* (csv, jsonl, parquet)")
     if path.is_file() and not path.stat().st_size:
         raise ValueError(f"--data {data}: the file is empty")
+    disable_progress_bars()
     try:
         if path.is_file():
             builder = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}.get(path.suffix)

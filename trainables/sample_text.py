@@ -64,6 +64,7 @@ def _write_bert(folder: Path, sentences: Path) -> None:
     import torch
     from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers.utils import logging
 
     lines = (sentences / "train.jsonl").read_text().splitlines()
     wordpiece = BertWordPieceTokenizer(lowercase=True)
@@ -73,6 +74,7 @@ def _write_bert(folder: Path, sentences: Path) -> None:
     wordpiece.save_model(str(folder))
     tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
     tokenizer.save_pretrained(folder)
+    logging.disable_progress_bar()
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,

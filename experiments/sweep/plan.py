@@ -181,7 +181,8 @@ def check_folder(storage: Path, name: str) -> None:
 
 def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeName) -> dict[str, Any]:
     """Return the recipe's settings with the user's in their place."""
-    given: dict[str, Any] = {k: v for k, v in (("data", options.data), ("model", options.model)) if v is not None}
+    sources = {"data": options.data, "model": options.model}
+    given: dict[str, Any] = {name: _absolute(source) for name, source in sources.items() if source is not None}
     taken = {*_example_of(experiment), *TrialConfig.field_names()}  # searched, or options of their own
     free = [name for name in experiment.config_class.field_names() if name not in taken]
     for entry in options.settings:
@@ -209,6 +210,12 @@ def at_least_one(option: str, given: int | None, default: int) -> int:
     if given is not None and given < 1:
         raise SweepError(f"{option} must be at least 1, but got {given}")
     return default if given is None else given
+
+
+def _absolute(source: str) -> str:
+    """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if path.exists() else source
 
 
 def _knock(address: str) -> None:

@@ -40,6 +40,17 @@ def test_options_override_the_recipe(storage: Path) -> None:
     assert plan_for(storage, baseline_only=True).num_samples == 1
 
 
+def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
+    plan = plan_for(storage, data="mine")
+    assert plan.settings["data"] == str(tmp_path / "mine")
+    assert "40 texts to train on, 10 to validate" in plan.facts[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
