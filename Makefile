@@ -22,7 +22,7 @@ lint: $(READY) ## Check style and types
 
 ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 	mkdir -p mlflow/store
-	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
+	$(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
 		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
 
 benchmarks: $(READY) ## Measure trial turnaround and memory, about 20 minutes
