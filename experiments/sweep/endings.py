@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from ray.tune import Callback
@@ -16,9 +17,9 @@ class TellsEndings(Callback):
     def __init__(self, metric: str, epochs: int) -> None:
         self._metric, self._epochs = metric, epochs
 
+    @abstractmethod
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Take note; ``reason`` says why a trial failed."""
-        raise NotImplementedError
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Tell of a trial that ended without an error."""
