@@ -118,6 +118,8 @@ def check(config: BertConfig) -> list[str]:
         raise ValueError(
             f"max_length must be at most the {too_long} positions of {config.model}; it is {config.max_length}"
         )
+    if config.batch_size > len(texts.train):
+        raise ValueError(f"batch_size {config.batch_size} is more than the {len(texts.train)} training texts there are")
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
         f"{len(texts.labels)} classes ({', '.join(texts.labels[:8])}{', …' if len(texts.labels) > 8 else ''})",
@@ -193,6 +195,7 @@ def _open_tokenized(folder: Path) -> TokenizedData:
 def _tokenize(config: BertConfig, folder: Path) -> None:
     splits, labels = _load_texts(config)
     tokenizer = _tokenizer(config.model)
+    tokenizer.padding_side = "right"  # the attention mask is kept as a length
     for split, limit in (("train", config.train_samples), ("val", config.val_samples)):
         rows = splits[split].select(range(min(limit or len(splits[split]), len(splits[split]))))
         encoded = tokenizer(
@@ -231,6 +234,10 @@ def _load_texts(config: BertConfig) -> tuple[Mapping[str, Any], list[str]]:
     if not len(splits["val"]):
         raise ValueError(f"--data {config.data}: there is nothing to validate on; the validation split has no rows")
     labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
+    if "None" in labels:
+        raise ValueError(
+            f"--data {config.data}: some rows have no {config.label_column}; fill them in or leave them out"
+        )
     unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
     if unseen:
         raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")

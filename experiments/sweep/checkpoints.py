@@ -31,10 +31,11 @@ class KeepBest(Callback):
         value = result.get(self._metric, math.nan)
         if not math.isfinite(value):
             return
-        if self._better(value, self._best):
+        # A tie counts: whoever names the best by another rule, such as the lower number, finds a checkpoint too.
+        if not self._better(self._best, value):
             self._best = value
             result[SHOULD_CHECKPOINT] = True
-        if result.get(DONE) and self._better(value, self._best_at_end):
+        if result.get(DONE) and not self._better(self._best_at_end, value):
             self._best_at_end = value
             result[SHOULD_CHECKPOINT] = True
 

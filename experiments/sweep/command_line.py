@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import optuna
 import ray
@@ -62,10 +61,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
     count = min(PROPOSALS_SHOWN, plan.num_samples)
     proposals = [propose(study, plan.experiment.space)[0] for _ in range(count)]
     epochs = plan.num_samples * plan.epochs
-    config = plan.experiment.config_class.from_dict({**plan.settings, **plan.experiment.baseline})
-    settings = {name: value for name, value in asdict(config).items() if name not in plan.experiment.baseline}
     return [
-        f"settings  {' '.join(f'{k}={v}' for k, v in settings.items())}",
+        f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
         *(f"trial {n:03d}  {' '.join(f'{k}={_short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
         f"at most {epochs} epochs in all, {-(-epochs // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",
@@ -75,6 +72,11 @@ def dry_run_lines(plan: Plan) -> list[str]:
 def _say_result(console: Console, plan: Plan) -> int:
     summary = json.loads(plan.summary_file.read_text())
     best = summary["best"]
+    if not summary["complete"]:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
+        print(f"the sweep was interrupted: of {plan.num_samples} trials {counts or 'none had begun'}", file=sys.stderr)
+    if best is None and not summary["complete"]:
+        return INTERRUPTED
     if best is None:
         print(f"error: no trial reported a finite {plan.experiment.metric}; see {summary['mlflow']}", file=sys.stderr)
         return 1
@@ -87,8 +89,6 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nsummary     {plan.summary_file}"
         f"\nmlflow      {summary['mlflow']}"
     )
-    if not summary["complete"]:
-        print(f"the sweep was interrupted: {summary['trials']} of {plan.num_samples} trials", file=sys.stderr)
     return 0 if summary["complete"] else INTERRUPTED
 
 

@@ -42,7 +42,7 @@ class SweepOptions:
     seed: int = 0
     """Seeds the search and every trial."""
     search: str = "tpe"
-    """Optuna sampler: tpe, random, gp, cmaes, qmc, nsgaii or any other by its class name."""
+    """Optuna sampler: tpe, random, gp, qmc, nsgaii or any other by its class name."""
     scheduler: Literal["asha", "median", "fifo"] = "asha"
     """asha and median stop weak trials early; fifo lets every trial finish."""
     baseline_only: bool = False

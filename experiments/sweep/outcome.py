@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -12,19 +13,7 @@ from ray.tune.result import TRAINING_ITERATION
 
 from trainables.runtime import names
 
-Outcome: TypeAlias = Literal["waiting", "running", "finished", "stopped early", "failed"]
-
-ENDS: tuple[Outcome, ...] = ("finished", "stopped early", "failed")
-"""The outcomes of a trial that has ended."""
-
-
-def outcome_of(trial: Trial, metric: str, epochs: int) -> Outcome:
-    """Return what became of ``trial``, or what it does now."""
-    if trial.status == Trial.TERMINATED:
-        return end_of(trial.last_result, metric, epochs)
-    if trial.status == Trial.ERROR:
-        return "failed"
-    return "running" if trial.status == Trial.RUNNING else "waiting"
+Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
 
 
 def end_of(last_result: Mapping[str, Any], metric: str, epochs: int) -> Outcome:
@@ -38,7 +27,7 @@ def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
     """Return which reported number is not finite, if the objective or a loss is not."""
     for name, value in result.items():
         watched = name == metric or name.endswith("loss")
-        if watched and isinstance(value, (int, float)) and not math.isfinite(value):
+        if watched and isinstance(value, Real) and not math.isfinite(value):
             return f"diverged: {name} is {value} after epoch {progress_of(result)}"
     return None
 

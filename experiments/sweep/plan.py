@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         SweepError: The first thing that cannot work, with its rule, value and mend.
     """
     check_space(experiment)
-    make_sampler(options.search, options.seed)
+    check_search(experiment, options)
     cluster = connect(options.address)
     try:
         devices = find_devices(options.device, cluster)
@@ -94,10 +94,12 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     name = options.name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     check_folder(options.storage.expanduser(), name)
     uri = tracking_uri(options.tracking_uri)
-    check_tracking(uri)
+    check_tracking(uri, experiment.name)
     epochs = at_least_one("--epochs", options.epochs, experiment.recipes[recipe].epochs)
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
-    settings = {**settings_of(experiment, options, recipe), "epochs": epochs}
+    settings, facts = check_trials(
+        experiment, {**settings_of(experiment, options, recipe), "epochs": epochs}, options.workers_per_trial
+    )
     return Plan(
         experiment=experiment,
         options=options,
@@ -110,7 +112,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         num_samples=1 if options.baseline_only else num_samples,
         name=name,
         tracking_uri=uri,
-        facts=check_trial(experiment, settings),
+        facts=facts,
     )
 
 
@@ -196,13 +198,43 @@ def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeNam
     return {**experiment.recipes[recipe].settings(), **given}
 
 
-def check_trial(experiment: Experiment, settings: Mapping[str, Any]) -> list[str]:
-    """Build the baseline's configuration as a trial would, check its data and model, and return what was found."""
+def check_search(experiment: Experiment, options: SweepOptions) -> None:
+    """See that the sampler can be made and proposes from this space, also after it has been told a value."""
+    if not 0 <= options.seed < 2**32:
+        raise SweepError(f"--seed must be from 0 to 2**32 - 1, but got {options.seed}")
+    study = optuna.create_study(sampler=make_sampler(options.search, options.seed))
+    try:
+        for value in range(2):
+            _, number = propose(study, experiment.space)
+            study.tell(number, float(value))
+        propose(study, experiment.space)
+    except Exception as error:
+        # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
+        raise SweepError(f"--search {options.search}: this sampler cannot search this space ({error})") from error
+
+
+def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], list[str]]:
+    """Check what the baseline and every batch size of the space would load and train on.
+
+    Returns:
+        The settings in full, defaults included, and what the check of data and model found.
+    """
+    sizes = sorted({experiment.baseline.get("batch_size", workers), *_choices_of(experiment, "batch_size")})
+    uneven = [size for size in sizes if size % workers]
+    if uneven:
+        raise SweepError(
+            f"--workers-per-trial {workers}: the workers share a batch evenly, and batch_size {uneven} is no multiple "
+            f"of it; take a number of workers that divides all of {sizes}, or another search space"
+        )
     try:
         config: TrialConfig = experiment.config_class.from_dict({**settings, **experiment.baseline})
-        return experiment.check(config)
-    except ValueError as error:
+        facts = experiment.check(config)
+        if "batch_size" in experiment.baseline:
+            experiment.check(replace(config, **{"batch_size": sizes[-1]}))
+    except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
+    searched = {*_example_of(experiment), "seed"}
+    return {name: value for name, value in asdict(config).items() if name not in searched}, facts
 
 
 def at_least_one(option: str, given: int | None, default: int) -> int:
@@ -229,6 +261,12 @@ def _example_of(experiment: Experiment) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     config, _ = propose(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)), experiment.space)
     return config
+
+
+def _choices_of(experiment: Experiment, name: str) -> tuple[Any, ...]:
+    if callable(experiment.space):
+        return ()
+    return tuple(getattr(distributions_of(experiment.space).get(name), "choices", ()))
 
 
 def _outside(experiment: Experiment) -> set[str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import ENDS, Outcome, number_of, outcome_of, progress_of
+from experiments.sweep.outcome import Outcome, number_of, progress_of
 from experiments.sweep.tracking import told
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class ShowProgress(TellsEndings):
         super().__init__(plan.experiment.metric, plan.epochs)
         self._plan = plan
         self._best: tuple[float, int] | None = None  # value and number of the trial
+        self._ended: Counter[Outcome] = Counter()
         self._began = self._said = time.monotonic()
         self._console: Console | None = None
         self._live: Live | None = None
@@ -59,6 +60,7 @@ class ShowProgress(TellsEndings):
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Say how the trial ended."""
+        self._ended[outcome] += 1
         value = trial.last_result.get(self._metric, math.nan)
         what = " ".join(told(trial.config, self._plan.experiment.telling))
         how = f"failed: {reason.splitlines()[-1]}" if reason else outcome
@@ -86,13 +88,13 @@ class ShowProgress(TellsEndings):
         return {**self.__dict__, "_live": None, "_console": None}  # of this terminal; setup() makes them
 
     def _status(self, trials: list[Trial]) -> str:
-        counts = Counter(outcome_of(trial, self._metric, self._plan.epochs) for trial in trials)
-        ended = sum(counts[outcome] for outcome in ENDS)
+        ended, running = self._ended.total(), sum(trial.status == Trial.RUNNING for trial in trials)
         parts = [f"{ended} of {self._plan.num_samples} trials done"]
-        parts += [f"{counts[o]} {o}" for o in ("running", *ENDS) if counts[o]]
+        parts += [f"{running} running"] if running else []
+        parts += [f"{count} {outcome}" for outcome, count in self._ended.items()]
         if self._best:
             parts.append(f"best {self._metric} {self._best[0]:.4f} (trial {self._best[1]:03d})")
-        if 0 < ended < self._plan.num_samples:
+        if running and 0 < ended < self._plan.num_samples:
             left = (time.monotonic() - self._began) / ended * (self._plan.num_samples - ended)
             parts.append(f"about {_duration(left)} left")
         return ", ".join(parts)

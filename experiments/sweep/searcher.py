@@ -24,7 +24,6 @@ SAMPLERS = {
     "tpe": "TPESampler",
     "random": "RandomSampler",
     "gp": "GPSampler",
-    "cmaes": "CmaEsSampler",
     "qmc": "QMCSampler",
     "nsgaii": "NSGAIISampler",
 }
@@ -148,6 +147,6 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
     try:
         sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
-    except (TypeError, ImportError) as error:
+    except (TypeError, ValueError, ImportError) as error:
         raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
     return sampler

@@ -9,10 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from experiments.sweep.outcome import ENDS, number_of, outcome_of, progress_of
+from experiments.sweep.endings import TellsEndings
+from experiments.sweep.outcome import Outcome, number_of, progress_of
 from trainables.runtime import names
 from trainables.runtime.warm_trainable import START_SECONDS
 
@@ -28,11 +28,13 @@ SECONDS_BY_KIND = {
 """What a group does, by the metric that counts it."""
 
 
-class WriteSummary(Callback):
+class WriteSummary(TellsEndings):
     """Adds up the seconds of a sweep and writes its summary when it ends."""
 
     def __init__(self, plan: Plan, tracking: MlflowTracking) -> None:
+        super().__init__(plan.experiment.metric, plan.epochs)
         self._plan, self._tracking = plan, tracking
+        self._ended: dict[str, Outcome] = {}
         self._seconds = dict.fromkeys(SECONDS_BY_KIND.values(), 0.0)
         self._began = time.time()
 
@@ -47,6 +49,10 @@ class WriteSummary(Callback):
         for metric, kind in SECONDS_BY_KIND.items():
             self._seconds[kind] += result.get(metric, 0.0)
 
+    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
+        """Note the outcome; a trial without one was interrupted."""
+        self._ended[trial.trial_id] = outcome
+
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
         path = self._plan.summary_file
@@ -59,7 +65,7 @@ class WriteSummary(Callback):
         wall = time.time() - self._began
         idle = max(0.0, wall * plan.groups - sum(self._seconds.values()))
         seconds = {"wall": wall, "groups": plan.groups, **self._seconds, "waiting or idle": idle}
-        outcomes = Counter(outcome_of(trial, plan.experiment.metric, plan.epochs) for trial in trials)
+        outcomes = Counter(self._ended.get(trial.trial_id, "interrupted") for trial in trials)
         return {
             "name": plan.name,
             "experiment": plan.experiment.name,
@@ -70,7 +76,7 @@ class WriteSummary(Callback):
             "mode": plan.experiment.mode,
             "best": best_of(trials, plan),
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
-            "complete": sum(outcomes[end] for end in ENDS) == plan.num_samples,
+            "complete": len(self._ended) == plan.num_samples,
             "trials": dict(outcomes),
             "seconds": {kind: round(value, 2) for kind, value in seconds.items()},
             "settings": plan.settings,
@@ -92,7 +98,7 @@ def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:
         "trial": number_of(best),
         "trial_id": best.trial_id,
         "config": dict(best.config),
-        "value": _value_of(best, plan),
+        "value": kept.metrics[plan.experiment.metric] if kept else _value_of(best, plan),
         "epoch": progress_of(kept.metrics) if kept else progress_of(best.last_result),
         "checkpoint": str(Path(kept.checkpoint.path)) if kept else None,
     }

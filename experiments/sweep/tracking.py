@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from mlflow.entities import Metric, Param, RunTag
@@ -54,8 +55,10 @@ class MlflowTracking(TellsEndings):
     @property
     def address(self) -> str:
         """Where a person looks at the sweep."""
-        base = self._plan.tracking_uri if self._plan.tracking_uri.startswith("http") else "http://127.0.0.1:5000"
-        note = "" if base == self._plan.tracking_uri else "  (start the page with: make ui)"
+        uri, local = self._plan.tracking_uri, "http://127.0.0.1:5000"
+        base = uri if uri.startswith("http") else local
+        start = "make ui" if uri == STORE_URI else f"mlflow ui --backend-store-uri {uri}"
+        note = f"  (start the page with: {start})" if base == local else ""
         where = self._sender.experiment_id if self._sender else ""
         return f"{base.rstrip('/')}/#/experiments/{where}/runs/{self.run_id or ''}{note}"
 
@@ -75,7 +78,7 @@ class MlflowTracking(TellsEndings):
         values = {
             name: float(value)
             for name, value in result.items()
-            if name not in NOT_METRICS and isinstance(value, (int, float)) and not isinstance(value, bool)
+            if name not in NOT_METRICS and not isinstance(value, bool) and isinstance(value, Real)
         }
         self._send("metrics", trial, values=values, step=progress_of(result))
 
@@ -175,14 +178,14 @@ class _Sender(threading.Thread):
             artifacts = str(STORE / "artifacts" / plan.experiment.name) if plan.tracking_uri == STORE_URI else None
             self.experiment_id = self._client.create_experiment(plan.experiment.name, artifacts)
         tags = {"metric": plan.experiment.metric, "mode": plan.experiment.mode, "kind": "sweep"}
-        run = self._client.create_run(self.experiment_id, run_name=plan.name, tags=tags)
-        self._run_ids[""] = run.info.run_id
+        if "" not in self._run_ids:  # else what follows failed, and is tried again
+            self._run_ids[""] = self._client.create_run(self.experiment_id, None, tags, plan.name).info.run_id
         facts = {
             "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
             "workers_per_trial": plan.options.workers_per_trial, "num_samples": plan.num_samples,
             "search": plan.options.search, "scheduler": plan.options.scheduler, "sweep_seed": plan.options.seed,
         }  # fmt: skip
-        self._client.log_batch(run.info.run_id, params=_params({**plan.settings, **facts}))
+        self._client.log_batch(self._run_ids[""], params=_params({**plan.settings, **facts}))
 
     def _deliver(self, group: list[dict[str, Any]]) -> None:
         first = group[0]
@@ -195,13 +198,13 @@ class _Sender(threading.Thread):
         deliver(first)
 
     def _begin_trial(self, record: dict[str, Any]) -> None:
-        if record["trial"] in self._run_ids:
-            return  # the trial goes on after a pause
-        tags = {MLFLOW_PARENT_RUN_ID: self._run_ids[""], "kind": "trial", "trial_id": record["trial"]}
-        run = self._client.create_run(self.experiment_id, record["time_ms"], tags, record["name"])
-        self._run_ids[record["trial"]] = run.info.run_id
-        self._running.add(record["trial"])
-        self._client.log_batch(run.info.run_id, params=_params(record["params"]))
+        trial = record["trial"]
+        if trial not in self._run_ids:  # else it goes on after a pause, or what follows failed and is tried again
+            tags = {MLFLOW_PARENT_RUN_ID: self._run_ids[""], "kind": "trial", "trial_id": trial}
+            run = self._client.create_run(self.experiment_id, record["time_ms"], tags, record["name"])
+            self._run_ids[trial] = run.info.run_id
+        self._running.add(trial)
+        self._client.log_batch(self._run_ids[trial], params=_params(record["params"]))
 
     def _log_metrics(self, group: list[dict[str, Any]]) -> None:
         values = [
@@ -227,12 +230,12 @@ class _Sender(threading.Thread):
         if best is not None:
             self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"])
             self._client.log_batch(run_id, tags=[RunTag("best_trial", str(best["trial"]))])
-            if best["checkpoint"]:
-                self._client.log_artifacts(self._run_ids[best["trial_id"]], best["checkpoint"], "checkpoint")
         self._client.log_dict(run_id, summary, "summary.json")
         for trial in self._running:  # of a sweep that was interrupted
             self._client.set_terminated(self._run_ids[trial], "KILLED", record["time_ms"])
         self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
+        if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
+            self._client.log_artifacts(self._run_ids[best["trial_id"]], best["checkpoint"], "checkpoint")
 
 
 def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

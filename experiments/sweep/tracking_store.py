@@ -23,11 +23,11 @@ def tracking_uri(given: str | None) -> str:
     return given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
 
 
-def check_tracking(uri: str) -> None:
-    """See that the tracking store answers.
+def check_tracking(uri: str, experiment: str) -> None:
+    """See that the tracking store answers, and takes runs of ``experiment``.
 
     Raises:
-        SweepError: It does not, within 10 s.
+        SweepError: It does not answer within 10 s, or the experiment was deleted there.
     """
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
     if uri == STORE_URI:
@@ -36,7 +36,7 @@ def check_tracking(uri: str) -> None:
     MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
     MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
     try:
-        MlflowClient(uri).search_experiments(max_results=1)
+        known = MlflowClient(uri).get_experiment_by_name(experiment)
     except Exception as error:
         # Each kind of store fails in its own way: HTTP, SQL, a file, an unknown scheme.
         first_line = str(error).strip().split("\n", maxsplit=1)[0]
@@ -47,3 +47,8 @@ def check_tracking(uri: str) -> None:
     finally:
         for variable, value in kept.items():
             variable.unset() if value is None else variable.set(value)
+    if known is not None and known.lifecycle_stage == "deleted":
+        raise SweepError(
+            f"--tracking-uri {uri}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
+            f"mlflow experiments restore --experiment-id {known.experiment_id}"
+        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import ray
+from pydantic import TypeAdapter, ValidationError
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -58,7 +59,12 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise SweepError(f"build_tuner() has no option {', '.join(unknown)}; its options: {', '.join(known)}")
-    return tuner_of(make_plan(experiment, replace(options or SweepOptions(), **changes)))
+    try:
+        given = TypeAdapter(SweepOptions).validate_python(asdict(replace(options or SweepOptions(), **changes)))
+    except ValidationError as error:
+        wrong = "; ".join(f"{e['loc'][0]}={e['input']!r}: {e['msg']}" for e in error.errors())
+        raise SweepError(f"build_tuner(): {wrong}") from error
+    return tuner_of(make_plan(experiment, given))
 
 
 def tuner_of(
@@ -103,7 +109,10 @@ def tuner_of(
             stop=TrialEnds(experiment.metric, plan.epochs),
             callbacks=[KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking, *callbacks],
             checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=1, checkpoint_score_attribute=experiment.metric, checkpoint_score_order=experiment.mode
+                num_to_keep=1,
+                checkpoint_score_attribute=experiment.metric,
+                checkpoint_score_order=experiment.mode,
+                checkpoint_at_end=False,  # Tune's default for a class, which would save every trial; KeepBest asks
             ),
             verbose=0,
         ),

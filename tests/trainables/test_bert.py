@@ -31,7 +31,8 @@ def write_csv(folder: Path, split: str, rows: list[tuple[str, str]], header: str
 def test_any_text_classification_data_works_by_naming_its_columns(configure: Configure, tmp_path: Path) -> None:
     write_csv(tmp_path / "mine", "train", [("good film", "pos"), ("bad film", "neg"), ("a film", "pos")])
     write_csv(tmp_path / "mine", "validation", [("good", "pos"), ("worse than the worst film of all", "neg")])
-    config = configure(data=str(tmp_path / "mine"), text_column="review", label_column="stars", max_length=8)
+    columns = {"text_column": "review", "label_column": "stars"}
+    config = configure(data=str(tmp_path / "mine"), max_length=8, batch_size=2, **columns)
     assert "3 texts to train on, 2 to validate, 2 classes (neg, pos)" in check(config)[0]
     data = tokenized(config)
     batch = data.train.__getitems__([0, 1])

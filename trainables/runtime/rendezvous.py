@@ -34,7 +34,8 @@ class Rendezvous:
 
     async def fail(self, rank: int, error: str) -> None:
         """Hand in an error. The turn ends with it: other ranks may never come, waiting for this one in a collective."""
-        self._turn.reports = {rank: {"kind": "error", "error": error}}
+        if not any(report["kind"] == "error" for report in self._turn.reports.values()):  # the first is the cause
+            self._turn.reports = {rank: {"kind": "error", "error": error}}
         self._turn.all_in.set()
 
     async def reports(self) -> list[dict[str, Any]]:

@@ -23,21 +23,17 @@ class WarmTrainable(tune.Trainable):
     has trained no step too many, and a checkpoint is written only when Tune asks for one.
     """
 
-    group: WorkerGroup
-
     def setup(self, config: dict[str, Any], spec: WorkerGroupSpec, settings: dict[str, Any]) -> None:
-        """Start the workers.
+        """Take the first trial.
 
         Args:
             config: The hyperparameters of the first trial.
             spec: What it takes to start the group.
             settings: What the train loop is told in every trial besides its hyperparameters.
         """
-        self.settings = settings
+        self.spec, self.settings = spec, settings
+        self.group: WorkerGroup | None = None
         self._begin(config)
-        began = time.time()
-        self.group = WorkerGroup(spec, f"workers-of-{self.trial_id}")
-        self._group_start_s = time.time() - began
 
     def step(self) -> dict[str, Any]:
         """Let the trial train to its next report, and return that.
@@ -46,22 +42,25 @@ class WarmTrainable(tune.Trainable):
             WorkerGroupError: The train loop raised, or the workers are gone.
             ValueError: The train loop returned without a report.
         """
+        if self.group is None:
+            # Not in setup(): an error there ends the actor's creation, and Tune would wait for it for ever.
+            began = time.time()
+            self.group = WorkerGroup(self.spec, f"workers-of-{self.trial_id}")
+            return self._first_step(self.group, group_start_s=time.time() - began)
         if not self._started:
-            return self._first_step()
+            return self._first_step(self.group)
         report = self.group.next_report()
         # The loop returned without another report: Tune then takes the last one as the trial's end.
         return {RESULT_DUPLICATE: True, "done": True} if report["kind"] == "finished" else report["metrics"]
 
-    def _first_step(self) -> dict[str, Any]:
+    def _first_step(self, group: WorkerGroup, group_start_s: float = 0.0) -> dict[str, Any]:
         began = time.time()
-        report = self.group.start({**self.settings, **self.trial_config}, self._checkpoint)
+        report = group.start({**self.settings, **self.trial_config}, self._checkpoint)
         self._started = True
         if report["kind"] == "finished":
             raise ValueError("the train loop returned without a report: call trainables.runtime.report() once an epoch")
         reported: dict[str, Any] = report["metrics"]
-        first_step_s = reported.get(names.FIRST_STEP_AT, began) - began
-        reported[START_SECONDS] = self._group_start_s + first_step_s
-        self._group_start_s = 0.0
+        reported[START_SECONDS] = group_start_s + reported.get(names.FIRST_STEP_AT, began) - began
         return reported
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -71,6 +70,7 @@ class WarmTrainable(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""
+        assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
@@ -79,7 +79,7 @@ class WarmTrainable(tune.Trainable):
 
     def cleanup(self) -> None:
         """End the workers."""
-        if hasattr(self, "group"):  # else they never started
+        if self.group is not None:
             self.group.exit()
 
     def _begin(self, config: dict[str, Any], checkpoint: str | None = None) -> None:

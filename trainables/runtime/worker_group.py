@@ -118,10 +118,16 @@ class WorkerGroup:
         return answer
 
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
+        try:
+            self._make_trainer(spec, name).fit()
+        except BaseException as error:
+            self._failure = error  # raised to the trial by the thread that waits for the workers
+
+    def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> TorchTrainer:
         # Read by Ray Train in this process when the trainer is made.
         os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(START_TIMEOUT_S)
         os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # an actor a group, for clouds that announce evictions
-        trainer = TorchTrainer(
+        return TorchTrainer(
             serve_trials,
             train_loop_config={"train_loop": spec.train_loop, "rendezvous": self._rendezvous},
             torch_config=TorchConfig(backend=spec.device.backend),
@@ -139,10 +145,6 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": dict(spec.device.worker_env)},
             ),
         )
-        try:
-            trainer.fit()
-        except BaseException as error:
-            self._failure = error  # raised to the trial by the thread that waits for the workers
 
 
 class _Channel:

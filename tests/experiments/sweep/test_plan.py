@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 from ray import tune
 
@@ -56,6 +57,9 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
     [
         ({"workers_per_trial": 64}, r"--workers-per-trial 64: not possible with \d+ cpu device\(s\); possible here: 1"),
         ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
+        ({"search": "CmaEsSampler"}, "--search CmaEsSampler: this sampler cannot search this space .*cmaes"),
+        ({"seed": -1}, "--seed must be from 0 to 2\\*\\*32 - 1, but got -1"),
+        ({"settings": ("train_samples=16",)}, "batch_size 32 is more than the 16 training texts"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take tpe, random, gp"),
         ({"epochs": 0}, "--epochs must be at least 1, but got 0"),
         ({"num_samples": -1}, "--num-samples must be at least 1, but got -1"),
@@ -122,3 +126,24 @@ def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
 def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
     with pytest.raises(SweepError, match=r"build_tuner\(\) has no option samples; its options: num_samples, "):
         build_tuner(QUADRATIC, samples=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scheduler": "hyperband"}, "scheduler='hyperband': Input should be 'asha', 'median' or 'fifo'"),
+        ({"device": "tpu"}, "device='tpu': Input should be 'auto', 'hpu'"),
+        ({"num_samples": "many"}, "num_samples='many': .*integer"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        build_tuner(QUADRATIC, **changes)
+
+
+def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/deleted.db")
+    client.delete_experiment(client.create_experiment("bert"))
+    with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
+        plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")

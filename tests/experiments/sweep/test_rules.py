@@ -42,7 +42,7 @@ def test_checkpoints_are_written_of_the_best_so_far_and_the_best_end_only() -> N
         keep.on_trial_result(0, [], None, result)  # looks at the result alone
         return bool(result.get(SHOULD_CHECKPOINT))
 
-    assert [wanted(0.5), wanted(0.4), wanted(0.5), wanted(0.6), wanted(math.nan)] == [True, False, False, True, False]
+    assert [wanted(0.5), wanted(0.4), wanted(0.5), wanted(0.6), wanted(math.nan)] == [True, False, True, True, False]
     assert [wanted(0.3, done=True), wanted(0.2, done=True), wanted(0.4, done=True)] == [True, False, True]
     restored = KeepBest(QUADRATIC)
     restored.set_state(keep.get_state())

@@ -101,8 +101,7 @@ def test_a_copy_and_a_restored_searcher_go_on_with_the_same_study(tmp_path: Path
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
     for short, class_name in SAMPLERS.items():
-        if short not in ("cmaes",):  # needs the package cmaes, which is not a dependency
-            assert type(make_sampler(short, 0)).__name__ == class_name
+        assert type(make_sampler(short, 0)).__name__ == class_name
     assert type(make_sampler("BruteForceSampler", 0)).__name__ == "BruteForceSampler"
 
 

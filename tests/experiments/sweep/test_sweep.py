@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from mlflow.entities import Run
 from optuna.trial import TrialState
 from ray import tune
 
-from experiments import build_tuner
-from experiments.sweep.tuner import STUDY_FILE
+from experiments import SweepOptions, build_tuner
+from experiments.sweep.plan import make_plan
+from experiments.sweep.tuner import STUDY_FILE, tuner_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -69,6 +71,7 @@ def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.Result
     saved = sum(int(result.checkpoint.path[-6:]) + 1 for result in results if result.checkpoint is not None)
     reported = sum(len(result.metrics_dataframe) for result in results)
     assert saved < reported
+    assert any(result.checkpoint is None for result in results if result.error is None)
     assert all(len(list(Path(result.path).glob("checkpoint_*"))) <= 2 for result in results)
 
 
@@ -126,3 +129,13 @@ def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[R
 def test_seconds_are_told_by_kind(summary: dict[str, Any]) -> None:
     assert summary["seconds"]["groups"] == 2
     assert set(summary["seconds"]) == {"wall", "groups", "starting", "training", "evaluating", "waiting or idle"}
+
+
+def test_a_group_that_cannot_start_fails_its_trial_with_the_reason(ray_here: None, tmp_path: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
+    wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
+    results = tuner_of(replace(plan, devices=wrong)).fit()
+    assert len(results.errors) == 1
+    assert "nonsense" in str(results.errors[0])
+    summary = json.loads(plan.summary_file.read_text())
+    assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
