@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from mlflow.entities import Run
 from optuna.trial import TrialState
 from ray import tune
 
-from experiments import SweepOptions, build_tuner
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tuner import STUDY_FILE, tuner_of
+from experiments import build_tuner
+from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -129,13 +127,3 @@ def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[R
 def test_seconds_are_told_by_kind(summary: dict[str, Any]) -> None:
     assert summary["seconds"]["groups"] == 2
     assert set(summary["seconds"]) == {"wall", "groups", "starting", "training", "evaluating", "waiting or idle"}
-
-
-def test_a_group_that_cannot_start_fails_its_trial_with_the_reason(ray_here: None, tmp_path: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
-    wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
-    results = tuner_of(replace(plan, devices=wrong)).fit()
-    assert len(results.errors) == 1
-    assert "nonsense" in str(results.errors[0])
-    summary = json.loads(plan.summary_file.read_text())
-    assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
