@@ -18,6 +18,7 @@ from experiments.sweep.checkpoints import KeepBest
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.options import SweepOptions
+from experiments.sweep.orphans import FreeOrphans
 from experiments.sweep.outcome import number_of
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
@@ -80,6 +81,7 @@ def tuner_of(
     start_ray(plan)
     plan.folder.mkdir(parents=True)
     experiment, options, tracking = plan.experiment, plan.options, MlflowTracking(plan)
+    own = [KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking, FreeOrphans()]
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
         num_workers=options.workers_per_trial,
@@ -107,7 +109,7 @@ def tuner_of(
             name=plan.name,
             storage_path=str(plan.folder.parent),
             stop=TrialEnds(experiment.metric, plan.epochs),
-            callbacks=[KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking, *callbacks],
+            callbacks=[*own, *callbacks],
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=1,
                 checkpoint_score_attribute=experiment.metric,

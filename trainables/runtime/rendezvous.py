@@ -11,6 +11,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.reports: dict[int, dict[str, Any]] = {}
+        self.error: dict[str, Any] | None = None
         self.all_in = asyncio.Event()
         self.command: dict[str, Any] = {}
         self.command_given = asyncio.Event()
@@ -34,14 +35,16 @@ class Rendezvous:
 
     async def fail(self, rank: int, error: str) -> None:
         """Hand in an error. The turn ends with it: other ranks may never come, waiting for this one in a collective."""
-        if not any(report["kind"] == "error" for report in self._turn.reports.values()):  # the first is the cause
-            self._turn.reports = {rank: {"kind": "error", "error": error}}
+        if self._turn.error is None:  # the first is the cause of the others
+            self._turn.error = {"kind": "error", "rank": rank, "error": error}
         self._turn.all_in.set()
 
     async def reports(self) -> list[dict[str, Any]]:
-        """Return the reports of all ranks, by rank, once they are in."""
+        """Return the reports of all ranks, by rank, once they are in; or the first error alone."""
         turn = self._turn
         await turn.all_in.wait()
+        if turn.error is not None:
+            return [turn.error]
         return [report for _, report in sorted(turn.reports.items())]
 
     async def command(self, command: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from mlflow.entities import Run
 from optuna.trial import TrialState
 from ray import tune
+from ray.util import placement_group_table
 
-from experiments import build_tuner
-from experiments.sweep.tuner import STUDY_FILE
+from experiments import SweepOptions, build_tuner
+from experiments.sweep.plan import make_plan
+from experiments.sweep.tuner import STUDY_FILE, tuner_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -127,3 +130,17 @@ def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[R
 def test_seconds_are_told_by_kind(summary: dict[str, Any]) -> None:
     assert summary["seconds"]["groups"] == 2
     assert set(summary["seconds"]) == {"wall", "groups", "starting", "training", "evaluating", "waiting or idle"}
+
+
+def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(
+    ray_here: None, tmp_path: Path
+) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
+    wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
+    results = tuner_of(replace(plan, devices=wrong)).fit()
+    assert len(results.errors) == 1
+    assert "nonsense" in str(results.errors[0])
+    summary = json.loads(plan.summary_file.read_text())
+    assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
+    booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert booked == []

@@ -35,4 +35,5 @@ def test_a_command_waits_for_the_last_rank(rendezvous: Any) -> None:
 def test_one_failed_rank_ends_the_wait(rendezvous: Any) -> None:
     rendezvous.report.remote(0, {"kind": "idle"})
     ray.get(rendezvous.fail.remote(1, "out of memory"))
-    assert ray.get(rendezvous.reports.remote()) == [{"kind": "error", "error": "out of memory"}]
+    ray.get(rendezvous.fail.remote(0, "connection closed by peer"))
+    assert ray.get(rendezvous.reports.remote()) == [{"kind": "error", "rank": 1, "error": "out of memory"}]
