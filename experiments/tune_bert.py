@@ -5,10 +5,10 @@ full: bert-base-cased on the first 1,000 Yelp reviews, 5 stars, 10 epochs a tria
 library, 9 epochs a trial; chance is 0.2, the published hyperparameters stay near it, the best trial passes 0.7.
 """
 
-from experiments import Experiment, Recipe, main
+from experiments import Budget, Experiment, Recipe, main
 from search_spaces.bert import BASELINE, SPACE
 from trainables import bert
-from trainables.sample_text import sample_bert, sample_text
+from trainables.data.sample_text import sample_bert, sample_text
 
 
 def sample_settings() -> dict[str, object]:
@@ -27,8 +27,8 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, epochs=10, num_samples=32),
-        "sample": Recipe(settings=sample_settings, epochs=9, num_samples=16),
+        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32),
+        "sample": Recipe(settings=sample_settings, budget=Budget(epochs=9), num_samples=16),
     },
     check=bert.check,
     load_line='from trainables.bert import load_model; model, tokenizer = load_model("{checkpoint}")',

@@ -2,85 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
-from trainables.runtime import TrialConfig
+from trainables.data.text import TextConfig, from_pretrained, tokenized
 from trainables.runtime.checkpoint import read_state
-from trainables.runtime.epoch_loop import Batch, Task, run_epochs
 from trainables.runtime.fresh_start import fresh_start
-from trainables.runtime.node_cache import fingerprint, prepare_once
+from trainables.runtime.loading import Batch
+from trainables.runtime.schedules import Schedule
+from trainables.runtime.training import Task, check_batch, train
 
 if TYPE_CHECKING:
-    from datasets import DatasetDict
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-VALIDATION_SPLITS = ("validation", "test")
-"""Split names taken for validation, the first that the data has."""
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
-TOKENIZED_FORMAT = 1
-"""Raised when the tokenized arrays of the same text change."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(TrialConfig):
+class BertConfig(TextConfig):
     """Hyperparameters and settings of one BERT trial."""
 
-    lr: float
-    """Peak learning rate."""
-    batch_size: int
-    """Reviews in one optimizer step, split over the workers."""
-    optimizer: Literal["sgd", "adamw"]
+    optimizer: Literal["sgd", "adamw"] = field()
     """``sgd`` takes ``momentum``; ``adamw`` has torch's own betas and eps."""
-    momentum: float
-    """Momentum of SGD. Not read by AdamW."""
-    weight_decay: float
-    """L2 penalty (sgd) or decoupled weight decay (adamw)."""
-    warmup: float
-    """Share of all steps in which the learning rate rises to its peak. 0 means none."""
     dropout: float
     """Dropout probability of the encoder."""
-    data: str = "yelp_review_full"
-    """A name on the hub, a folder with ``train.*`` and ``test.*`` or ``validation.*`` files, or one file."""
-    model: str = "bert-base-cased"
-    """A name on the hub, or a local folder, of an encoder and its tokenizer."""
-    text_column: str = "text"
-    """Column of the text."""
-    label_column: str = "label"
-    """Column of the class: whole numbers, strings or a ClassLabel."""
-    max_length: int = 512
-    """Tokens per text; shorter ones are padded to it, longer ones are cut. One length means one graph."""
     train_samples: int = 1000
     """Training texts used, from the first on. 0 means all."""
     val_samples: int = 1000
     """Validation texts used, from the first on. 0 means all."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rules = {
-            "lr must be above 0": self.lr > 0,
-            "batch_size must be at least 1": self.batch_size >= 1,
-            "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
-            "weight_decay must not be negative": self.weight_decay >= 0,
-            "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
-            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
-            "max_length must be at least 8": self.max_length >= 8,
-            "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
-        }
-        broken = [rule for rule, kept in rules.items() if not kept]
-        if broken:
-            raise ValueError("; ".join(broken))
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -89,20 +49,15 @@ def train_loop(config: dict[str, Any]) -> None:
     fresh_start(bert.seed)
     texts = tokenized(bert)
     model = _classifier(bert, texts.labels)
-    run_epochs(
-        Task(
-            model=model,
-            forward=_logits,
-            train_data=texts.train,
-            val_data=texts.val,
-            batch_size=bert.batch_size,
-            optimizer=_optimizer(bert),
-            warmup=bert.warmup,
-            describe=partial(_describe, model, texts.tokenizer),
-        ),
-        epochs=bert.epochs,
-        seed=bert.seed,
+    task = Task(
+        model=model,
+        forward=_logits,
+        train_data=texts.train,
+        val_data=texts.val,
+        schedule=Schedule(warmup=bert.warmup),
+        describe=partial(_describe, model, texts.tokenizer),
     )
+    train(task, bert)
 
 
 def check(config: BertConfig) -> list[str]:
@@ -118,8 +73,7 @@ def check(config: BertConfig) -> list[str]:
         raise ValueError(
             f"max_length must be at most the {too_long} positions of {config.model}; it is {config.max_length}"
         )
-    if config.batch_size > len(texts.train):
-        raise ValueError(f"batch_size {config.batch_size} is more than the {len(texts.train)} training texts there are")
+    check_batch(config, workers=1, samples=len(texts.train))
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
         f"{len(texts.labels)} classes ({', '.join(texts.labels[:8])}{', …' if len(texts.labels) > 8 else ''})",
@@ -142,163 +96,10 @@ def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedToken
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
-class TokenizedTexts(Dataset[Any]):
-    """Token ids of all texts of a split: memory-mapped, so that the workers of a node share one copy."""
-
-    def __init__(self, folder: Path, split: str) -> None:
-        self.input_ids = np.load(folder / f"{split}_input_ids.npy", mmap_mode="r")
-        self.lengths = np.load(folder / f"{split}_lengths.npy")
-        self.labels = np.load(folder / f"{split}_labels.npy")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, indices: list[int]) -> Batch:
-        """Return ``input_ids`` and ``attention_mask`` of shape (n, max_length) and ``labels`` of shape (n,)."""
-        mask = np.arange(self.input_ids.shape[1])[None, :] < self.lengths[indices, None]
-        return {
-            "input_ids": torch.from_numpy(self.input_ids[indices].astype(np.int64)),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-            "labels": torch.from_numpy(self.labels[indices]),
-        }
-
-
-@dataclass(frozen=True)
-class TokenizedData:
-    """What tokenizing left in a folder of the node's cache."""
-
-    train: TokenizedTexts
-    val: TokenizedTexts
-    labels: list[str]
-    tokenizer: Path
-
-
-def tokenized(config: BertConfig) -> TokenizedData:
-    """Return the tokenized data of ``config``, made on this node if nobody has yet.
-
-    Raises:
-        ValueError: See :func:`check`.
-    """
-    names = ("text_column", "label_column", "max_length", "train_samples", "val_samples")
-    key = {name: getattr(config, name) for name in names}
-    key |= {"format": TOKENIZED_FORMAT, "data": fingerprint(config.data), "model": fingerprint(config.model)}
-    folder = prepare_once("tokenized", key, lambda into: _tokenize(config, into))
-    return _open_tokenized(folder)
-
-
-@cache
-def _open_tokenized(folder: Path) -> TokenizedData:
-    labels = json.loads((folder / "labels.json").read_text())
-    return TokenizedData(TokenizedTexts(folder, "train"), TokenizedTexts(folder, "val"), labels, folder / "tokenizer")
-
-
-def _tokenize(config: BertConfig, folder: Path) -> None:
-    splits, labels = _load_texts(config)
-    tokenizer = _tokenizer(config.model)
-    tokenizer.padding_side = "right"  # the attention mask is kept as a length
-    for split, limit in (("train", config.train_samples), ("val", config.val_samples)):
-        rows = splits[split].select(range(min(limit or len(splits[split]), len(splits[split]))))
-        encoded = tokenizer(
-            list(map(str, rows[config.text_column])),
-            padding="max_length",
-            truncation=True,
-            max_length=config.max_length,
-            return_tensors="np",
-        )
-        np.save(folder / f"{split}_input_ids.npy", encoded["input_ids"].astype(np.int32))
-        np.save(folder / f"{split}_lengths.npy", encoded["attention_mask"].sum(axis=1))
-        classes = [labels.index(str(label)) for label in _label_names(rows, config.label_column)]
-        np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
-    (folder / "labels.json").write_text(json.dumps(labels))
-    tokenizer.save_pretrained(folder / "tokenizer")
-
-
-def _load_texts(config: BertConfig) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the splits ``train`` and ``val``, and the names of the classes."""
-    loaded = _load_dataset(config.data)
-    columns = next(iter(loaded.values())).column_names
-    for option, column in (("text_column", config.text_column), ("label_column", config.label_column)):
-        if column not in columns:
-            raise ValueError(
-                f"--data {config.data}: there is no column {column!r}; the columns are {', '.join(columns)}. "
-                f"Name the right one with --set {option}=NAME."
-            )
-    if "train" not in loaded or not len(loaded["train"]):
-        raise ValueError(f"--data {config.data}: there is nothing to train on; give a split or file 'train' with rows")
-    val = next((loaded[name] for name in VALIDATION_SPLITS if name in loaded), None)
-    if val is None:
-        parts = loaded["train"].train_test_split(test_size=0.2, seed=0)
-        splits = {"train": parts["train"], "val": parts["test"]}
-    else:
-        splits = {"train": loaded["train"], "val": val}
-    if not len(splits["val"]):
-        raise ValueError(f"--data {config.data}: there is nothing to validate on; the validation split has no rows")
-    labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
-    if "None" in labels:
-        raise ValueError(
-            f"--data {config.data}: some rows have no {config.label_column}; fill them in or leave them out"
-        )
-    unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
-    if unseen:
-        raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
-    return splits, labels
-
-
-def _label_names(rows: Any, column: str) -> list[Any]:
-    feature = rows.features[column]
-    values = rows[column]
-    return [feature.int2str(value) for value in values] if hasattr(feature, "int2str") else list(values)
-
-
-def _load_dataset(data: str) -> DatasetDict:
-    from datasets import DatasetDict, disable_progress_bars, load_dataset
-
-    path = Path(data)
-    if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
-        raise ValueError(f"--data {data}: the folder is empty; give one with train.* and test.* (csv, jsonl, parquet)")
-    if path.is_file() and not path.stat().st_size:
-        raise ValueError(f"--data {data}: the file is empty")
-    disable_progress_bars()
-    try:
-        if path.is_file():
-            builder = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}.get(path.suffix)
-            if builder is None:
-                raise ValueError(f"files of kind {path.suffix!r} are not read; give .csv, .json, .jsonl or .parquet")
-            loaded = load_dataset(builder, data_files={"train": str(path)})
-        else:
-            loaded = load_dataset(data)
-    except Exception as error:
-        # What the datasets library raises here ranges over every builder and every network layer.
-        where = "it is there, but cannot be read" if path.exists() else "no such file or folder, and not on the hub"
-        raise ValueError(
-            f"--data {data}: {where} ({_first_line(error)}). Give a local path or a name on the hub."
-        ) from error
-    assert isinstance(loaded, DatasetDict)
-    return loaded
-
-
 def _model_config(model: str) -> Any:
     from transformers import AutoConfig
 
-    return _from_pretrained(AutoConfig.from_pretrained, model)
-
-
-def _tokenizer(model: str) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer
-
-    tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, model)
-    return tokenizer
-
-
-def _from_pretrained(load: Callable[[str], Any], model: str) -> Any:
-    try:
-        return load(model)
-    except Exception as error:
-        where = "the folder does not hold a model" if Path(model).exists() else "no such folder, and not on the hub"
-        raise ValueError(
-            f"--model {model}: {where} ({_first_line(error)}). Give a folder written by save_pretrained (config.json, "
-            f"weights, tokenizer) or a name on the hub."
-        ) from error
+    return from_pretrained(AutoConfig.from_pretrained, model)
 
 
 def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
@@ -318,12 +119,6 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
     return model
 
 
-def _optimizer(config: BertConfig) -> Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]:
-    if config.optimizer == "adamw":
-        return partial(torch.optim.AdamW, lr=config.lr, weight_decay=config.weight_decay)
-    return partial(torch.optim.SGD, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-
-
 def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     logits: torch.Tensor = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     return logits
@@ -332,7 +127,3 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
 def _describe(model: PreTrainedModel, tokenizer: Path, directory: Path) -> None:
     model.config.save_pretrained(directory)
     shutil.copytree(tokenizer, directory, dirs_exist_ok=True)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"

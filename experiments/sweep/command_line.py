@@ -60,11 +60,11 @@ def dry_run_lines(plan: Plan) -> list[str]:
     study.enqueue_trial(dict(plan.experiment.baseline))
     count = min(PROPOSALS_SHOWN, plan.num_samples)
     proposals = [propose(study, plan.experiment.space)[0] for _ in range(count)]
-    epochs = plan.num_samples * plan.epochs
+    units, unit = plan.num_samples * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
         *(f"trial {n:03d}  {' '.join(f'{k}={_short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
-        f"at most {epochs} epochs in all, {-(-epochs // plan.groups)} on each group, less what is stopped early",
+        f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",
     ]
 
@@ -80,8 +80,9 @@ def _say_result(console: Console, plan: Plan) -> int:
     if best is None:
         print(f"error: no trial reported a finite {plan.experiment.metric}; see {summary['mlflow']}", file=sys.stderr)
         return 1
+    unit = plan.budget.unit
     console.print(
-        f"\nbest        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at epoch {best['epoch']}"
+        f"\nbest        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
         f" (baseline {_short(summary['baseline'])})"
         f"\nconfig      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}"
         f"\ncheckpoint  {best['checkpoint']}"

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from optuna import Trial
 
+from experiments.sweep.budget import Budget
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.worker_group import TrainLoop
 
@@ -23,8 +24,8 @@ class Recipe:
 
     settings: Callable[[], Mapping[str, Any]]
     """Returns settings of the train loop that differ from its defaults; may make the data that they point to."""
-    epochs: int
-    """Budget of a full trial."""
+    budget: Budget
+    """How long a trial trains that is not stopped early."""
     num_samples: int
     """Trials in a sweep, the baseline included."""
 
@@ -62,6 +63,10 @@ class Experiment:
         unknown = sorted(set(self.telling) - set(self.config_class.field_names()))
         if unknown:
             raise ValueError(f"telling must name fields of {self.config_class.__name__}, but got {unknown}")
+
+    def worker_environment(self, config: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables that a worker must be started with for a trial of this configuration."""
+        return self.config_class.from_dict(config).worker_environment()
 
     def better(self, value: float, than: float) -> bool:
         """Whether ``value`` of the metric is strictly better than another."""

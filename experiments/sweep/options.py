@@ -29,8 +29,14 @@ class SweepOptions:
     """Local file or folder, or name on the hub. None: as the recipe says."""
     model: str | None = None
     """Local folder with pretrained weights, or name on the hub. None: as the recipe says."""
+    skip_bad_images: bool = False
+    """Leave out image files that cannot be read. Otherwise they are an error."""
     epochs: int | None = None
     """Epochs of a trial that is not stopped early. None: as the recipe says."""
+    steps: int | None = None
+    """Optimizer steps of a trial that is not stopped early, in place of epochs. None: as the recipe says."""
+    eval_every: int | None = None
+    """Steps between two evaluations, where the budget is in steps. None: as the recipe says, else a tenth of it."""
     name: str | None = None
     """Name of the sweep. None: the experiment and the time."""
     storage: Path = DEFAULT_STORAGE

@@ -11,16 +11,17 @@ from typing import Any, Literal, TypeAlias
 from ray.tune.experiment import Trial
 from ray.tune.result import TRAINING_ITERATION
 
+from experiments.sweep.budget import Budget
 from trainables.runtime import names
 
 Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
 
 
-def end_of(last_result: Mapping[str, Any], metric: str, epochs: int) -> Outcome:
+def end_of(last_result: Mapping[str, Any], metric: str, budget: Budget) -> Outcome:
     """Return what became of a trial that ended without an error; one that diverged has failed."""
     if why_diverged(last_result, metric):
         return "failed"
-    return "finished" if progress_of(last_result) >= epochs else "stopped early"
+    return "finished" if budget.spent(last_result) else "stopped early"
 
 
 def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
@@ -28,7 +29,7 @@ def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
     for name, value in result.items():
         watched = name == metric or name.endswith("loss")
         if watched and isinstance(value, Real) and not math.isfinite(value):
-            return f"diverged: {name} is {value} after epoch {progress_of(result)}"
+            return f"diverged: {name} is {value} after epoch {result.get(names.EPOCH, result.get(TRAINING_ITERATION))}"
     return None
 
 
@@ -38,11 +39,6 @@ def failure_of(trial: Trial, metric: str) -> str | None:
     if trial.error_file is not None:
         return Path(trial.error_file).read_text().strip()
     return why_diverged(trial.last_result, metric)
-
-
-def progress_of(result: Mapping[str, Any]) -> int:
-    """Return the epochs that a result stands for; a loop that reports none is taken to report once an epoch."""
-    return int(result.get(names.EPOCH, result.get(TRAINING_ITERATION, 0)))
 
 
 def number_of(trial: Trial) -> int:

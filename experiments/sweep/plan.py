@@ -7,7 +7,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import optuna
 import ray
 
+from experiments.sweep.budget import Budget
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
@@ -41,7 +42,7 @@ class Plan:
     recipe_reason: str
     settings: dict[str, Any]
     """What every trial is told besides its hyperparameters."""
-    epochs: int
+    budget: Budget
     num_samples: int
     name: str
     tracking_uri: str
@@ -65,7 +66,7 @@ class Plan:
             "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
         )
         return [
-            f"sweep   {self.name}: {trials}, at most {self.epochs} epochs each, {self.options.search} search, "
+            f"sweep   {self.name}: {trials}, at most {self.budget} each, {self.options.search} search, "
             f"{self.options.scheduler} scheduler",
             f"recipe  {self.recipe}: {self.recipe_reason}",
             f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, "
@@ -95,10 +96,10 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     check_folder(options.storage.expanduser(), name)
     uri = tracking_uri(options.tracking_uri)
     check_tracking(uri, experiment.name)
-    epochs = at_least_one("--epochs", options.epochs, experiment.recipes[recipe].epochs)
+    budget = choose_budget(options, experiment.recipes[recipe].budget)
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
     settings, facts = check_trials(
-        experiment, {**settings_of(experiment, options, recipe), "epochs": epochs}, options.workers_per_trial
+        experiment, {**settings_of(experiment, options, recipe), **budget.settings()}, options.workers_per_trial
     )
     return Plan(
         experiment=experiment,
@@ -108,7 +109,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         recipe=recipe,
         recipe_reason=reason,
         settings=settings,
-        epochs=epochs,
+        budget=budget,
         num_samples=1 if options.baseline_only else num_samples,
         name=name,
         tracking_uri=uri,
@@ -119,8 +120,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
 def check_space(experiment: Experiment) -> None:
     """Hold the space and the baseline against what the train loop knows, everything that is wrong at once."""
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
-    space = set(_example_of(experiment)) | {"epochs"}
-    baseline = set(experiment.baseline) | {"epochs"}
+    space = set(_example_of(experiment))
+    baseline = set(experiment.baseline)
     wrong = [
         ("the search space has keys that the train loop does not know", space - known),
         ("the search space lacks keys that the train loop needs", needed - space),
@@ -159,6 +160,23 @@ def choose_recipe(options: SweepOptions, devices: Devices) -> tuple[RecipeName, 
     return "full", "there is an accelerator"
 
 
+def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
+    """Return the budget that was asked for, or the recipe's."""
+    for option in ("epochs", "steps", "eval_every"):
+        at_least_one(f"--{option.replace('_', '-')}", getattr(options, option), 1)
+    if options.epochs and (options.steps or options.eval_every):
+        raise SweepError("--epochs goes with neither --steps nor --eval-every: a budget is in epochs or in steps")
+    if options.epochs:
+        return Budget(epochs=options.epochs)
+    steps = options.steps or usual.steps
+    every = options.eval_every or (usual.eval_every if not options.steps else 0) or -(-steps // 10)
+    if not steps and options.eval_every:
+        raise SweepError(f"--eval-every {every}: the recipe's budget is in epochs; give --steps, too")
+    if every > steps:
+        raise SweepError(f"--eval-every must be at most the {steps} steps of a trial, but got {every}")
+    return Budget(steps=steps, eval_every=every) if steps else usual
+
+
 def check_folder(storage: Path, name: str) -> None:
     """See that the sweep's folder can be written and is not there yet."""
     if not re.fullmatch(r"[\w][\w.-]*", name):
@@ -185,6 +203,7 @@ def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeNam
     """Return the recipe's settings with the user's in their place."""
     sources = {"data": options.data, "model": options.model}
     given: dict[str, Any] = {name: _absolute(source) for name, source in sources.items() if source is not None}
+    given |= {"skip_bad_images": True} if options.skip_bad_images else {}
     taken = {*_example_of(experiment), *TrialConfig.field_names()}  # searched, or options of their own
     free = [name for name in experiment.config_class.field_names() if name not in taken]
     for entry in options.settings:
@@ -192,9 +211,9 @@ def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeNam
         if not equals or key not in free:
             raise SweepError(f"--set {entry}: give KEY=VALUE with a key out of {', '.join(free)}")
         given[key] = value
-    for name in ("data", "model"):
+    for name in ("data", "model", "skip_bad_images"):
         if name in given and name not in experiment.config_class.field_names():
-            raise SweepError(f"--{name}: the experiment {experiment.name} has no such setting")
+            raise SweepError(f"--{name.replace('_', '-')}: the experiment {experiment.name} has no such setting")
     return {**experiment.recipes[recipe].settings(), **given}
 
 
@@ -220,14 +239,9 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         The settings in full, defaults included, and what the check of data and model found.
     """
     sizes = sorted({experiment.baseline.get("batch_size", workers), *_choices_of(experiment, "batch_size")})
-    uneven = [size for size in sizes if size % workers]
-    if uneven:
-        raise SweepError(
-            f"--workers-per-trial {workers}: the workers share a batch evenly, and batch_size {uneven} is no multiple "
-            f"of it; take a number of workers that divides all of {sizes}, or another search space"
-        )
     try:
         config: TrialConfig = experiment.config_class.from_dict({**settings, **experiment.baseline})
+        _check_shares(sizes, workers, getattr(config, "accumulation", 1))
         facts = experiment.check(config)
         if "batch_size" in experiment.baseline:
             experiment.check(replace(config, **{"batch_size": sizes[-1]}))
@@ -235,6 +249,16 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         raise SweepError(str(error)) from error
     searched = {*_example_of(experiment), "seed"}
     return {name: value for name, value in asdict(config).items() if name not in searched}, facts
+
+
+def _check_shares(sizes: Sequence[int], workers: int, accumulation: int) -> None:
+    uneven = [size for size in sizes if size % (workers * accumulation)]
+    if uneven:
+        passes = f", in {accumulation} passes (accumulation)" if accumulation > 1 else ""
+        raise SweepError(
+            f"--workers-per-trial {workers}: the workers share a batch evenly{passes}, and batch_size {uneven} cannot "
+            f"be split so; take a number that divides all of {sizes}, or another search space"
+        )
 
 
 def at_least_one(option: str, given: int | None, default: int) -> int:

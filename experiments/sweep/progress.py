@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import Outcome, number_of, progress_of
+from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.tracking import told
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ShowProgress(TellsEndings):
     """Shows running, stopped and finished trials, the best so far, what each group does, and the time left."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.experiment.metric, plan.epochs)
+        super().__init__(plan.experiment.metric, plan.budget)
         self._plan = plan
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._ended: Counter[Outcome] = Counter()
@@ -65,8 +65,8 @@ class ShowProgress(TellsEndings):
         what = " ".join(told(trial.config, self._plan.experiment.telling))
         how = f"failed: {reason.splitlines()[-1]}" if reason else outcome
         best = "  best so far" if self._best and self._best[1] == number_of(trial) else ""
-        done = progress_of(trial.last_result)
-        self._say(f"trial {number_of(trial):03d}  {what}  epoch {done}  {self._metric} {value:.4f}  {how}{best}")
+        done = f"{self._budget.unit} {self._budget.progress(trial.last_result)}"
+        self._say(f"trial {number_of(trial):03d}  {what}  {done}  {self._metric} {value:.4f}  {how}{best}")
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Draw the live view, or say where the sweep is."""
@@ -100,16 +100,18 @@ class ShowProgress(TellsEndings):
         return ", ".join(parts)
 
     def _lanes(self, trials: list[Trial]) -> Table:
-        table = Table("group", "trial", "hyperparameters", "epoch", "", self._metric, box=None, pad_edge=False)
+        table = Table(
+            "group", "trial", "hyperparameters", self._budget.unit, "", self._metric, box=None, pad_edge=False
+        )
         running = [trial for trial in trials if trial.status == Trial.RUNNING]
         for lane, trial in enumerate(running, start=1):
-            done, value = progress_of(trial.last_result), trial.last_result.get(self._metric)
+            done, value = self._budget.progress(trial.last_result), trial.last_result.get(self._metric)
             table.add_row(
                 str(lane),
                 f"{number_of(trial):03d}",
                 " ".join(told(trial.config, self._plan.experiment.telling)),
-                f"{done}/{self._plan.epochs}",
-                ProgressBar(total=self._plan.epochs, completed=done, width=20),
+                f"{done}/{self._budget.total}",
+                ProgressBar(total=self._budget.total, completed=done, width=20),
                 "" if value is None else f"{value:.4f}",
             )
         return table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import Outcome, number_of, progress_of
+from experiments.sweep.outcome import Outcome, number_of
 from trainables.runtime import names
 from trainables.runtime.warm_trainable import START_SECONDS
 
@@ -32,7 +32,7 @@ class WriteSummary(TellsEndings):
     """Adds up the seconds of a sweep and writes its summary when it ends."""
 
     def __init__(self, plan: Plan, tracking: MlflowTracking) -> None:
-        super().__init__(plan.experiment.metric, plan.epochs)
+        super().__init__(plan.experiment.metric, plan.budget)
         self._plan, self._tracking = plan, tracking
         self._ended: dict[str, Outcome] = {}
         self._seconds = dict.fromkeys(SECONDS_BY_KIND.values(), 0.0)
@@ -99,7 +99,7 @@ def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:
         "trial_id": best.trial_id,
         "config": dict(best.config),
         "value": kept.metrics[plan.experiment.metric] if kept else _value_of(best, plan),
-        "epoch": progress_of(kept.metrics) if kept else progress_of(best.last_result),
+        plan.budget.unit: plan.budget.progress(kept.metrics if kept else best.last_result),
         "checkpoint": str(Path(kept.checkpoint.path)) if kept else None,
     }
 

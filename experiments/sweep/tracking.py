@@ -19,7 +19,7 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
 from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import Outcome, number_of, progress_of
+from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.tracking_store import STORE, STORE_URI
 from trainables.runtime import names
 
@@ -34,7 +34,7 @@ GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that does not answer."""
 MAX_METRICS = 1000
 """MLflow's limit for one batch."""
-NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, "trial_id"}
+NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, names.STEP, "trial_id"}
 """Entries of a Tune result that say nothing about the model, or are the time axis itself."""
 
 
@@ -42,7 +42,7 @@ class MlflowTracking(TellsEndings):
     """Hands what happens in a sweep to a thread that sends it. Nothing here waits, and nothing here raises."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.experiment.metric, plan.epochs)
+        super().__init__(plan.experiment.metric, plan.budget)
         self._plan = plan
         self._run_ids: dict[str, str] = {}  # by trial id; the sweep's own run under ""
         self._sender: _Sender | None = None
@@ -80,7 +80,7 @@ class MlflowTracking(TellsEndings):
             for name, value in result.items()
             if name not in NOT_METRICS and not isinstance(value, bool) and isinstance(value, Real)
         }
-        self._send("metrics", trial, values=values, step=progress_of(result))
+        self._send("metrics", trial, values=values, step=self._budget.progress(result))
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""

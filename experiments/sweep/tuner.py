@@ -89,7 +89,9 @@ def tuner_of(
         storage=str(plan.folder / "worker_groups"),
     )
     trainable = tune.with_resources(
-        tune.with_parameters(WarmTrainable, spec=spec, settings=plan.settings),
+        tune.with_parameters(
+            WarmTrainable, spec=spec, settings=plan.settings, environment_of=experiment.worker_environment
+        ),
         tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
     )
     return tune.Tuner(
@@ -98,7 +100,7 @@ def tuner_of(
             metric=experiment.metric,
             mode=experiment.mode,
             search_alg=make_searcher(plan),
-            scheduler=scheduler or make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.epochs),
+            scheduler=scheduler or make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.budget),
             num_samples=plan.num_samples,
             max_concurrent_trials=plan.groups,
             reuse_actors=True,
@@ -108,7 +110,7 @@ def tuner_of(
         run_config=tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            stop=TrialEnds(experiment.metric, plan.epochs),
+            stop=TrialEnds(experiment.metric, plan.budget),
             callbacks=[*own, *callbacks],
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=1,

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from search_spaces.bert import BASELINE
-from trainables.bert import BertConfig, check, tokenized
-from trainables.runtime.epoch_loop import warmup_factor
+from trainables.bert import BertConfig, check
+from trainables.data.text import tokenized
 
 Configure = Callable[..., BertConfig]
 
@@ -57,7 +56,7 @@ def test_sample_counts_take_the_first_rows(configure: Configure) -> None:
 
 def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     check(configure())
-    monkeypatch.setattr("trainables.bert._tokenize", lambda *_: pytest.fail("tokenized again"))
+    monkeypatch.setattr("trainables.data.text._tokenize", lambda *_: pytest.fail("tokenized again"))
     check(configure(lr=0.5, batch_size=32))
 
 
@@ -113,9 +112,3 @@ def test_a_text_longer_than_the_model_has_positions_is_an_error(configure: Confi
 def test_hyperparameters_out_of_bounds_are_named_together(configure: Configure) -> None:
     with pytest.raises(ValueError, match="lr must be above 0; dropout must be from 0 to below 1"):
         configure(lr=0.0, dropout=1.0)
-
-
-def test_the_learning_rate_rises_linearly_and_stays() -> None:
-    assert [warmup_factor(step, 3) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert warmup_factor(0, 0) == 1.0
-    assert torch.tensor([warmup_factor(step, 10) for step in range(30)]).diff().min() >= 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 
 import torch
+from torch import nn
 
 DeviceKind = Literal["hpu", "cuda", "cpu"]
 
@@ -92,16 +94,37 @@ def worker_device() -> torch.device:
     return torch.device("cuda", 0) if kind == "cuda" else torch.device(kind)
 
 
-def autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Return bfloat16 autocast where the device has it, else a context that changes nothing."""
-    if DEVICE_TYPES[device.type].bf16:  # type: ignore[index]
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+def autocast(device: torch.device, precision: Literal["auto", "bf16", "off"] = "auto") -> AbstractContextManager[None]:
+    """Return bfloat16 autocast if asked for ("auto": where training has it by default), else a context of nothing."""
+    wanted = precision == "bf16" or (precision == "auto" and _type_of(device).bf16)
+    return torch.autocast(device.type, dtype=torch.bfloat16) if wanted else nullcontext()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given; its work is queued otherwise."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "hpu":
+        torch.hpu.synchronize()  # type: ignore[attr-defined]
+
+
+def compiler(device: torch.device) -> Callable[[nn.Module], nn.Module]:
+    """Return what compiles a model for the device."""
+    import torch._dynamo
+
+    # Dynamo splits a data-parallel model at its communication buckets; habana's backend wants it whole.
+    torch._dynamo.config.optimize_ddp = device.type != "hpu"
+    backend = "hpu_backend" if device.type == "hpu" else "inductor"
+    return cast("Callable[[nn.Module], nn.Module]", partial(torch.compile, backend=backend))
 
 
 def has_habana() -> bool:
     """Whether Intel's habana_frameworks is installed, found without importing it."""
     return importlib.util.find_spec("habana_frameworks") is not None
+
+
+def _type_of(device: torch.device) -> DeviceType:
+    return next(type_ for type_ in DEVICE_TYPES.values() if type_.kind == device.type)
 
 
 def _count_here() -> dict[DeviceKind, int]:

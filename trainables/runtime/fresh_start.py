@@ -32,15 +32,25 @@ def fresh_start(seed: int) -> None:
 
 
 def seed_everything(*parts: int) -> None:
-    """Seed Python, NumPy and torch (all devices) from ``parts``, for example (trial seed, rank, epoch)."""
+    """Seed Python, NumPy and torch (all devices) from ``parts``, for example (trial seed, rank, steps done)."""
+    torch.manual_seed(seed_host(*parts))
+
+
+def seed_host(*parts: int) -> int:
+    """Seed Python, NumPy and torch's generator of the CPU from ``parts``, and return the seed they came to."""
     seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    return seed
 
 
 def release_memory() -> None:
     """Give back what the last trial held: cycles of Python objects, cached device blocks, free heap pages."""
+    if "torch._dynamo" in sys.modules:
+        # Compiled code is kept per function, with a limit after which torch gives up compiling: every trial has a new
+        # model, and the ninth would run uncompiled. A Gaudi's compiled graphs live below this, and stay.
+        sys.modules["torch._dynamo"].reset()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

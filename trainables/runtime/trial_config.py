@@ -19,18 +19,40 @@ class TrialConfig:
     Fields without a default are hyperparameters that the search space must give; fields with one are settings.
     """
 
-    epochs: int
-    """Passes over the training data, the budget of a full trial. At least 1."""
+    epochs: int = 0
+    """Passes over the training data, the budget of a full trial. 0 where the budget is in ``steps``."""
+    steps: int = 0
+    """Optimizer steps, the budget of a full trial. 0 where the budget is in ``epochs``."""
+    eval_every: int = 0
+    """Steps between two evaluations (and reports) where the budget is in ``steps``; else 0: once an epoch."""
     seed: int = 0
     """Seeds everything random in the trial: the same configuration gives the same numbers."""
     data: str = ""
     """A local file or folder, or a name on the hub."""
     model: str = ""
-    """A local folder with pretrained weights, or a name on the hub."""
+    """Local pretrained weights, or a name on the hub."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule of the values in words, and whether it is kept; subclasses add theirs."""
+        return {
+            "epochs, steps and eval_every must not be negative": min(self.epochs, self.steps, self.eval_every) >= 0,
+            "epochs or steps must be above 0, and the other 0": bool(self.epochs) != bool(self.steps),
+            "eval_every goes with a budget in steps, and must be from 1 to it": (
+                1 <= self.eval_every <= self.steps if self.steps else not self.eval_every
+            ),
+        }
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, but got {self.epochs}")
+        broken = [rule for rule, kept in self.rules().items() if not kept]
+        if broken:
+            raise ValueError("; ".join(broken))
+
+    def worker_environment(self) -> dict[str, str]:
+        """Return variables that a worker's process must have before it imports torch.
+
+        A worker group is started anew for a trial whose variables differ from those it was started with.
+        """
+        return {}
 
     @classmethod
     def field_names(cls) -> list[str]:

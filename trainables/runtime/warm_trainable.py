@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ray import tune
@@ -23,15 +25,22 @@ class WarmTrainable(tune.Trainable):
     has trained no step too many, and a checkpoint is written only when Tune asks for one.
     """
 
-    def setup(self, config: dict[str, Any], spec: WorkerGroupSpec, settings: dict[str, Any]) -> None:
+    def setup(
+        self,
+        config: dict[str, Any],
+        spec: WorkerGroupSpec,
+        settings: dict[str, Any],
+        environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+    ) -> None:
         """Take the first trial.
 
         Args:
             config: The hyperparameters of the first trial.
             spec: What it takes to start the group.
             settings: What the train loop is told in every trial besides its hyperparameters.
+            environment_of: Returns the variables that the workers of a configuration must have been started with.
         """
-        self.spec, self.settings = spec, settings
+        self.spec, self.settings, self.environment_of = spec, settings, environment_of
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -42,26 +51,35 @@ class WarmTrainable(tune.Trainable):
             WorkerGroupError: The train loop raised, or the workers are gone.
             ValueError: The train loop returned without a report.
         """
-        if self.group is None:
-            # Not in setup(): an error there ends the actor's creation, and Tune would wait for it for ever.
-            began = time.time()
-            self.group = WorkerGroup(self.spec, f"workers-of-{self.trial_id}")
-            return self._first_step(self.group, group_start_s=time.time() - began)
-        if not self._started:
-            return self._first_step(self.group)
+        if self.group is None or not self._started:
+            return self._first_step()
         report = self.group.next_report()
         # The loop returned without another report: Tune then takes the last one as the trial's end.
         return {RESULT_DUPLICATE: True, "done": True} if report["kind"] == "finished" else report["metrics"]
 
-    def _first_step(self, group: WorkerGroup, group_start_s: float = 0.0) -> dict[str, Any]:
+    def _first_step(self) -> dict[str, Any]:
         began = time.time()
-        report = group.start({**self.settings, **self.trial_config}, self._checkpoint)
+        config = {**self.settings, **self.trial_config}
+        group = self._group_with(dict(self.environment_of(config)))
+        ready = time.time()
+        report = group.start(config, self._checkpoint)
         self._started = True
         if report["kind"] == "finished":
             raise ValueError("the train loop returned without a report: call trainables.runtime.report() once an epoch")
         reported: dict[str, Any] = report["metrics"]
-        reported[START_SECONDS] = group_start_s + reported.get(names.FIRST_STEP_AT, began) - began
+        reported[START_SECONDS] = reported.get(names.FIRST_STEP_AT, ready) - began
         return reported
+
+    def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
+        """Return the group, started if there is none whose processes have these variables."""
+        # Not in setup(): an error there ends the actor's creation, and Tune would wait for it for ever.
+        if self.group is not None and self.spec.environment != environment:
+            self.group.exit()
+            self.group = None
+        if self.group is None:
+            self.spec = replace(self.spec, environment=environment)
+            self.group = WorkerGroup(self.spec, f"workers-of-{self.trial_id}")
+        return self.group
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial; the one before it ends when this one starts."""

@@ -18,7 +18,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class WorkerGroupSpec:
     device: DeviceType
     storage: str
     """Folder in which the TorchTrainer keeps its own files."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the worker processes besides those of the device, set before they import torch."""
 
 
 class WorkerGroup:
@@ -142,7 +144,7 @@ class WorkerGroup:
                 storage_path=spec.storage,
                 # A failed group is rebuilt by the trial actor; -1, the default of the second, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-                worker_runtime_env={"env_vars": dict(spec.device.worker_env)},
+                worker_runtime_env={"env_vars": {**spec.device.worker_env, **spec.environment}},
             ),
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import optuna
 
-from experiments import Experiment, Recipe
+from experiments import Budget, Experiment, Recipe
 from tests.loops import QuadraticConfig, quadratic
 
 
@@ -25,8 +25,8 @@ QUADRATIC = Experiment(
     space=space,
     baseline={"x": 0.9},
     recipes={
-        "full": Recipe(settings=dict, epochs=9, num_samples=8),
-        "sample": Recipe(settings=dict, epochs=4, num_samples=8),
+        "full": Recipe(settings=dict, budget=Budget(epochs=9), num_samples=8),
+        "sample": Recipe(settings=dict, budget=Budget(epochs=4), num_samples=8),
     },
     check=lambda config: [f"nothing to load for {config.epochs} epochs"],
     load_line="{checkpoint}/epoch.txt",

@@ -29,13 +29,13 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     plan = plan_for(storage, device="cpu")
     assert plan.recipe == "sample"
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
-    assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].epochs
+    assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
 
 
 def test_options_override_the_recipe(storage: Path) -> None:
     plan = plan_for(storage, epochs=2, num_samples=3, name="mine", settings=("max_length=16", "val_samples=50"))
-    assert (plan.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
+    assert (plan.budget.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
     assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
     assert "50 to validate" in " ".join(plan.facts)
     assert plan_for(storage, baseline_only=True).num_samples == 1

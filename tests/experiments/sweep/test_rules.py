@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ray.tune.result import SHOULD_CHECKPOINT
 
+from experiments.sweep.budget import Budget
 from experiments.sweep.checkpoints import KeepBest
 from experiments.sweep.outcome import end_of, why_diverged
 from experiments.sweep.scheduler import TrialEnds
@@ -26,8 +27,8 @@ from tests.experiments.sweep.quadratic import QUADRATIC
     ],
 )
 def test_a_trial_ends_at_its_budget_or_when_it_diverges(result: dict[str, Any], ends: bool, outcome: str) -> None:
-    assert TrialEnds("score", 3)("a", result) is ends
-    assert end_of(result, "score", 3) == outcome
+    assert TrialEnds("score", Budget(epochs=3))("a", result) is ends
+    assert end_of(result, "score", Budget(epochs=3)) == outcome
 
 
 def test_a_diverged_trial_says_of_what() -> None:

@@ -2,7 +2,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from trainables.sample_text import LIBRARIES, sample_text
+from trainables.data.sample_text import LIBRARIES, sample_text
 
 
 def rows(split: str) -> list[dict[str, Any]]:

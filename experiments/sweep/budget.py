@@ -1,0 +1,60 @@
+"""How long a trial trains, in epochs or in optimizer steps: the unit of schedulers and of every curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ray.tune.result import TRAINING_ITERATION
+
+from trainables.runtime import names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The length of a full trial, and of the stretch between two of its reports."""
+
+    epochs: int = 0
+    """Passes over the training data, with a report after each. 0 where ``steps`` counts."""
+    steps: int = 0
+    """Optimizer steps. 0 where ``epochs`` counts."""
+    eval_every: int = 0
+    """Steps between two reports; 0 where ``epochs`` counts."""
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.steps, self.eval_every) < 0 or bool(self.epochs) == bool(self.steps):
+            raise ValueError(f"a budget is epochs or steps, at least 1, but got {self}")
+        if bool(self.steps) != bool(self.eval_every) or self.eval_every > self.steps:
+            raise ValueError(f"eval_every must be from 1 to the number of steps, and 0 for epochs, but got {self}")
+
+    @property
+    def unit(self) -> str:
+        """What it counts, as reports name it: "epoch" or "step"."""
+        return names.STEP if self.steps else names.EPOCH
+
+    @property
+    def total(self) -> int:
+        """Units of a full trial."""
+        return self.steps or self.epochs
+
+    @property
+    def between_reports(self) -> int:
+        """Units from one report to the next."""
+        return self.eval_every or 1
+
+    def progress(self, result: Mapping[str, Any]) -> int:
+        """Return the units that a result stands for; a loop that reports none is taken to report one at a time."""
+        return int(result.get(self.unit, result.get(TRAINING_ITERATION, 0) * self.between_reports))
+
+    def spent(self, result: Mapping[str, Any]) -> bool:
+        """Whether a trial has trained in full."""
+        return self.progress(result) >= self.total
+
+    def settings(self) -> dict[str, int]:
+        """Return it as settings of a train loop."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    def __str__(self) -> str:
+        every = f" (a report every {self.eval_every})" if self.eval_every else ""
+        return f"{self.total} {self.unit}s{every}"

@@ -1,0 +1,36 @@
+"""Tune ResNet-50 from scratch on ImageNet.
+
+full: ImageNet 2012 (--data ILSVRC2012), bf16, torch.compile, 90 epochs a trial on the published learning-rate table.
+For 8 HPUs a trial: --workers-per-trial 8. sample: a quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in
+ImageNet's layout, not compiled, 9 epochs a trial on the same table, shortened; chance is 0.1.
+"""
+
+from experiments import Budget, Experiment, Recipe, main
+from search_spaces.resnet50_imagenet import BASELINE, SPACE
+from trainables import resnet, resnet50_imagenet
+from trainables.data.sample_digits import SIZE, sample_digits
+
+
+def sample_settings() -> dict[str, object]:
+    """Make the data of the sample recipe, and point to it."""
+    digits = {"data": str(sample_digits("imagenet")), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
+    return {**digits, "architecture": resnet.QUARTER, "compile": False, "loader_workers": 0}
+
+
+EXPERIMENT = Experiment(
+    name="resnet50-imagenet",
+    train_loop=resnet50_imagenet.train_loop,
+    config_class=resnet50_imagenet.ResNet50ImageNetConfig,
+    space=SPACE,
+    baseline=BASELINE,
+    recipes={
+        "full": Recipe(settings=dict, budget=Budget(epochs=90), num_samples=32),
+        "sample": Recipe(settings=sample_settings, budget=Budget(epochs=9), num_samples=8),
+    },
+    check=resnet50_imagenet.check,
+    load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
+    telling=("lr", "batch_size", "weight_decay"),
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT, __doc__)

@@ -1,0 +1,25 @@
+"""Search space of ResNet-18 from scratch, and the published hyperparameters."""
+
+from ray import tune
+
+SPACE = {
+    # From the published 1e-3, which without momentum is little, to beyond the 0.1 of He et al. 2016.
+    "lr": tune.loguniform(1e-3, 5e-1),
+    # Half to four times the published 64 on each of 2 workers; all are multiples of 8 HPUs.
+    "batch_size": tune.choice([64, 128, 256, 512]),
+    # None as published, up to where SGD begins to overshoot.
+    "momentum": tune.uniform(0.0, 0.98),
+    # Around the 1e-4 of He et al. 2016, down to practically none (published: none).
+    "weight_decay": tune.loguniform(1e-7, 1e-2),
+    # Up to a fifth of the steps, which large learning rates need; none is published.
+    "warmup": tune.uniform(0.0, 0.2),
+}
+
+BASELINE = {
+    "lr": 1e-3,
+    "batch_size": 128,  # published: 64 on each of 2 workers
+    "momentum": 0.0,
+    "weight_decay": 1e-7,  # published: 0, which a logarithmic range cannot hold
+    "warmup": 0.0,
+}
+"""The workshop's ResNet-18 on Tiny ImageNet."""

@@ -1,0 +1,29 @@
+"""Search space of ResNet-50 from scratch on ImageNet, and the published hyperparameters."""
+
+from ray import tune
+
+SPACE = {
+    # From three times the published peak of 0.8 down to an eightieth: a batch of 64 wants a quarter of what one of 256
+    # does (Goyal et al. 2017), and small sets of images less again.
+    "lr": tune.loguniform(0.01, 2.4),
+    # A quarter to four times the 256 that are published for one device; all are multiples of 8 HPUs.
+    "batch_size": tune.choice([64, 128, 256, 512, 1024]),
+    # Around the published 0.9.
+    "momentum": tune.uniform(0.8, 0.98),
+    # A tenth to ten times the published 1e-4.
+    "weight_decay": tune.loguniform(1e-5, 1e-3),
+    # On top of the published schedule's own rise, for large batches.
+    "warmup": tune.uniform(0.0, 0.1),
+    # None as published, up to twice the 0.1 of the toolkit's faster variant.
+    "label_smoothing": tune.uniform(0.0, 0.2),
+}
+
+BASELINE = {
+    "lr": 0.8,
+    "batch_size": 256,
+    "momentum": 0.9,
+    "weight_decay": 1e-4,
+    "warmup": 0.0,
+    "label_smoothing": 0.0,
+}
+"""The toolkit's ResNet-50 on one HPU. With 8 it takes 256 on each, 2,048 in all."""

@@ -1,0 +1,1 @@
+"""Where trials get their samples from: text and images, the user's own or made offline."""

@@ -1,0 +1,195 @@
+"""Labelled images as people have them: folders, listed and checked once per node, loaded when they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms import v2
+
+from trainables.data.fetch import DATA_SETS, fetch
+from trainables.data.image_folder import list_images
+from trainables.runtime.loading import Batch
+from trainables.runtime.node_cache import prepare_once
+from trainables.runtime.training_config import TrainingConfig
+
+INDEX_FORMAT = 1
+"""Raised when the index of the same folder changes."""
+NORMALIZATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+"""Mean and standard deviation of each channel, values from 0 to 1: those of ImageNet, and those of the ViT authors."""
+RESIZE_TO_CROP = 256 / 224
+"""A validation image's shorter side before the centre crop, as published with every ImageNet model."""
+BAD_NAMED = 3
+"""Unreadable files named in an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig(TrainingConfig):
+    """Settings of image classification data."""
+
+    data: str = ""
+    """A folder with ``train/`` and ``val/`` (or ``test/``) of class folders, Tiny ImageNet as downloaded, or the name
+    of a data set that can be fetched."""
+    image_size: int = 224
+    """Side of the square that a network sees, in pixels."""
+    crop_scale: float = 0.08
+    """Smallest share of an image's area that a random crop of training keeps. 1 means nearly all."""
+    flip: bool = True
+    """Whether training mirrors half of the images."""
+    augment: bool = True
+    """Whether training crops and mirrors at random. If not, images are loaded as for validation."""
+    normalization: Literal["imagenet", "half"] = "imagenet"
+    """Mean and standard deviation that the channels are brought to."""
+    skip_bad_images: bool = False
+    """Whether to leave out files that are no readable images. Otherwise they are an error."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {
+            "image_size must be at least 8": self.image_size >= 8,
+            "crop_scale must be above 0 and at most 1": 0 < self.crop_scale <= 1,
+        }
+
+
+class Images(Dataset[Any]):
+    """The images of a split. Pickles as the name of its files, and loads nothing before it is asked for."""
+
+    def __init__(self, index: Path, split: Literal["train", "val"], limit: int, transform: Callable[..., Any]) -> None:
+        """Open a split.
+
+        Args:
+            index: A folder that :func:`indexed_images` made.
+            split: Which one.
+            limit: Images used, from the first on. 0 means all.
+            transform: From a uint8 image of any size to one of the network's.
+        """
+        self._made_of = (index, split, limit, transform)
+        self._root = Path(json.loads((index / "index.json").read_text())["root"])
+        # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
+        self._paths = np.load(index / f"{split}_paths.npy", mmap_mode="r")[: limit or None]
+        self.labels = np.load(index / f"{split}_labels.npy")[: limit or None]
+        self._transform = transform
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Images, self._made_of
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,)."""
+        images = torch.stack([self._transform(self._load(index)) for index in indices])
+        return {"images": images, "labels": torch.from_numpy(self.labels[indices])}
+
+    def _load(self, index: int) -> torch.Tensor:
+        file = self._root / self._paths[index].decode()
+        try:
+            with Image.open(file) as image:
+                return v2.functional.pil_to_tensor(image.convert("RGB"))
+        except OSError as error:
+            raise OSError(
+                f"{file} could be read when the sweep was planned, and cannot be any more: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The images of a configuration."""
+
+    train: Images
+    val: Images
+    classes: list[str]
+    """Names, in the order of the labels."""
+    notes: list[str]
+    """What a person should know of how the folder was read."""
+
+
+def images_of(config: ImageConfig) -> ImageData:
+    """Return the images of ``config``, their folder listed and every file read on this node if nobody has yet.
+
+    Raises:
+        ValueError: The folder cannot be used; says which, why, and what to give instead.
+    """
+    index = indexed_images(config.data)
+    known = _known(index)
+    bad: dict[str, str] = known["bad"]
+    if bad and not config.skip_bad_images:
+        named = "; ".join(f"{file} ({why})" for file, why in list(bad.items())[:BAD_NAMED])
+        more = f" and {len(bad) - BAD_NAMED} more, listed in {index / 'index.json'}" if len(bad) > BAD_NAMED else ""
+        raise ValueError(
+            f"--data {config.data}: {len(bad)} file(s) are no readable images: {named}{more}. "
+            f"Mend or remove them, or leave them out with --skip-bad-images."
+        )
+    notes = list(known["notes"])
+    if bad:
+        notes.append(f"left out {len(bad)} file(s) that are no readable images, the first {next(iter(bad))}")
+    return ImageData(
+        train=Images(index, "train", config.train_samples, transform_of(config, training=True)),
+        val=Images(index, "val", config.val_samples, transform_of(config, training=False)),
+        classes=known["classes"],
+        notes=notes,
+    )
+
+
+def indexed_images(data: str) -> Path:
+    """Return the folder of the node's cache that lists the images of ``data``, made if nobody has.
+
+    Raises:
+        ValueError: See :func:`images_of`.
+    """
+    root = fetch(data) if data in DATA_SETS else Path(data).expanduser().resolve()
+    if not root.is_dir():
+        names = ", ".join(DATA_SETS)
+        raise ValueError(
+            f"--data {data}: there is no such folder. Give one with train/ and val/ (or test/), each with a folder of "
+            f"images per class, or one of {names}."
+        )
+    folders = [root, *root.glob("*/"), *root.glob("*/*/"), *root.glob("*/*/images/"), *root.glob("val/*.txt")]
+    key = {"format": INDEX_FORMAT, "folders": sorted([str(f), f.stat().st_mtime_ns] for f in folders)}
+    return prepare_once("image-index", key, lambda into: _write_index(data, root, into))
+
+
+def transform_of(config: ImageConfig, *, training: bool) -> v2.Compose:
+    """Return what makes a network's input, float32 of shape (3, size, size), of a uint8 image."""
+    size = config.image_size
+    steps: list[Any]
+    if training and config.augment:
+        steps = [v2.RandomResizedCrop(size, scale=(config.crop_scale, 1.0), antialias=True)]
+        steps += [v2.RandomHorizontalFlip()] if config.flip else []
+    else:
+        steps = [v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)]
+    mean, deviation = NORMALIZATIONS[config.normalization]
+    return v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
+
+
+@cache
+def _known(index: Path) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads((index / "index.json").read_text())
+    return known
+
+
+def _write_index(data: str, root: Path, into: Path) -> None:
+    try:
+        listed = list_images(root)
+    except ValueError as error:
+        raise ValueError(f"--data {data}: {error}") from error
+    classes = sorted({label for _, label in listed.train})
+    for split, files in (("train", listed.train), ("val", listed.val)):
+        # In the order of their hashes, so that any first n are a fair draw of all classes.
+        files = sorted(files, key=lambda entry: hashlib.sha1(entry[0].encode()).digest())
+        np.save(into / f"{split}_paths.npy", np.array([file.encode() for file, _ in files]))
+        np.save(into / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64))
+    known = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
+    (into / "index.json").write_text(json.dumps(known, indent=1))

@@ -1,0 +1,89 @@
+"""What the image models share: from a configuration and a network to a trained trial, a check and a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainables.data.images import ImageConfig, images_of
+from trainables.runtime.checkpoint import read_state
+from trainables.runtime.loading import Batch
+from trainables.runtime.schedules import Schedule
+from trainables.runtime.training import Task, check_batch, train
+
+DESCRIPTION_FILE = "classifier.json"
+"""In a checkpoint: the classes, how images are prepared, and how the network is built."""
+
+Build = Callable[[int], nn.Module]
+"""Makes a network of so many classes: from images of shape (n, 3, size, size) to logits of shape (n, classes)."""
+
+
+def train_classifier(config: ImageConfig, build: Build, schedule: Schedule, network: dict[str, Any]) -> None:
+    """Train one trial.
+
+    Args:
+        config: Of the trial.
+        build: Makes the network, pretrained or not.
+        schedule: Of the learning rate.
+        network: What it takes to build the network again, JSON-able; kept in checkpoints.
+    """
+    images = images_of(config)
+    task = Task(
+        model=build(len(images.classes)),
+        forward=_logits,
+        train_data=images.train,
+        val_data=images.val,
+        schedule=schedule,
+        describe=partial(_describe, config, images.classes, network),
+    )
+    train(task, config)
+
+
+def check_images(config: ImageConfig) -> list[str]:
+    """Return what the data holds, a line each.
+
+    Raises:
+        ValueError: The data cannot be used; says which, why, and what to give instead.
+    """
+    images = images_of(config)
+    check_batch(config, workers=1, samples=len(images.train))
+    shown = ", ".join(images.classes[:8]) + (", …" if len(images.classes) > 8 else "")
+    return [
+        f"data: {config.data}: {len(images.train)} images to train on, {len(images.val)} to validate, "
+        f"{len(images.classes)} classes ({shown}), {config.image_size} pixels",
+        *(f"data: {note}" for note in images.notes),
+    ]
+
+
+def read_classifier(checkpoint: str | Path, build: Callable[[dict[str, Any], int], nn.Module]) -> tuple[Any, list[str]]:
+    """Return the trained network (in evaluation mode, on the CPU) and its classes from a checkpoint's folder.
+
+    Args:
+        checkpoint: The folder.
+        build: Makes the network of ``network`` as given to :func:`train_classifier`, and of so many classes.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    state = read_state(Path(checkpoint))
+    description = json.loads((Path(checkpoint) / DESCRIPTION_FILE).read_text())
+    model = build(description["network"], len(description["classes"]))
+    model.load_state_dict(state["model"])
+    return model.eval(), description["classes"]
+
+
+def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
+    logits: torch.Tensor = model(batch["images"])
+    return logits
+
+
+def _describe(config: ImageConfig, classes: list[str], network: dict[str, Any], directory: Path) -> None:
+    prepared = {"image_size": config.image_size, "normalization": config.normalization}
+    description = {"classes": classes, **prepared, "network": network}
+    (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1))

@@ -1,0 +1,27 @@
+"""ResNet-18 from scratch on Tiny ImageNet: the recipe of a multi-node Ray workshop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainables.resnet import ResNetConfig, train_resnet
+from trainables.runtime.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet18Config(ResNetConfig):
+    """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
+
+    data: str = "tiny-imagenet-200"
+    """The folder of Tiny ImageNet as downloaded, or another folder of images in ``train/`` and ``val/``."""
+    architecture: Literal["resnet18", "resnet34"] = "resnet18"
+    """torchvision's name of the network."""
+    loader_workers: int = 4
+    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet18Config`."""
+    resnet = ResNet18Config.from_dict(config)
+    train_resnet(resnet, Schedule(warmup=resnet.warmup))

@@ -1,0 +1,88 @@
+"""ResNet-50 from scratch on ImageNet: the recipe of Intel's GPU Migration Toolkit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trainables.resnet import ResNetConfig, check_resnet, train_resnet
+from trainables.runtime.device import has_habana
+from trainables.runtime.schedules import Schedule
+
+PUBLISHED_EPOCHS = 90
+PUBLISHED_RATES = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 30: 0.08, 60: 0.008, 80: 0.0008}
+"""Learning rate from each epoch on, of 90; batch 256 per device."""
+PEAK = max(PUBLISHED_RATES.values())
+PUBLISHED_TABLE = tuple((epoch / PUBLISHED_EPOCHS, rate / PEAK) for epoch, rate in PUBLISHED_RATES.items())
+"""The same as shares of the budget and of the peak, so that it fits other budgets and other learning rates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet50ImageNetConfig(ResNetConfig):
+    """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
+
+    label_smoothing: float = field()
+    """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
+    data: str = "ILSVRC2012"
+    """The folder of ImageNet 2012, ``train/<wnid>`` and ``val/<wnid>``, or any folder of images with such splits."""
+    schedule: Literal["published", "step", "cosine", "constant"] = "published"
+    """Of the learning rate, changed once an epoch. ``published``: rises over 4 of 90 epochs and falls to a tenth at
+    30, 60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
+    step_size: int = 30
+    """Epochs between two falls of the schedule ``step``."""
+    gamma: float = 0.1
+    """Factor of each fall of the schedule ``step``."""
+    compile: bool = True
+    """Whether to compile the model (torch.compile; hpu_backend on an HPU)."""
+    loader_workers: int = 8
+    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+    gpu_migration: bool = False
+    """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own has no need of it."""
+    fp16_to_bf16: bool = False
+    """Whether GPU migration turns fp16 autocast into bf16 (PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION)."""
+    lazy_mode: bool = False
+    """Whether habana collects operations into graphs by itself (PT_HPU_LAZY_MODE), without torch.compile."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {
+            "fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16,
+            "lazy_mode and compile exclude each other": not (self.lazy_mode and self.compile),
+            "step_size must be at least 1 and gamma above 0": self.step_size >= 1 and self.gamma > 0,
+        }
+
+    def worker_environment(self) -> dict[str, str]:
+        """Return habana's switches, which it reads once, when it is imported."""
+        switches = {
+            "PT_HPU_GPU_MIGRATION": self.gpu_migration,
+            "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": self.fp16_to_bf16,
+            "PT_HPU_LAZY_MODE": self.lazy_mode,
+        }
+        return {name: "1" for name, on in switches.items() if on}
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet50ImageNetConfig`."""
+    resnet = ResNet50ImageNetConfig.from_dict(config)
+    train_resnet(resnet, schedule_of(resnet))
+
+
+def schedule_of(config: ResNet50ImageNetConfig) -> Schedule:
+    """Return the learning-rate schedule of a configuration."""
+    if config.schedule == "published":
+        return Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE, warmup=config.warmup)
+    return Schedule(
+        kind=config.schedule, per="epoch", warmup=config.warmup, step_size=config.step_size, gamma=config.gamma
+    )
+
+
+def check(config: ResNet50ImageNetConfig) -> list[str]:
+    """Load what a trial would load, and say what was found, a line each.
+
+    Raises:
+        ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.
+    """
+    habanas = [name for name in ("gpu_migration", "fp16_to_bf16", "lazy_mode") if getattr(config, name)]
+    if habanas and not has_habana():
+        raise ValueError(f"--set {habanas[0]}=true: habana_frameworks is not installed here, and nothing else reads it")
+    return check_resnet(config)

@@ -1,0 +1,148 @@
+"""Vision transformers in the five published sizes, fine-tuned on any folder of images or trained from scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from trainables.data.images import ImageConfig
+from trainables.data.text import from_pretrained
+from trainables.image_classifier import check_images, read_classifier, train_classifier
+from trainables.runtime.fresh_start import fresh_start
+from trainables.runtime.schedules import Schedule
+
+if TYPE_CHECKING:
+    from transformers import ViTConfig, ViTForImageClassification
+
+HUB_MODELS = {
+    "B/16": "google/vit-base-patch16-224-in21k",
+    "B/32": "google/vit-base-patch32-224-in21k",
+    "L/16": "google/vit-large-patch16-224-in21k",
+    "L/32": "google/vit-large-patch32-224-in21k",
+    "H/14": "google/vit-huge-patch14-224-in21k",
+}
+"""The authors' weights, trained on ImageNet-21k at 224 pixels."""
+WIDTHS = {
+    "B": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "L": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "H": {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16, "intermediate_size": 5120},
+    "sample": {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128},
+}
+"""Dosovitskiy et al. 2021, table 1; and one for the sample recipe."""
+SAMPLE_PATCH = 8
+"""Side of the sample recipe's patches, in pixels: 16 of them in an image of 32 by 32."""
+RANDOM, HUB = "random", "in21k"
+"""In place of a local folder: train from scratch; the authors' weights of that size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTTrialConfig(ImageConfig):
+    """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
+
+    data: str = "imagenette"
+    """A folder of images in ``train/`` and ``val/`` (or ``test/``), or the name of a data set that can be fetched."""
+    size: Literal["B/16", "B/32", "L/16", "L/32", "H/14", "sample"] = "B/16"
+    """Width and patch of the network."""
+    model: str = HUB
+    """Weights to start from: ``in21k`` (the authors', from the hub), ``random``, or a folder of save_pretrained."""
+    image_size: int = 160
+    """Side of the square that the network sees, in pixels; other sizes than the weights' interpolate its positions."""
+    crop_scale: float = 0.05
+    """Smallest share of an image's area that a random crop of training keeps."""
+    normalization: Literal["imagenet", "half"] = "half"
+    """Mean and standard deviation that the channels are brought to."""
+    accumulation: int = 2
+    """Passes whose gradients are summed for one optimizer step; the workers synchronise in the last of them."""
+    clip_norm: float = 1.0
+    """Largest norm of all gradients together. 0 means no limit."""
+    loader_workers: int = 4
+    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
+    vit = ViTTrialConfig.from_dict(config)
+    fresh_start(vit.seed)
+    network = _network(vit)
+    schedule = Schedule(kind="cosine", per="step", warmup=vit.warmup)
+    train_classifier(vit, partial(_build, vit.model, vit.size, network), schedule, network.to_dict())
+
+
+def check(config: ViTTrialConfig) -> list[str]:
+    """Load what a trial would load, short of the weights, and say what was found, a line each.
+
+    Raises:
+        ValueError: The data or the model cannot be used; says which, why, and what to give instead.
+    """
+    if config.model == HUB and config.size not in HUB_MODELS:
+        raise ValueError(f"--set size={config.size}: there are no weights of this size; take --model {RANDOM}")
+    facts, network = check_images(config), _network(config)
+    if config.image_size % network.patch_size:
+        raise ValueError(
+            f"image_size must be a multiple of the network's patches of {network.patch_size} pixels, but got "
+            f"{config.image_size}"
+        )
+    weights = (
+        "random weights" if config.model == RANDOM else f"weights {_source(config.model, config.size)}, a new head"
+    )
+    return [*facts, f"model: ViT-{config.size}, {network.num_hidden_layers} layers, {weights}"]
+
+
+def load_model(checkpoint: str | Path) -> tuple[ViTClassifier, list[str]]:
+    """Return the trained network (in evaluation mode, on the CPU) and its classes from a checkpoint's folder.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    from transformers import ViTConfig
+
+    return read_classifier(
+        checkpoint, lambda network, classes: _build(RANDOM, "", ViTConfig.from_dict(network), classes)
+    )
+
+
+class ViTClassifier(nn.Module):
+    """A ViT that takes images of any size that its patches divide, and returns logits."""
+
+    def __init__(self, vit: ViTForImageClassification) -> None:
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits of shape (n, classes) for ``images`` of shape (n, 3, size, size)."""
+        interpolate = images.shape[-1] != self.vit.config.image_size
+        logits: torch.Tensor = self.vit(pixel_values=images, interpolate_pos_encoding=interpolate).logits
+        return logits
+
+
+def _source(model: str, size: str) -> str:
+    return HUB_MODELS.get(size, size) if model == HUB else model
+
+
+def _network(config: ViTTrialConfig) -> ViTConfig:
+    """Return the network's own description: that of its weights, else that of its size."""
+    from transformers import ViTConfig
+
+    if config.model != RANDOM:
+        loaded: ViTConfig = from_pretrained(ViTConfig.from_pretrained, _source(config.model, config.size))
+        return loaded
+    width, _, patch = config.size.partition("/")
+    return ViTConfig(**WIDTHS[width], patch_size=int(patch or SAMPLE_PATCH), image_size=config.image_size)
+
+
+def _build(model: str, size: str, network: ViTConfig, classes: int) -> ViTClassifier:
+    from transformers import ViTForImageClassification
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    network.num_labels = classes
+    if model == RANDOM:
+        return ViTClassifier(ViTForImageClassification(network))
+    load = partial(ViTForImageClassification.from_pretrained, config=network, ignore_mismatched_sizes=True)
+    return ViTClassifier(from_pretrained(load, _source(model, size)))
