@@ -110,7 +110,7 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
     except Exception as error:
         # torch.load raises pickle's, zipfile's and its own errors for files that are something else.
         raise ValueError(
-            f"--model {weights}: the file holds no state dict that torch.load can read ({error})"
+            f"--model {weights}: the file holds no state dict that torch can read safely (weights_only)"
         ) from error
     return state
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.train import Checkpoint, RunConfig, ScalingConfig
+from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
+from experiments import tune_resnet18
+from tests.groups import run_trial
 from tests.loops import any_loop, failing_on_one_rank, silent
-from trainables import bert
+from tests.sessions import numbers_of, reports_of
+from trainables import bert, resnet18
 from trainables.runtime import names
-from trainables.runtime.contract import SaveFunction, open_session
 from trainables.runtime.device import DEVICE_TYPES
 from trainables.runtime.worker_group import TrainLoop, WorkerGroup, WorkerGroupError, WorkerGroupSpec
-
-NUMBERS = (names.EPOCH, names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.LEARNING_RATE)
-"""What must be the same bit for bit; times are not."""
 
 
 def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
@@ -29,30 +28,6 @@ def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> Worke
         train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
     )
     return WorkerGroup(spec, f"group-of-{num_workers}")
-
-
-def run_trial(group: WorkerGroup, config: Mapping[str, Any], checkpoint: str | None = None) -> list[dict[str, Any]]:
-    reports = [group.start(config, checkpoint)]
-    while reports[-1]["kind"] == "metrics":
-        reports.append(group.next_report())
-    return [numbers_of(report["metrics"]) for report in reports[:-1]]
-
-
-def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: metrics[name] for name in NUMBERS if name in metrics}
-
-
-class Collector:
-    """Runs a loop in this process and keeps its reports."""
-
-    def __init__(self) -> None:
-        self.reports: list[dict[str, Any]] = []
-
-    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
-        self.reports.append(numbers_of(metrics))
-
-    def get_checkpoint(self) -> Checkpoint | None:
-        return None
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
@@ -116,14 +91,24 @@ def test_a_finished_trial_can_still_be_saved(group: WorkerGroup, small_trial: di
     assert not model.training
 
 
+def test_two_workers_train_as_one_does(group: WorkerGroup) -> None:
+    """20 steps of ResNet-18 on the same global batches; without synchronised batch statistics they would part."""
+    recipe = {**tune_resnet18.EXPERIMENT.recipes["sample"].settings(), **tune_resnet18.EXPERIMENT.baseline}
+    trial = {**recipe, "batch_size": 32, "augment": False, "sync_batch_norm": True, "lr": 0.01}
+    trial |= {"steps": 20, "eval_every": 10, "train_samples": 200, "val_samples": 50}
+    alone = list(map(numbers_of, reports_of(resnet18.train_loop, trial)))
+    together = run_trial(group, {**trial, "loop": "resnet18"})
+    if group.width == 1:  # type: ignore[attr-defined]
+        assert together == alone
+    for numbers, expected in zip(together, alone, strict=True):
+        assert numbers == pytest.approx(expected, rel=1e-3)
+
+
 def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
     ray_here: None, group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
     if group.width == 1:  # type: ignore[attr-defined]
-        collector = Collector()
-        with open_session(collector):
-            bert.train_loop(small_trial)
-        assert collector.reports == first_run
+        assert list(map(numbers_of, reports_of(bert.train_loop, small_trial))) == first_run
         return
     # Two workers at once exist in a plain TorchTrainer only.
     group.exit()

@@ -1,0 +1,124 @@
+"""What the shared training loop costs over a loop written by hand for the same model.
+
+Runs the sample recipe of every experiment in this process, one thread, an epoch of the one and an epoch of the other in
+turn, training and validation included. Both see the same data set, batch size, optimizer and schedule; the hand-written
+loop is what a PyTorch tutorial has, with a plain DataLoader. Prints, last, a JSON object with the ratio of the medians
+per model: 1.03 means that the shared loop takes 3 % longer. About 6 minutes.
+
+    python tests/benchmarks/train_loop_overhead.py [model ...]
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.utils.data import DataLoader
+
+import trainables.bert
+import trainables.image_classifier
+from experiments import Experiment
+from trainables.runtime.contract import open_session
+from trainables.runtime.training import Task, train
+from trainables.runtime.training_config import TrainingConfig
+
+MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
+EPOCHS = 13
+"""Of each loop; the first is left out, for it fills caches."""
+
+
+class ByHand:
+    """A loop written for one model, on one device."""
+
+    def __init__(self, task: Task, config: TrainingConfig) -> None:
+        self.task, self.config = task, config
+        self.model = copy.deepcopy(task.model)
+        self.optimizer = config.make_optimizer(self.model.parameters())
+        passes = config.batch_size // config.accumulation
+        self.train_loader: DataLoader[Any] = DataLoader(
+            task.train_data, passes, shuffle=True, drop_last=True, collate_fn=lambda batch: batch
+        )
+        self.val_loader: DataLoader[Any] = DataLoader(task.val_data, 64, collate_fn=lambda batch: batch)
+        steps = len(self.train_loader) // config.accumulation
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: task.schedule.factor(step, EPOCHS * steps, steps)
+        )
+
+    def epoch(self) -> float:
+        """Train and validate once, and return the seconds."""
+        began = time.perf_counter()
+        self.model.train()
+        loss_sum = 0.0
+        for number, batch in enumerate(self.train_loader, start=1):
+            loss = F.cross_entropy(self.task.forward(self.model, batch), batch["labels"])
+            (loss / self.config.accumulation).backward()
+            if number % self.config.accumulation == 0:
+                if self.config.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.schedule.step()
+            loss_sum += loss.item()
+        self.model.eval()
+        right = 0
+        with torch.no_grad():
+            for batch in self.val_loader:
+                logits = self.task.forward(self.model, batch)
+                loss_sum += F.cross_entropy(logits, batch["labels"]).item()
+                right += int((logits.argmax(dim=1) == batch["labels"]).sum())
+        return time.perf_counter() - began
+
+
+class InTurn:
+    """A session that runs an epoch by hand after each epoch of the shared loop."""
+
+    def __init__(self, by_hand: ByHand) -> None:
+        self.by_hand, self.shared_s, self.by_hand_s = by_hand, list[float](), list[float]()
+        self._resumed = time.perf_counter()
+
+    def report(self, metrics: Mapping[str, Any], save: Callable[..., None] | None) -> None:
+        self.shared_s.append(time.perf_counter() - self._resumed)
+        self.by_hand_s.append(self.by_hand.epoch())
+        self._resumed = time.perf_counter()
+
+    def get_checkpoint(self) -> None:
+        return None
+
+
+def compare(experiment: Experiment) -> dict[str, float]:
+    """Return the seconds of an epoch of both loops, and their ratio."""
+    session: InTurn | None = None
+
+    def in_turn(task: Task, config: TrainingConfig) -> None:
+        nonlocal session
+        session = InTurn(ByHand(task, config))
+        with open_session(session):
+            train(task, config)
+
+    config = {**experiment.recipes["sample"].settings(), **experiment.baseline, "epochs": EPOCHS, "lr": 1e-3}
+    with patch.object(trainables.bert, "train", in_turn), patch.object(trainables.image_classifier, "train", in_turn):
+        experiment.train_loop(config)
+    assert session is not None
+    shared, by_hand = statistics.median(session.shared_s[1:]), statistics.median(session.by_hand_s[1:])
+    return {"shared_s": round(shared, 3), "by_hand_s": round(by_hand, 3), "ratio": round(shared / by_hand, 3)}
+
+
+def main() -> None:
+    results = {}
+    for model in sys.argv[1:] or MODELS:
+        results[model] = compare(importlib.import_module(f"experiments.tune_{model}").EXPERIMENT)
+        print(model, results[model], flush=True)
+    print(json.dumps({"ratio": {model: found["ratio"] for model, found in results.items()}, "epochs": results}))
+
+
+if __name__ == "__main__":
+    main()

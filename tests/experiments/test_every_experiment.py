@@ -1,0 +1,111 @@
+"""The contract that every experiment keeps: run over each ``experiments/tune_*.py`` that there is."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import Experiment, SweepOptions
+from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.plan import make_plan
+from tests.groups import run_trial
+from tests.sessions import numbers_of, reports_of
+from trainables.runtime import names
+from trainables.runtime.worker_group import WorkerGroup
+
+SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
+SMALL = {"train_samples": 96, "val_samples": 33, "batch_size": 32}
+"""What makes a trial of any experiment take a second or two."""
+
+
+@pytest.fixture(scope="module", params=SCRIPTS)
+def experiment(request: pytest.FixtureRequest) -> Experiment:
+    found = importlib.import_module(f"experiments.{request.param}").EXPERIMENT
+    assert isinstance(found, Experiment)
+    return found
+
+
+@pytest.fixture(scope="module")
+def trial(experiment: Experiment) -> dict[str, Any]:
+    """A small trial of the sample recipe with hyperparameters that learn."""
+    settings = {**experiment.recipes["sample"].settings(), **experiment.baseline, **SMALL}
+    learning: dict[str, Any] = {"lr": 0.01, "warmup": 0.0, "momentum": 0.9}
+    learning |= {"optimizer": "adamw", "lr": 0.002} if "optimizer" in experiment.baseline else {}
+    return {**settings, **learning, "epochs": 3, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def saved(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(experiment.name) / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[dict[str, Any]]:
+    """The trial in this process, saved after its first report."""
+    return reports_of(experiment.train_loop, trial, save_at=1, save_to=saved)
+
+
+def test_all_five_are_there() -> None:
+    models = ("bert", "resnet18", "resnet50", "resnet50_imagenet", "vit")
+    assert {f"tune_{model}" for model in models} <= set(SCRIPTS)
+
+
+def test_it_builds_and_dry_runs(experiment: Experiment, storage: Path) -> None:
+    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu"))
+    lines = dry_run_lines(plan)
+    assert "dry run: all checks passed, nothing was started" in lines
+    assert plan.recipe == "sample"
+    assert not storage.exists() or not list(storage.iterdir())
+
+
+def test_the_space_asks_for_the_hyperparameters_and_holds_the_baseline(experiment: Experiment) -> None:
+    assert not callable(experiment.space)
+    assert set(experiment.space) == set(experiment.baseline) == set(experiment.config_class.required_names())
+    for name, domain in experiment.space.items():
+        assert domain.is_valid(experiment.baseline[name]), name
+
+
+def test_the_full_recipe_is_the_published_one(experiment: Experiment) -> None:
+    full = experiment.recipes["full"]
+    config = experiment.config_class.from_dict({**full.settings(), **experiment.baseline, **full.budget.settings()})
+    assert config.data
+    assert experiment.recipes["sample"].budget.unit == full.budget.unit
+
+
+def test_a_trial_trains(reports: list[dict[str, Any]]) -> None:
+    losses = [report[names.TRAIN_LOSS] for report in reports]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+
+
+def test_a_trial_goes_on_from_its_checkpoint(
+    experiment: Experiment, trial: dict[str, Any], reports: list[dict[str, Any]], saved: Path
+) -> None:
+    rest = reports_of(experiment.train_loop, trial, start_from=saved)
+    assert list(map(numbers_of, rest)) == list(map(numbers_of, reports[1:]))
+
+
+def test_the_printed_line_loads_the_checkpoint(
+    experiment: Experiment, reports: list[dict[str, Any]], saved: Path
+) -> None:
+    loaded: dict[str, Any] = {}
+    exec(experiment.load_line.format(checkpoint=saved), loaded)
+    assert not loaded["model"].training
+    assert all(bool(parameter.isfinite().all()) for parameter in loaded["model"].parameters())
+
+
+def test_a_used_group_gives_the_numbers_of_this_process(
+    request: pytest.FixtureRequest,
+    experiment: Experiment,
+    trial: dict[str, Any],
+    reports: list[dict[str, Any]],
+    shared_group: WorkerGroup,
+) -> None:
+    loop = experiment.train_loop.__module__.removeprefix("trainables.")
+    for seed in (trial["seed"] + 1, trial["seed"]):  # another trial of its kind first
+        numbers = run_trial(shared_group, {**trial, "seed": seed, "loop": loop})
+        assert (numbers == list(map(numbers_of, reports))) is (seed == trial["seed"])

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from trainables.data.images import ImageConfig, images_of, transform_of
+from trainables.data.sample_digits import sample_digits
+
+REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "cache"))
+
+
+def config(data: Path | str, **changes: Any) -> ImageConfig:
+    return ImageConfig.from_dict({**REQUIRED, "data": str(data), **changes})
+
+
+def draw(file: Path, shade: int = 100, size: tuple[int, int] = (12, 9)) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (shade, shade, 0)).save(file)
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes, three images each to train on and one to validate."""
+    root = tmp_path / "mine"
+    for label in ("ants", "bees"):
+        for number in range(3):
+            draw(root / "train" / label / f"{number}.png", shade=10 * number)
+        draw(root / "val" / label / "0.jpg")
+    return root
+
+
+def test_a_folder_per_class(folder: Path) -> None:
+    data = images_of(config(folder, image_size=8))
+    assert (len(data.train), len(data.val), data.classes, data.notes) == (6, 2, ["ants", "bees"], [])
+    batch = data.train.__getitems__([0, 5])
+    assert batch["images"].shape == (2, 3, 8, 8)
+    assert sorted(data.train.labels) == [0, 0, 0, 1, 1, 1]
+
+
+def test_without_val_the_test_split_validates_and_a_line_says_so(folder: Path) -> None:
+    (folder / "val").rename(folder / "test")
+    data = images_of(config(folder))
+    assert len(data.val) == 2
+    assert "test/ serves for validation" in data.notes[0]
+
+
+def test_with_val_the_test_split_is_left_alone(folder: Path) -> None:
+    draw(folder / "test" / "unlabelled" / "x.png")
+    assert len(images_of(config(folder)).val) == 2
+
+
+def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
+    root, wnids = tmp_path / "tiny", ("n01443537", "n01629819")
+    for wnid in wnids:
+        draw(root / "train" / wnid / "images" / f"{wnid}_0.JPEG")
+        (root / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
+        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG")
+        draw(root / "test" / "images" / f"test_{wnid}.JPEG")  # has no labels, and is no validation split
+    lines = [f"val_{number}.JPEG\t{wnids[1 - number]}\t0\t0\t9\t9" for number in range(2)]
+    (root / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    data = images_of(config(root))
+    assert (len(data.train), len(data.val), data.classes) == (2, 2, list(wnids))
+    by_file = {file.decode(): data.classes[label] for file, label in zip(data.val._paths, data.val.labels, strict=True)}
+    assert by_file == {"val/images/val_0.JPEG": wnids[1], "val/images/val_1.JPEG": wnids[0]}
+
+
+def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path) -> None:
+    (folder / "train" / "ants" / "notes.txt").write_text("ants are small")
+    whole = draw(folder / "train" / "bees" / "cut.jpg", size=(400, 300)).read_bytes()
+    (folder / "train" / "bees" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "train" / "bees" / "empty.png").touch()
+    (folder / "train" / "bees" / ".hidden").touch()
+    with pytest.raises(ValueError, match=r"3 file\(s\) are no readable images: train/ants/notes.txt .*--skip-bad"):
+        images_of(config(folder))
+    data = images_of(config(folder, skip_bad_images=True))
+    assert len(data.train) == 6
+    assert data.notes == ["left out 3 file(s) that are no readable images, the first train/ants/notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: root.rename(root.with_name("gone")), "there is no such folder. Give one with train/ and val/"),
+        (lambda root: (root / "train").rename(root / "training"), "there is no folder train/ in it"),
+        (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
+        (lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"), r"classes \['wasps'\] are in val/"),
+        (lambda root: [file.unlink() for file in root.glob("val/*/*")], "there are no readable images in .*val"),
+    ],
+    ids=["missing", "no train", "no val", "unseen class", "empty val"],
+)
+def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], message: str, folder: Path) -> None:
+    spoil(folder)
+    with pytest.raises(ValueError, match=f"--data {folder}: .*{message}"):
+        images_of(config(folder))
+
+
+def test_a_folder_above_the_right_one_is_pointed_down(folder: Path) -> None:
+    with pytest.raises(ValueError, match="mine/ in it has one, give that"):
+        images_of(config(folder.parent))
+
+
+def test_an_image_that_is_added_is_seen(folder: Path) -> None:
+    assert len(images_of(config(folder)).train) == 6
+    draw(folder / "train" / "ants" / "new.png")
+    assert len(images_of(config(folder)).train) == 7
+
+
+def test_any_first_n_are_a_draw_of_all_classes() -> None:
+    data = images_of(config(sample_digits("train-val"), train_samples=60))
+    assert len(data.train) == 60
+    assert set(data.train.labels) == set(range(10))
+
+
+@pytest.mark.parametrize("layout", ["train-val", "train-test", "imagenet", "tiny-imagenet"])
+def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
+    data = images_of(config(sample_digits(layout), image_size=32))
+    assert (len(data.train), len(data.val), len(data.classes)) == (1411, 386, 10)
+    mean = data.val.__getitems__(list(range(386)))["images"].mean()
+    assert float(mean) == pytest.approx(-0.414, abs=0.005)
+
+
+def test_training_crops_and_validation_does_not(folder: Path) -> None:
+    image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
+    train = transform_of(config(folder, image_size=16), training=True)
+    val = transform_of(config(folder, image_size=16), training=False)
+    still = transform_of(config(folder, image_size=16, augment=False), training=True)
+    assert not torch.equal(train(image), train(image))
+    assert torch.equal(val(image), val(image))
+    assert torch.equal(still(image), val(image))
+    assert train(image).dtype == torch.float32
+
+
+def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
+    data = images_of(config(folder, augment=False)).train
+    pickled = pickle.dumps(data)
+    assert len(pickled) < 3000
+    assert torch.equal(pickle.loads(pickled).__getitems__([2])["images"], data.__getitems__([2])["images"])

@@ -1,0 +1,46 @@
+"""The trainable in this process, its workers in others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from tests.loops import environment_at_start
+from trainables.runtime.device import DEVICE_TYPES
+from trainables.runtime.warm_trainable import START_SECONDS, WarmTrainable
+from trainables.runtime.worker_group import WorkerGroupSpec
+
+MIGRATION = "PT_HPU_GPU_MIGRATION"
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    return {MIGRATION: "1"} if config["gpu_migration"] else {}
+
+
+@pytest.fixture
+def trainable(ray_here: None, tmp_path: Path) -> Iterator[WarmTrainable]:
+    spec = WorkerGroupSpec(
+        train_loop=environment_at_start, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path)
+    )
+    made = tune.with_parameters(WarmTrainable, spec=spec, settings={}, environment_of=environment_of)(
+        {"gpu_migration": False}
+    )
+    yield made
+    made.stop()
+
+
+def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: WarmTrainable) -> None:
+    """The loop reports what its process was started with, before any import: torch reads some variables but once."""
+    seen = []
+    for gpu_migration in (False, False, True, True):
+        trainable.reset_config({"gpu_migration": gpu_migration})
+        result = trainable.train()
+        seen.append((result["worker_pid"], result[MIGRATION]))
+        assert result[START_SECONDS] >= 0
+    assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3] != seen[0]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchvision.models import resnet18
+
+from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
+from trainables.resnet import QUARTER, RANDOM, build_resnet
+from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
+
+
+def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
+    pretrained = resnet18()
+    torch.save(pretrained.state_dict(), tmp_path / "resnet18.pth")
+    model = build_resnet("resnet18", str(tmp_path / "resnet18.pth"), classes=2)
+    assert model.fc.out_features == 2
+    assert torch.equal(model.layer4[1].conv2.weight, pretrained.layer4[1].conv2.weight)
+
+
+def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
+    channels = []
+    for architecture in ("resnet50", QUARTER):
+        layers = build_resnet(architecture, RANDOM, 10).named_modules()
+        blocks = [layer for name, layer in layers if "layer" in name and "downsample" not in name]
+        channels.append([layer.out_channels for layer in blocks if isinstance(layer, torch.nn.Conv2d)])
+    assert len(channels[0]) == 48
+    assert channels[1] == [whole // 4 for whole in channels[0]]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("other.pth", "these are not the weights of a resnet50"),
+        ("no.pth", "the file holds no state dict that torch can read safely"),
+        ("IMAGENET21K", "no such file, and no weights that torchvision has for resnet50; .*random, IMAGENET1K_V1"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_named(weights: str, message: str, tmp_path: Path) -> None:
+    torch.save(resnet18().state_dict(), tmp_path / "other.pth")
+    (tmp_path / "no.pth").write_text("no weights")
+    given = str(tmp_path / weights) if weights.endswith(".pth") else weights
+    with pytest.raises(ValueError, match=f"--model {given}: {message}"):
+        build_resnet("resnet50", given, classes=2)
+
+
+def imagenet(**changes: Any) -> ResNet50ImageNetConfig:
+    recipe = {**sample_settings(), **EXPERIMENT.baseline, "epochs": 1}
+    return ResNet50ImageNetConfig.from_dict({**recipe, **changes})
+
+
+def test_habanas_switches_become_variables_of_the_process() -> None:
+    assert imagenet().worker_environment() == {}
+    assert imagenet(gpu_migration=True, fp16_to_bf16=True).worker_environment() == {
+        "PT_HPU_GPU_MIGRATION": "1",
+        "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": "1",
+    }
+    assert imagenet(lazy_mode=True).worker_environment() == {"PT_HPU_LAZY_MODE": "1"}
+
+
+def test_habanas_switches_are_refused_without_habana() -> None:
+    with pytest.raises(ValueError, match="--set gpu_migration=true: habana_frameworks is not installed here"):
+        check(imagenet(gpu_migration=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fp16_to_bf16": True}, "fp16_to_bf16 goes with gpu_migration"),
+        ({"lazy_mode": True, "compile": True}, "lazy_mode and compile exclude each other"),
+    ],
+)
+def test_switches_that_contradict_each_other_are_an_error(changes: dict[str, bool], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        imagenet(**changes)

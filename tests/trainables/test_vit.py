@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ViTForImageClassification
+
+from experiments.tune_vit import EXPERIMENT, sample_settings
+from trainables.vit import RANDOM, ViTTrialConfig, _build, _network, check
+
+MILLIONS = {"B/16": 86, "B/32": 87.5, "L/16": 304, "L/32": 306, "H/14": 632}
+"""Parameters as published (Dosovitskiy et al. 2021, table 1); /32 has larger patches and fewer positions."""
+
+
+def vit(**changes: Any) -> ViTTrialConfig:
+    recipe = {**sample_settings(), **EXPERIMENT.baseline, "steps": 2, "eval_every": 1}
+    return ViTTrialConfig.from_dict({**recipe, **changes})
+
+
+@pytest.mark.parametrize("size", MILLIONS)
+def test_the_published_sizes(size: Any) -> None:
+    with torch.device("meta"):  # shapes without memory
+        model = _build(RANDOM, size, _network(vit(size=size, image_size=224)), classes=2)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[size], rel=0.005)
+
+
+def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path) -> None:
+    network = _network(vit())
+    network.num_labels = 21
+    pretrained = ViTForImageClassification(network)
+    pretrained.save_pretrained(tmp_path)
+    config = vit(model=str(tmp_path), image_size=48)
+    assert "new head" in check(config)[-1]
+    model = _build(str(tmp_path), "sample", _network(config), classes=3)
+    assert model(torch.zeros(2, 3, 48, 48)).shape == (2, 3)
+    kept = pretrained.vit.embeddings.patch_embeddings.projection.weight
+    assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_size": 36}, "image_size must be a multiple of the network's patches of 8 pixels, but got 36"),
+        ({"model": "in21k"}, "--set size=sample: there are no weights of this size; take --model random"),
+        ({"model": "/nowhere"}, "--model /nowhere: no such folder, and not on the hub"),
+    ],
+)
+def test_a_network_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(vit(**changes))
