@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -43,12 +44,16 @@ class ByHand:
         self.task, self.config = task, config
         self.model = copy.deepcopy(task.model)
         self.optimizer = config.make_optimizer(self.model.parameters())
-        passes = config.batch_size // config.accumulation
         self.train_loader: DataLoader[Any] = DataLoader(
-            task.train_data, passes, shuffle=True, drop_last=True, collate_fn=lambda batch: batch
+            task.train_data,
+            config.batch_size // config.accumulation,
+            shuffle=True,
+            drop_last=True,
+            collate_fn=lambda batch: batch,
         )
         self.val_loader: DataLoader[Any] = DataLoader(task.val_data, 64, collate_fn=lambda batch: batch)
         steps = len(self.train_loader) // config.accumulation
+        self.passes = steps * config.accumulation  # no last step of fewer passes
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: task.schedule.factor(step, EPOCHS * steps, steps)
         )
@@ -58,7 +63,7 @@ class ByHand:
         began = time.perf_counter()
         self.model.train()
         loss_sum = 0.0
-        for number, batch in enumerate(self.train_loader, start=1):
+        for number, batch in enumerate(islice(self.train_loader, self.passes), start=1):
             loss = F.cross_entropy(self.task.forward(self.model, batch), batch["labels"])
             (loss / self.config.accumulation).backward()
             if number % self.config.accumulation == 0:
