@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,21 +65,22 @@ class ImageConfig(TrainingConfig):
 class Images(Dataset[Any]):
     """The images of a split. Pickles as the name of its files, and loads nothing before it is asked for."""
 
-    def __init__(self, index: Path, split: Literal["train", "val"], limit: int, transform: Callable[..., Any]) -> None:
+    def __init__(self, index: Path, split: Literal["train", "val"], config: ImageConfig) -> None:
         """Open a split.
 
         Args:
             index: A folder that :func:`indexed_images` made.
             split: Which one.
-            limit: Images used, from the first on. 0 means all.
-            transform: From a uint8 image of any size to one of the network's.
+            config: Says how many images are used, and what becomes of them.
         """
-        self._made_of = (index, split, limit, transform)
+        self._made_of = (index, split, config)
+        limit = config.train_samples if split == "train" else config.val_samples
+        self.augments = split == "train" and config.augment
         self._root = Path(json.loads((index / "index.json").read_text())["root"])
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
         self._paths = np.load(index / f"{split}_paths.npy", mmap_mode="r")[: limit or None]
         self.labels = np.load(index / f"{split}_labels.npy")[: limit or None]
-        self._transform = transform
+        self._crop, self._normalize = crop_of(config, at_random=self.augments), normalization_of(config)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,8 +90,8 @@ class Images(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> Batch:
         """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,)."""
-        images = torch.stack([self._transform(self._load(index)) for index in indices])
-        return {"images": images, "labels": torch.from_numpy(self.labels[indices])}
+        images = torch.stack([self._crop(self._load(index)) for index in indices])
+        return {"images": self._normalize(images), "labels": torch.from_numpy(self.labels[indices])}
 
     def _load(self, index: int) -> torch.Tensor:
         file = self._root / self._paths[index].decode()
@@ -136,8 +136,8 @@ def images_of(config: ImageConfig) -> ImageData:
     if bad:
         notes.append(f"left out {len(bad)} file(s) that are no readable images, the first {next(iter(bad))}")
     return ImageData(
-        train=Images(index, "train", config.train_samples, transform_of(config, training=True)),
-        val=Images(index, "val", config.val_samples, transform_of(config, training=False)),
+        train=Images(index, "train", config),
+        val=Images(index, "val", config),
         classes=known["classes"],
         notes=notes,
     )
@@ -161,17 +161,21 @@ def indexed_images(data: str) -> Path:
     return prepare_once("image-index", key, lambda into: _write_index(data, root, into))
 
 
-def transform_of(config: ImageConfig, *, training: bool) -> v2.Compose:
-    """Return what makes a network's input, float32 of shape (3, size, size), of a uint8 image."""
+def crop_of(config: ImageConfig, *, at_random: bool) -> v2.Compose:
+    """Return what makes a uint8 image of shape (3, size, size) of one of any size."""
     size = config.image_size
     steps: list[Any]
-    if training and config.augment:
+    if at_random:
         steps = [v2.RandomResizedCrop(size, scale=(config.crop_scale, 1.0), antialias=True)]
         steps += [v2.RandomHorizontalFlip()] if config.flip else []
     else:
         steps = [v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)]
-    mean, deviation = NORMALIZATIONS[config.normalization]
-    return v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
+    return v2.Compose(steps)
+
+
+def normalization_of(config: ImageConfig) -> v2.Compose:
+    """Return what makes a network's input, float32, of uint8 images of its size."""
+    return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[config.normalization])])
 
 
 @cache
