@@ -4,13 +4,17 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo test lint ui benchmarks constraints clean
+.PHONY: help demo demo-hpu test lint ui benchmarks constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(READY) ## Tune BERT on this machine: 16 trials, offline, minutes
 	$(BIN)/python experiments/tune_bert.py
+
+demo-hpu: $(READY) ## The same on a stand-in for four HPUs, two per trial: habana's code path, computed on the CPU
+	PYTHONPATH=$(CURDIR)/tests/stand_in HABANA_STAND_IN_MODULES=4 $(BIN)/python experiments/tune_bert.py \
+		--recipe sample --workers-per-trial 2 --num-samples 6
 
 test: $(READY) ## Run all tests
 	$(BIN)/python -m pytest

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS_BY_KIND = {
     START_SECONDS: "starting",
+    names.COMPILE_SECONDS: "compiling",
     names.TRAIN_SECONDS: "training",
     names.EVAL_SECONDS: "evaluating",
 }

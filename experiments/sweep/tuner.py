@@ -143,7 +143,9 @@ def start_ray(plan: Plan) -> None:
         os.environ.setdefault(variable, value)
     if ray.is_initialized():
         return
-    cores = plan.devices.count * CPUS_PER_WORKER if plan.devices.type.kind == "cpu" else None
+    # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
+    needed = plan.devices.count * CPUS_PER_WORKER
+    cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).

@@ -43,7 +43,7 @@ class ByHand:
     def __init__(self, task: Task, config: TrainingConfig) -> None:
         self.task, self.config = task, config
         self.model = copy.deepcopy(task.model)
-        self.optimizer = config.make_optimizer(self.model.parameters())
+        self.optimizer = config.make_optimizer(self.model.parameters(), torch.device("cpu"))
         self.train_loader: DataLoader[Any] = DataLoader(
             task.train_data,
             config.batch_size // config.accumulation,

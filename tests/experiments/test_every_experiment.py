@@ -32,10 +32,11 @@ def experiment(request: pytest.FixtureRequest) -> Experiment:
 @pytest.fixture(scope="module")
 def trial(experiment: Experiment) -> dict[str, Any]:
     """A small trial of the sample recipe with hyperparameters that learn."""
-    settings = {**experiment.recipes["sample"].settings(), **experiment.baseline, **SMALL}
     learning: dict[str, Any] = {"lr": 0.01, "warmup": 0.0, "momentum": 0.9}
     learning |= {"optimizer": "adamw", "lr": 0.002} if "optimizer" in experiment.baseline else {}
-    return {**settings, **learning, "epochs": 3, "seed": 5}
+    known = set(experiment.config_class.field_names())
+    changes = {name: value for name, value in {**SMALL, **learning}.items() if name in known}
+    return {**experiment.recipes["sample"].settings(), **experiment.baseline, **changes, "epochs": 3, "seed": 5}
 
 
 @pytest.fixture(scope="module")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, cast
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
+
+from trainables.runtime.node_cache import cache_root
 
 DeviceKind = Literal["hpu", "cuda", "cpu"]
 
 CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
+
+MODULES_OF_A_NODE = 8
+RECIPE_CACHE_MB = 20_000
+"""Disk space of habana's compiled graphs on a node, in MB."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +39,19 @@ class DeviceType:
     """torch.distributed's backend between such devices."""
     bf16: bool
     """Whether training runs forward and loss in bfloat16 autocast by default."""
-    worker_env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of a worker process, set before it imports torch."""
 
     def worker_resources(self) -> dict[str, float]:
         """Return what one worker books at Ray: one device, and the cores that feed it."""
         cores = {"CPU": float(CPUS_PER_WORKER)}
         return cores if self.kind == "cpu" else {**cores, self.resource: 1.0}
 
+    def worker_environment(self) -> dict[str, str]:
+        """Return what a worker's process must have in its environment before it imports torch."""
+        return _habana_environment() if self.kind == "hpu" else {}
+
 
 DEVICE_TYPES: dict[DeviceKind, DeviceType] = {
-    "hpu": DeviceType(
-        "hpu",
-        resource="HPU",
-        backend="hccl",
-        bf16=True,
-        # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
-        worker_env={"PT_HPU_LAZY_MODE": "0"},
-    ),
+    "hpu": DeviceType("hpu", resource="HPU", backend="hccl", bf16=True),
     "cuda": DeviceType("cuda", resource="GPU", backend="nccl", bf16=True),
     "cpu": DeviceType("cpu", resource="CPU", backend="gloo", bf16=False),
 }
@@ -118,9 +122,111 @@ def compiler(device: torch.device) -> Callable[[nn.Module], nn.Module]:
     return cast("Callable[[nn.Module], nn.Module]", partial(torch.compile, backend=backend))
 
 
+def mark_step(device: torch.device) -> None:
+    """In habana's lazy mode, run what was collected since the last call; in any other mode this has no meaning."""
+    if device.type == "hpu" and os.environ.get("PT_HPU_LAZY_MODE") == "1":
+        import habana_frameworks.torch.core as htcore
+
+        htcore.mark_step()
+
+
+def optimizer_class(device: torch.device, name: Literal["sgd", "adamw"]) -> Callable[..., Optimizer]:
+    """Return the optimizer of that name: on an HPU the fused one, with torch's defaults in place of habana's."""
+    if device.type != "hpu":
+        return torch.optim.SGD if name == "sgd" else torch.optim.AdamW
+    from habana_frameworks.torch.hpex import optimizers as fused
+
+    # habana's FusedAdamW has eps 1e-6 and weight decay 0.0; the latter is always given here.
+    return fused.FusedSGD if name == "sgd" else partial(fused.FusedAdamW, eps=1e-8)
+
+
+def clip_gradients(device: torch.device, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+    """Shorten all gradients together to ``max_norm``, if they are longer."""
+    if device.type != "hpu":
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        return
+    from habana_frameworks.torch.hpex.normalization import FusedClipNorm
+
+    parameters = list(parameters)
+    FusedClipNorm(parameters, max_norm).clip_norm(parameters)
+
+
+def data_parallel_settings(device: torch.device) -> dict[str, Any]:
+    """Return the settings of DistributedDataParallel for the device."""
+    settings: dict[str, Any] = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+    # Large buckets suit hccl; the size is that of HabanaAI/Model-References for ResNet-50.
+    return {**settings, "bucket_cap_mb": 230} if device.type == "hpu" else settings
+
+
+def name_own_module() -> None:
+    """Tell habana which module is this worker's, before anything uses it; child processes inherit it.
+
+    Without it, the import of habana in a child asserts, for Ray shows each worker only its own module.
+    """
+    modules = os.environ.get("HABANA_VISIBLE_MODULES", "")
+    if modules and "," not in modules:
+        os.environ["HLS_MODULE_ID"] = modules
+
+
+def own_module() -> int | None:
+    """Return the number of this worker's HPU module, None on other devices."""
+    module = os.environ.get("HLS_MODULE_ID")
+    return int(module) if module is not None else None
+
+
+def why_not_aligned(modules: Sequence[int]) -> str | None:
+    """Return why these modules of a node should not train together, None if they may.
+
+    Intel supports 1, 2, 4 and 8 of a node, on the sets 0-1, 2-3, ... and 0-3, 4-7.
+    """
+    width, first = len(modules), min(modules)
+    if sorted(modules) == list(range(first, first + width)) and first % width == 0:
+        return None
+    return f"modules {sorted(modules)} are no aligned set of {width}; something else holds a part of the node"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device's memory is full."""
+    return isinstance(error, torch.OutOfMemoryError) or "PT_DEVMEM" in str(error)
+
+
+def is_being_released(message: str) -> bool:
+    """Whether an error says that a device is still another process's, or being reset after it."""
+    return any(sign in message for sign in ("synStatus=20", "EAGAIN", "EBUSY"))
+
+
 def has_habana() -> bool:
     """Whether Intel's habana_frameworks is installed, found without importing it."""
     return importlib.util.find_spec("habana_frameworks") is not None
+
+
+def _habana_environment() -> dict[str, str]:
+    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"
+    recipes.mkdir(parents=True, exist_ok=True)
+    return {
+        # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
+        "PT_HPU_LAZY_MODE": "0",
+        # Compiled graphs are shared by the node's workers. Never deleted: each first rank would wipe the others' away.
+        "PT_HPU_RECIPE_CACHE_CONFIG": f"{recipes},false,{RECIPE_CACHE_MB}",
+    }
+
+
+def _habana_version() -> str:
+    try:
+        return importlib.metadata.version("habana-torch-plugin")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@cache
+def _chip() -> str:
+    """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
+    command = ["hl-smi", "-Q", "name", "-f", "csv,noheader"]
+    try:
+        names = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return names[0] if names else "unknown"
 
 
 def _type_of(device: torch.device) -> DeviceType:

@@ -111,7 +111,7 @@ class _Trial:
         self.steps_done = 0
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
-        self.optimizer = config.make_optimizer(self.bare_model.parameters())
+        self.optimizer = config.make_optimizer(self.bare_model.parameters(), self.device)
         self.schedule: LRScheduler = LambdaLR(
             self.optimizer, lambda step: task.schedule.factor(step, self.steps, self.steps_per_epoch)
         )
@@ -162,10 +162,12 @@ class _Trial:
                     loss = F.cross_entropy(logits, batch["labels"], label_smoothing=self.config.label_smoothing)
                     loss = loss / self.config.accumulation
                 loss.backward()
+                devices.mark_step(self.device)
             loss_sum += loss.detach()
         if self.config.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.bare_model.parameters(), self.config.clip_norm)
+            devices.clip_gradients(self.device, self.bare_model.parameters(), self.config.clip_norm)
         self.optimizer.step()
+        devices.mark_step(self.device)
         self.optimizer.zero_grad()
         self.schedule.step()
         return loss_sum
@@ -218,7 +220,7 @@ class _Trial:
             return model.to(self.device)
         if self.config.sync_batch_norm:
             synchronise_batch_norm(model)
-        settings = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+        settings = devices.data_parallel_settings(self.device)
         return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
 
     def _synchronised_in(self, part: int) -> AbstractContextManager[None]:

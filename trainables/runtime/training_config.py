@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from trainables.runtime.device import optimizer_class
 from trainables.runtime.trial_config import TrialConfig
 
 
@@ -64,9 +64,8 @@ class TrainingConfig(TrialConfig):
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
 
-    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return the optimizer of ``parameters``."""
-        make: Callable[..., Optimizer] = (
-            torch.optim.AdamW if self.optimizer == "adamw" else partial(torch.optim.SGD, momentum=self.momentum)
-        )
-        return make(parameters, lr=self.lr, weight_decay=self.weight_decay)
+    def make_optimizer(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+        """Return the optimizer of ``parameters``, which are on ``device``."""
+        momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        make = optimizer_class(device, self.optimizer)
+        return make(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,11 +12,17 @@ from ray import tune
 from ray.tune.result import RESULT_DUPLICATE
 
 from trainables.runtime import names
-from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
+from trainables.runtime.worker_group import DevicesNotReadyError, WorkerGroup, WorkerGroupSpec
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = "start_s"
 """Seconds from Tune's order to train until the trial's first training step; in its first report only. The first trial
 of a group has the start of the workers in it."""
+
+
+PAUSES_S = (2.0, 4.0, 8.0, 16.0)
+"""How long to wait before each new try to get devices that are being released. Intel publishes no duration."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -78,8 +85,25 @@ class WarmTrainable(tune.Trainable):
             self.group = None
         if self.group is None:
             self.spec = replace(self.spec, environment=environment)
-            self.group = WorkerGroup(self.spec, f"workers-of-{self.trial_id}")
+            self.group = self._new_group()
         return self.group
+
+    def _new_group(self) -> WorkerGroup:
+        """Start a group; devices that their last owner has not given back yet are waited for."""
+        name = f"workers-of-{self.trial_id}"
+        for pause_s in PAUSES_S:
+            if (group := self._group_if_ready(name, pause_s)) is not None:
+                return group
+        return WorkerGroup(self.spec, name)
+
+    def _group_if_ready(self, name: str, pause_s: float) -> WorkerGroup | None:
+        try:
+            return WorkerGroup(self.spec, name)
+        except DevicesNotReadyError as error:
+            reason = str(error).strip().splitlines()[-1]
+            logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
+            time.sleep(pause_s)
+            return None
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial; the one before it ends when this one starts."""

@@ -24,12 +24,20 @@ from typing import Any
 
 import ray
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.runtime.contract import SaveFunction, get_context, open_session
-from trainables.runtime.device import DeviceType
+from trainables.runtime.device import (
+    MODULES_OF_A_NODE,
+    DeviceType,
+    is_being_released,
+    is_out_of_memory,
+    own_module,
+    why_not_aligned,
+)
 from trainables.runtime.fresh_start import fresh_start, release_memory
+from trainables.runtime.named_module import NamedModuleConfig
 from trainables.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
@@ -47,6 +55,10 @@ LOOK_EVERY_S = 1.0
 
 class WorkerGroupError(RuntimeError):
     """The workers are gone, or the train loop raised; the group cannot be used again."""
+
+
+class DevicesNotReadyError(WorkerGroupError):
+    """The devices are still someone else's, or being reset after them; a new group may have them soon."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,7 @@ class WorkerGroup:
 
         Raises:
             WorkerGroupError: They did not start.
+            DevicesNotReadyError: They did not start, and may do so in a while.
         """
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(Rendezvous).options(num_cpus=0, scheduling_strategy=here)
@@ -78,7 +91,14 @@ class WorkerGroup:
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
-        self._wait(self._rendezvous.reports.remote())
+        try:
+            reports = self._wait(self._rendezvous.reports.remote())
+            self._check_modules([report["module"] for report in reports if report["module"] is not None], name)
+        except WorkerGroupError as error:
+            self.exit()
+            if is_being_released(str(error)):
+                raise DevicesNotReadyError(str(error)) from error
+            raise
 
     def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
         """Start a trial (ending the one that is there) and return its first report."""
@@ -104,6 +124,16 @@ class WorkerGroup:
         if self._trainer.is_alive():
             logger.warning("%s: the workers did not leave within %d s", self._trainer.name, EXIT_TIMEOUT_S)
         ray.kill(self._rendezvous)
+
+    def _check_modules(self, modules: list[int], name: str) -> None:
+        """See that HPUs of one node are a set that Intel supports, and whether the ranks follow their order."""
+        if not modules or len(modules) > MODULES_OF_A_NODE:
+            return
+        if reason := why_not_aligned(modules):
+            raise DevicesNotReadyError(reason)
+        if modules != sorted(modules):
+            logger.warning("%s: its ranks are on modules %s, not in their order", name, modules)
+        logger.info("%s: modules %s", name, modules)
 
     def _tell(self, command: dict[str, Any]) -> dict[str, Any]:
         reports = self._wait(self._rendezvous.command.remote(command))
@@ -132,7 +162,7 @@ class WorkerGroup:
         return TorchTrainer(
             serve_trials,
             train_loop_config={"train_loop": spec.train_loop, "rendezvous": self._rendezvous},
-            torch_config=TorchConfig(backend=spec.device.backend),
+            torch_config=NamedModuleConfig(backend=spec.device.backend),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.kind == "cuda",
@@ -144,7 +174,7 @@ class WorkerGroup:
                 storage_path=spec.storage,
                 # A failed group is rebuilt by the trial actor; -1, the default of the second, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-                worker_runtime_env={"env_vars": {**spec.device.worker_env, **spec.environment}},
+                worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
             ),
         )
 
@@ -169,7 +199,7 @@ class _Channel:
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as the rendezvous says: the TorchTrainer's own train loop."""
     channel = _Channel(config["rendezvous"], get_context().get_world_rank())
-    command = channel.hand_in({"kind": "idle"})
+    command = channel.hand_in({"kind": "idle", "module": own_module()})
     while command["do"] != "exit":
         if command["do"] == "start":
             command = _run_trial(config["train_loop"], command, channel)
@@ -232,7 +262,10 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) 
         following = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and with them the model
     except Exception as error:
-        channel.fail("".join(traceback.format_exception(error)))
+        told = traceback.format_exception(error)
+        if is_out_of_memory(error):
+            told.append("out of memory on the device: a smaller batch_size, or more accumulation, needs less\n")
+        channel.fail("".join(told))
         raise
     del session
     release_memory()

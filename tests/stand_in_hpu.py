@@ -1,0 +1,74 @@
+"""Running things with the stand-in for Gaudis (tests/stand_in), and reading who had which module when."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.sweep.options import PROJECT_ROOT
+
+STAND_IN = PROJECT_ROOT / "tests" / "stand_in"
+FORGOTTEN = ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID", "WORLD_SIZE", "LOCAL_RANK", "PT_HPU_LAZY_MODE")
+
+
+class Ownership(NamedTuple):
+    """A process had a module; ``until`` is None if it never gave it back itself."""
+
+    module: int
+    pid: int
+    since: float
+    until: float | None
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Return the environment of a process that finds Gaudis, whose locks are in ``folder``."""
+    own = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
+    paths = {"PYTHONPATH": f"{STAND_IN}:{PROJECT_ROOT}", "HABANA_STAND_IN_DIR": str(folder)}
+    return {**own, **paths, **variables}
+
+
+def start(code: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """Start Python with the stand-in."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment(folder, **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def output_of(code: str, folder: Path, **variables: str) -> str:
+    """Run Python with the stand-in, and return what it printed."""
+    return start(code, folder, **variables).communicate(timeout=120)[0]
+
+
+def ownerships(folder: Path) -> list[Ownership]:
+    """Return who had which module, in the order of their beginnings."""
+    owned: list[Ownership] = []
+    for line in (folder / "acquisitions.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["what"] == "acquired":
+            owned.append(Ownership(entry["module"], entry["pid"], entry["time"], None))
+        else:
+            index = next(i for i, o in enumerate(owned) if (o.module, o.pid) == (entry["module"], entry["pid"]))
+            owned[index] = owned[index]._replace(until=entry["time"])
+    return owned
+
+
+def double_owners(owned: list[Ownership]) -> int:
+    """Return how often a module was acquired while another process had it."""
+    by_module = defaultdict(list)
+    for ownership in owned:
+        by_module[ownership.module].append(ownership)
+    return sum(
+        earlier.until is not None and later.since < earlier.until
+        for entries in by_module.values()
+        for earlier, later in pairwise(entries)
+    )

@@ -1,0 +1,91 @@
+"""The stand-in for a Gaudi is as strict as the real thing: each rule is broken on purpose."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.stand_in_hpu import output_of, ownerships, start
+
+USE = "import torch, habana_frameworks.torch; print('sum', float(torch.ones(3, device='hpu').sum()))"
+HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(60)"
+
+
+def test_ray_finds_eight_hpus_and_nobody_acquires_one(tmp_path: Path) -> None:
+    code = """
+from ray._private.accelerators.hpu import HPUAcceleratorManager as hpus
+from trainables.runtime.device import find_devices
+print(hpus.get_current_node_num_accelerators(), find_devices("auto", None).type.kind)
+"""
+    assert "8 hpu" in output_of(code, tmp_path)
+    assert not (tmp_path / "acquisitions.jsonl").exists()
+
+
+def test_a_module_is_acquired_at_the_first_use_and_released_at_the_end(tmp_path: Path) -> None:
+    assert "sum 3.0" in output_of(USE, tmp_path, HLS_MODULE_ID="5")
+    (had,) = ownerships(tmp_path)
+    assert had.module == 5
+    assert had.until is not None
+
+
+def test_a_module_has_one_owner_and_is_busy_for_a_while_after_its_owner_was_killed(tmp_path: Path) -> None:
+    owner = start(HOLD, tmp_path, HLS_MODULE_ID="1")
+    assert owner.stdout is not None
+    assert [owner.stdout.readline() for _ in range(2)] == ["sum 3.0\n", "have it\n"]
+    assert "synStatus=20 [Device already acquired]" in output_of(USE, tmp_path, HLS_MODULE_ID="1")
+    assert "sum 3.0" in output_of(USE, tmp_path, HLS_MODULE_ID="2")
+    owner.kill()
+    owner.wait()
+    assert "module 1 is being reset, try again (EAGAIN)" in output_of(USE, tmp_path, HLS_MODULE_ID="1")
+    time.sleep(3)
+    assert "sum 3.0" in output_of(USE, tmp_path, HLS_MODULE_ID="1")
+
+
+def test_a_process_without_a_module_gets_none(tmp_path: Path) -> None:
+    assert "synStatus=8 [Device not found] nobody gave this process a module" in output_of(USE, tmp_path)
+
+
+def test_a_forked_child_is_refused(tmp_path: Path) -> None:
+    code = f"{USE}\nimport os\nif os.fork() == 0:\n    torch.ones(1, device='hpu')\nelse:\n    os.wait()"
+    assert "synStatus=26 [Generic failure] forked after the device was acquired" in output_of(
+        code, tmp_path, HLS_MODULE_ID="0"
+    )
+
+
+def test_the_import_asserts_in_a_child_that_cannot_tell_its_module(tmp_path: Path) -> None:
+    of_two = {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "HABANA_VISIBLE_MODULES": "3"}
+    assert "AssertionError: There is not enough devices" in output_of(USE, tmp_path, **of_two)
+    assert "sum 3.0" in output_of(USE, tmp_path, **of_two, HLS_MODULE_ID="3")
+
+
+@pytest.mark.parametrize(("lazy", "says"), [("0", "mark_step() has no meaning in eager mode"), ("1", "marked")])
+def test_steps_are_marked_in_lazy_mode_only(lazy: str, says: str, tmp_path: Path) -> None:
+    code = "import habana_frameworks.torch.core as core; core.mark_step(); print('marked')"
+    assert says in output_of(code, tmp_path, PT_HPU_LAZY_MODE=lazy)
+
+
+def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
+    """What the training loop asks of a device, on the stand-in, in both modes."""
+    code = """
+import torch
+from trainables.runtime import device
+device.name_own_module()
+hpu = device.worker_device()
+weight = torch.nn.Parameter(torch.ones(4, device=hpu))
+optimizer = device.optimizer_class(hpu, "adamw")([weight], lr=0.1, weight_decay=0.5)
+with device.autocast(hpu):
+    product = weight.unsqueeze(0) @ weight.unsqueeze(1)
+print(hpu, product.dtype, type(optimizer).__name__, optimizer.defaults["eps"], optimizer.defaults["weight_decay"])
+product.float().sum().backward()
+device.mark_step(hpu)
+device.clip_gradients(hpu, [weight], 0.5)
+device.synchronize(hpu)
+print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
+"""
+    for lazy, marks in (("0", 0), ("1", 1)):
+        printed = output_of(code, tmp_path, HABANA_VISIBLE_MODULES="6", PT_HPU_LAZY_MODE=lazy)
+        assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
+        assert f"norm 0.5 marks {marks}" in printed
+    assert {ownership.module for ownership in ownerships(tmp_path)} == {6}
