@@ -29,6 +29,7 @@ class Sweep:
             self.pid = process.pid
             self.printed = process.communicate(timeout=400)[0]
         self.status = process.returncode
+        assert self.status == 0, self.printed
         self.summary = json.loads((folder / "hpu" / "summary.json").read_text())
         self.owned: list[Ownership] = ownerships(folder / "modules")
 
@@ -39,7 +40,6 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 
 def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
-    assert sweep.status == 0, sweep.printed
     assert "device  hpu: the best of what is here (4 hpu, 0 cuda, " in sweep.printed
     assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]

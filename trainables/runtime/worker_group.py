@@ -24,7 +24,7 @@ from typing import Any
 
 import ray
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.runtime.contract import SaveFunction, get_context, open_session
@@ -37,7 +37,7 @@ from trainables.runtime.device import (
     why_not_aligned,
 )
 from trainables.runtime.fresh_start import fresh_start, release_memory
-from trainables.runtime.named_module import NamedModuleConfig
+from trainables.runtime.gaudi_backend import GaudiTorchConfig
 from trainables.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class WorkerGroup:
         return TorchTrainer(
             serve_trials,
             train_loop_config={"train_loop": spec.train_loop, "rendezvous": self._rendezvous},
-            torch_config=NamedModuleConfig(backend=spec.device.backend),
+            torch_config=GaudiTorchConfig() if spec.device.kind == "hpu" else TorchConfig(backend=spec.device.backend),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.kind == "cuda",

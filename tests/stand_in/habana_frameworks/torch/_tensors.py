@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._device import _device_constructors
 
 from habana_frameworks.torch import _hardware
 
@@ -21,6 +22,7 @@ def install(hpu: ModuleType) -> None:
     """Make "hpu" a device of torch, once."""
     if hasattr(torch, "hpu"):
         return
+    _device_constructors()  # `with torch.device(...)` lists what it acts upon at its first use: not the wrappers
     torch.hpu = hpu  # type: ignore[attr-defined]
     for name in FACTORIES:
         setattr(torch, name, _on_the_cpu(getattr(torch, name)))

@@ -1,0 +1,42 @@
+"""Ray Train's torch backend as a Gaudi needs it: each worker names its HPU first, and gives it back last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import _TorchBackend
+
+from trainables.runtime.device import name_own_module
+
+LEAVE_WITHIN_S = 10
+"""How long the workers may take to end by themselves before Ray kills them."""
+
+
+class _GaudiBackend(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(name_own_module)  # before the process group, which acquires the device
+        super().on_start(worker_group, backend_config)
+
+    def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        try:
+            super().on_shutdown(worker_group, backend_config)
+        finally:
+            # habana gives the device back when Python ends, and Ray's own way, ray.kill(), skips that: the device would
+            # be busy until the driver has reset it.
+            leaving = [worker.actor.__ray_terminate__.remote() for worker in worker_group.get_workers()]
+            ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_WITHIN_S)
+
+
+@dataclass
+class GaudiTorchConfig(TorchConfig):
+    """A TorchConfig for workers that own an HPU each."""
+
+    backend: str | None = "hccl"
+
+    @property
+    def backend_cls(self) -> type[_GaudiBackend]:
+        """What sets the workers up, and lets them go."""
+        return _GaudiBackend
