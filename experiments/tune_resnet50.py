@@ -2,7 +2,7 @@
 
 full: weights of ImageNet, ants and bees (Hymenoptera), 10 epochs a trial. Published on 2 HPUs: accuracy 0.9605 in 43 s.
 sample: a quarter-width ResNet-50 from scratch on handwritten digits of 32 by 32 pixels, 5 epochs a trial; chance
-is 0.1.
+is 0.1, the best trial of a sweep passes 0.85.
 """
 
 from experiments import Budget, Experiment, Recipe, main

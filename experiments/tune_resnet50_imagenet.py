@@ -2,7 +2,8 @@
 
 full: ImageNet 2012 (--data ILSVRC2012), bf16, torch.compile, 90 epochs a trial on the published learning-rate table.
 For 8 HPUs a trial: --workers-per-trial 8. sample: a quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in
-ImageNet's layout, not compiled, 9 epochs a trial on the same table, shortened; chance is 0.1.
+ImageNet's layout, not compiled, 9 epochs a trial on the same table, shortened; chance is 0.1, the best trial of
+a sweep passes 0.8.
 """
 
 from experiments import Budget, Experiment, Recipe, main
