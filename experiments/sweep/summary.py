@@ -79,6 +79,7 @@ class WriteSummary(TellsEndings):
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
             "complete": len(self._ended) == plan.num_samples,
             "trials": dict(outcomes),
+            "interrupted": [trial.trial_id for trial in trials if trial.trial_id not in self._ended],
             "seconds": {kind: round(value, 2) for kind, value in seconds.items()},
             "settings": plan.settings,
             "mlflow": self._tracking.address,

@@ -1,17 +1,20 @@
-"""MLflow: a parent run per sweep, a child run per trial, sent in batches from a thread of its own."""
+"""MLflow: a parent run per sweep, a child run per trial. The event loop writes to an outbox; a thread delivers."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-import queue
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -19,6 +22,7 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
 from experiments.sweep.endings import TellsEndings
+from experiments.sweep.outbox import Outbox
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.tracking_store import STORE, STORE_URI
 from trainables.runtime import names
@@ -31,7 +35,9 @@ logger = logging.getLogger(__name__)
 SEND_EVERY_S = 1.0
 """What was reported in this time travels together."""
 GIVE_UP_AFTER_S = 60
-"""How long the end of a sweep waits for a tracking server that does not answer."""
+"""How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
+EXPERIMENT = "experiment"
+"""Where an outbox keeps the id of the experiment, among the ids of the runs."""
 MAX_METRICS = 1000
 """MLflow's limit for one batch."""
 NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, names.STEP, "trial_id"}
@@ -39,18 +45,13 @@ NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, 
 
 
 class MlflowTracking(TellsEndings):
-    """Hands what happens in a sweep to a thread that sends it. Nothing here waits, and nothing here raises."""
+    """Writes what happens in a sweep to its outbox. Nothing here waits for MLflow, and nothing here raises."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
         self._plan = plan
-        self._run_ids: dict[str, str] = {}  # by trial id; the sweep's own run under ""
-        self._sender: _Sender | None = None
-
-    @property
-    def run_id(self) -> str | None:
-        """Id of the sweep's run, None before it exists."""
-        return self._run_ids.get("")
+        self._sender: Sender | None = None
+        self._ids: dict[str, str] = {}
 
     @property
     def address(self) -> str:
@@ -59,22 +60,45 @@ class MlflowTracking(TellsEndings):
         base = uri if uri.startswith("http") else local
         start = "make ui" if uri == STORE_URI else f"mlflow ui --backend-store-uri {uri}"
         note = f"  (start the page with: {start})" if base == local else ""
-        where = self._sender.experiment_id if self._sender else ""
-        return f"{base.rstrip('/')}/#/experiments/{where}/runs/{self.run_id or ''}{note}"
+        return f"{base.rstrip('/')}/#/experiments/{self._ids.get(EXPERIMENT, '')}/runs/{self._ids.get('', '')}{note}"
 
     def setup(self, **info: Any) -> None:
-        """Start the thread, which begins with the sweep's run."""
-        self._sender = _Sender(self._plan, self._run_ids)
+        """Start the thread, which begins with what earlier sweeps left, and goes on with this one's run."""
+        plan = self._plan
+        outbox = Outbox(plan.folder)
+        outbox.take()
+        self._ids = outbox.ids
+        facts = {
+            "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
+            "workers_per_trial": plan.options.workers_per_trial, "num_samples": plan.num_samples,
+            "search": plan.options.search, "scheduler": plan.options.scheduler, "sweep_seed": plan.options.seed,
+        }  # fmt: skip
+        artifacts = str(STORE / "artifacts" / plan.experiment.name) if plan.tracking_uri == STORE_URI else None
+        outbox.put(
+            {
+                "what": "begin sweep",
+                "store": store_of(plan.tracking_uri),
+                "experiment": plan.experiment.name,
+                "artifacts": artifacts,
+                "name": plan.name,
+                "tags": {"metric": plan.experiment.metric, "mode": plan.experiment.mode, "kind": "sweep"},
+                "params": {name: str(value) for name, value in {**plan.settings, **facts}.items()},
+                "time_ms": _now_ms(),
+            }
+        )
+        left = [folder for folder in Outbox.left_in(plan.folder.parent) if folder != plan.folder]
+        self._sender = Sender(plan.tracking_uri, outbox, left)
         self._sender.start()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Begin the trial's run."""
-        self._send("begin", trial, name=run_name(trial, self._plan.experiment.telling), params=dict(trial.config))
+        params = {name: str(value) for name, value in trial.config.items()}
+        self._send("begin", trial, name=run_name(trial, self._plan.experiment.telling), params=params)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
-        """Queue the metrics of one epoch."""
+        """Write down the metrics of one report."""
         values = {
             name: float(value)
             for name, value in result.items()
@@ -90,15 +114,21 @@ class MlflowTracking(TellsEndings):
         """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
         assert self._sender is not None
         summary = json.loads(self._plan.summary_file.read_text())
-        self._sender.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
+        self._sender.outbox.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
         self._sender.close()
+        if self._sender.outbox.waiting:
+            logger.error(
+                "MLflow at %s did not answer in %d s: not everything was delivered. It waits in %s, and goes out with "
+                "the next sweep that has the same --storage and --tracking-uri.",
+                self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
+            )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sender": None}  # a thread cannot be copied; setup() starts it
 
     def _send(self, what: str, trial: Trial, **more: Any) -> None:
         assert self._sender is not None, "Tune calls setup() first"
-        self._sender.put({"what": what, "trial": trial.trial_id, "time_ms": _now_ms(), **more})
+        self._sender.outbox.put({"what": what, "trial": trial.trial_id, "time_ms": _now_ms(), **more})
 
 
 def run_name(trial: Trial, telling: tuple[str, ...]) -> str:
@@ -113,48 +143,56 @@ def told(config: Mapping[str, Any], telling: tuple[str, ...]) -> list[str]:
     ]
 
 
-class _Sender(threading.Thread):
-    """Takes records from a queue and sends them, in order, each run's metrics together."""
+class Sender(threading.Thread):
+    """Delivers the records of an outbox in order, each run's metrics together, for as long as that takes."""
 
-    def __init__(self, plan: Plan, run_ids: dict[str, str]) -> None:
+    def __init__(self, tracking_uri: str, outbox: Outbox, left: list[Path]) -> None:
+        """Prepare to deliver.
+
+        Args:
+            tracking_uri: Where to.
+            outbox: Of the sweep that runs.
+            left: Folders of sweeps whose records were not all delivered.
+        """
         super().__init__(name="mlflow", daemon=True)
-        self._plan, self._run_ids = plan, run_ids
-        self._client = MlflowClient(plan.tracking_uri)
-        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.outbox, self._left = outbox, left
+        self._client, self._store = MlflowClient(tracking_uri), store_of(tracking_uri)
         self._closed = threading.Event()
-        self._running: set[str] = set()  # trials whose runs are open
-        self.experiment_id = ""
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Take a record; returns at once."""
-        self._queue.put(record)
 
     def close(self) -> None:
-        """Send what is left, for as long as :data:`GIVE_UP_AFTER_S` allows."""
-        self._queue.put(None)
+        """Deliver what is left, for as long as :data:`GIVE_UP_AFTER_S` allows."""
         self._closed.set()
         self.join(GIVE_UP_AFTER_S)
-        if self.is_alive():
-            logger.error(
-                "MLflow at %s did not answer in %d s: not everything was delivered. All results are in %s.",
-                self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
-            )  # fmt: skip
 
     def run(self) -> None:
-        """Begin the sweep's run, then send until told to close."""
-        self._until_done(self._begin_sweep)
-        more = True
+        """Deliver what earlier sweeps left, then this one's records until told to close."""
+        os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
+        for folder in self._left:
+            outbox = Outbox(folder)
+            # Else it is for another store, or another sweep runs there, and delivers.
+            if outbox.belongs_to(self._store) and outbox.take():
+                logger.warning("delivering to MLflow what %s left", folder)
+                _Delivery(self._client, outbox).deliver_all()
+        delivery, more = _Delivery(self._client, self.outbox), True
         while more:
-            time.sleep(0 if self._closed.is_set() else SEND_EVERY_S)
-            records, more = self._waiting_records()
+            more = not self._closed.wait(SEND_EVERY_S)
+            delivery.deliver_all()
+
+
+class _Delivery:
+    """Turns the records of one outbox into calls of MLflow."""
+
+    def __init__(self, client: MlflowClient, outbox: Outbox) -> None:
+        self._client, self._outbox, self._ids = client, outbox, outbox.ids
+        # Records of an earlier process may have reached MLflow without having been noted here.
+        self._look_first = outbox.interrupted
+
+    def deliver_all(self) -> None:
+        """Deliver what is there, trying again while the server is away."""
+        while records := self._outbox.read():
             for group in _batched(records):
                 self._until_done(lambda group=group: self._deliver(group))  # type: ignore[misc]
-
-    def _waiting_records(self) -> tuple[list[dict[str, Any]], bool]:
-        records = [self._queue.get()]
-        while not self._queue.empty():
-            records.append(self._queue.get())
-        return [record for record in records if record is not None], None not in records
+            self._outbox.delivered()
 
     def _until_done(self, send: Callable[[], None]) -> None:
         """Send, again and again if the server is away; a record that it refuses is reported and left."""
@@ -167,29 +205,13 @@ class _Sender(threading.Thread):
                 logger.warning("MLflow does not answer (%s); trying again", str(error).split("\n", maxsplit=1)[0])
             except Exception:
                 return logger.exception("not delivered to MLflow")
+            self._look_first = True  # it may have arrived, and only its answer been lost
             time.sleep(SEND_EVERY_S)
-
-    def _begin_sweep(self) -> None:
-        plan = self._plan
-        known = self._client.get_experiment_by_name(plan.experiment.name)
-        if known is not None:
-            self.experiment_id = known.experiment_id
-        else:
-            artifacts = str(STORE / "artifacts" / plan.experiment.name) if plan.tracking_uri == STORE_URI else None
-            self.experiment_id = self._client.create_experiment(plan.experiment.name, artifacts)
-        tags = {"metric": plan.experiment.metric, "mode": plan.experiment.mode, "kind": "sweep"}
-        if "" not in self._run_ids:  # else what follows failed, and is tried again
-            self._run_ids[""] = self._client.create_run(self.experiment_id, None, tags, plan.name).info.run_id
-        facts = {
-            "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
-            "workers_per_trial": plan.options.workers_per_trial, "num_samples": plan.num_samples,
-            "search": plan.options.search, "scheduler": plan.options.scheduler, "sweep_seed": plan.options.seed,
-        }  # fmt: skip
-        self._client.log_batch(self._run_ids[""], params=_params({**plan.settings, **facts}))
 
     def _deliver(self, group: list[dict[str, Any]]) -> None:
         first = group[0]
         deliver = {
+            "begin sweep": self._begin_sweep,
             "begin": self._begin_trial,
             "metrics": lambda _: self._log_metrics(group),
             "end": self._end_trial,
@@ -197,45 +219,65 @@ class _Sender(threading.Thread):
         }[first["what"]]
         deliver(first)
 
+    def _begin_sweep(self, record: dict[str, Any]) -> None:
+        known = self._client.get_experiment_by_name(record["experiment"])
+        if known is None:
+            self._ids[EXPERIMENT] = self._client.create_experiment(record["experiment"], record["artifacts"])
+        else:
+            self._ids[EXPERIMENT] = known.experiment_id
+        self._begin_run("", {**record["tags"], "began_ms": str(record["time_ms"])}, record)
+
     def _begin_trial(self, record: dict[str, Any]) -> None:
-        trial = record["trial"]
-        if trial not in self._run_ids:  # else it goes on after a pause, or what follows failed and is tried again
-            tags = {MLFLOW_PARENT_RUN_ID: self._run_ids[""], "kind": "trial", "trial_id": trial}
-            run = self._client.create_run(self.experiment_id, record["time_ms"], tags, record["name"])
-            self._run_ids[trial] = run.info.run_id
-        self._running.add(trial)
-        self._client.log_batch(self._run_ids[trial], params=_params(record["params"]))
+        tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial_id": record["trial"]}
+        self._begin_run(record["trial"], tags, record)
+
+    def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
+        if key not in self._ids:  # else it goes on after a pause
+            self._ids[key] = self._existing(tags) or self._create(tags, record)
+        self._client.log_batch(self._ids[key], params=[Param(name, value) for name, value in record["params"].items()])
+
+    def _existing(self, tags: dict[str, str]) -> str | None:
+        if not self._look_first:
+            return None
+        wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        found = self._client.search_runs([self._ids[EXPERIMENT]], wanted, max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def _create(self, tags: dict[str, str], record: dict[str, Any]) -> str:
+        run = self._client.create_run(self._ids[EXPERIMENT], record["time_ms"], tags, record["name"])
+        return str(run.info.run_id)
 
     def _log_metrics(self, group: list[dict[str, Any]]) -> None:
+        # MLflow keeps a value once that has the same name, time and step, so that it may be sent again.
         values = [
             Metric(name, value, record["time_ms"], record["step"])
             for record in group
             for name, value in record["values"].items()
         ]
         for start in range(0, len(values), MAX_METRICS):
-            self._client.log_batch(self._run_ids[group[0]["trial"]], metrics=values[start : start + MAX_METRICS])
+            self._client.log_batch(self._ids[group[0]["trial"]], metrics=values[start : start + MAX_METRICS])
 
     def _end_trial(self, record: dict[str, Any]) -> None:
-        run_id = self._run_ids[record["trial"]]
+        run_id = self._ids[record["trial"]]
         self._client.log_batch(run_id, tags=[RunTag("status", record["outcome"])])
         if record["reason"]:
             self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-5000:])])
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
         self._client.set_terminated(run_id, status, record["time_ms"])
-        self._running.discard(record["trial"])
 
     def _end_sweep(self, record: dict[str, Any]) -> None:
-        summary, run_id = record["summary"], self._run_ids[""]
+        summary, run_id = record["summary"], self._ids[""]
         best = summary["best"]
         if best is not None:
-            self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"])
+            self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"], record["time_ms"])
             self._client.log_batch(run_id, tags=[RunTag("best_trial", str(best["trial"]))])
         self._client.log_dict(run_id, summary, "summary.json")
-        for trial in self._running:  # of a sweep that was interrupted
-            self._client.set_terminated(self._run_ids[trial], "KILLED", record["time_ms"])
+        for trial in summary["interrupted"]:
+            if trial in self._ids:
+                self._client.set_terminated(self._ids[trial], "KILLED", record["time_ms"])
         self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
         if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
-            self._client.log_artifacts(self._run_ids[best["trial_id"]], best["checkpoint"], "checkpoint")
+            self._client.log_artifacts(self._ids[best["trial_id"]], best["checkpoint"], "checkpoint")
 
 
 def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -254,8 +296,9 @@ def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return groups
 
 
-def _params(values: Mapping[str, Any]) -> list[Param]:
-    return [Param(name, str(value)) for name, value in values.items()]
+def store_of(tracking_uri: str) -> str:
+    """Return what tells one tracking address from another, without the password that it may hold."""
+    return hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]
 
 
 def _now_ms() -> int:

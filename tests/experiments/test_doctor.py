@@ -12,7 +12,12 @@ from experiments import doctor
 from experiments.sweep.options import PROJECT_ROOT
 from tests.stand_in_hpu import environment, ownerships, start
 
-HOLD = "import torch, habana_frameworks.torch; torch.ones(1, device='hpu'); print('have it', flush=True); import time; time.sleep(60)"
+HOLD = """
+import time, torch, habana_frameworks.torch
+torch.ones(1, device="hpu")
+print("have it", flush=True)
+time.sleep(60)
+"""
 
 
 def consult(folder: Path) -> tuple[int, str]:

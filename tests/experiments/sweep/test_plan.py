@@ -59,7 +59,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
         ({"search": "CmaEsSampler"}, "--search CmaEsSampler: this sampler cannot search this space .*cmaes"),
         ({"seed": -1}, "--seed must be from 0 to 2\\*\\*32 - 1, but got -1"),
-        ({"settings": ("train_samples=16",)}, "batch_size 32 is more than the 16 training texts"),
+        ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take tpe, random, gp"),
         ({"epochs": 0}, "--epochs must be at least 1, but got 0"),
         ({"num_samples": -1}, "--num-samples must be at least 1, but got -1"),

@@ -1,0 +1,160 @@
+"""Delivery to a real MLflow server that is killed, comes back, or is only there for the next sweep."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from experiments.sweep.outbox import RECORDS_FILE, Outbox
+from experiments.sweep.tracking import Sender, store_of
+
+TRIALS, EPOCHS = 3, 4
+
+
+class Server:
+    """A tracking server on SQLite, on a port of its own, which stays the same."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.folder = folder
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        store = [f"sqlite:///{self.folder}/mlflow.db", "--artifacts-destination", str(self.folder / "artifacts")]
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [*command, "--backend-store-uri", *store], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + 60
+        while not self._answers():
+            assert time.monotonic() < until, "the server did not start"
+            time.sleep(0.3)
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.uri}/health", timeout=1)
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        if self.process is not None:
+            subprocess.run(["pkill", "-9", "-P", str(self.process.pid)], check=False)
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.kill()
+
+
+def records_of(name: str, uri: str) -> list[dict[str, Any]]:
+    """What a sweep puts into its outbox."""
+    now = int(time.time() * 1000)
+    begin = {"what": "begin sweep", "store": store_of(uri), "experiment": "delivery", "artifacts": None, "name": name}
+    records: list[dict[str, Any]] = [{**begin, "tags": {"kind": "sweep"}, "params": {"seed": "0"}, "time_ms": now}]
+    trials = [f"{name}-{number}" for number in range(TRIALS)]
+    start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
+    end = {"what": "end", "time_ms": now + 99, "outcome": "finished", "reason": None}
+    records += [{**start, "trial": trial, "name": trial} for trial in trials]
+    for epoch in range(1, EPOCHS + 1):  # trials take turns
+        reported = {"time_ms": now + epoch, "step": epoch, "values": {"score": epoch / 10, "loss": 1 / epoch}}
+        records += [{"what": "metrics", "trial": trial, **reported} for trial in trials]
+    return [*records, *({**end, "trial": trial} for trial in trials)]
+
+
+def check_delivered(uri: str, name: str) -> None:
+    """Everything is there, and everything once."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("delivery")
+    assert experiment is not None
+    runs: list[Run] = client.search_runs([experiment.experiment_id])
+    parents = [run for run in runs if run.info.run_name == name]
+    assert len(parents) == 1
+    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
+    assert sorted(run.info.run_name for run in children) == [f"{name}-{number}" for number in range(TRIALS)]
+    for run in children:
+        assert run.data.params == {"lr": "0.1"}
+        assert (run.info.status, run.data.tags["status"]) == ("FINISHED", "finished")
+        for metric in ("score", "loss"):
+            history = client.get_metric_history(run.info.run_id, metric)
+            assert [value.step for value in history] == list(range(1, EPOCHS + 1))
+
+
+def test_a_server_that_is_killed_and_comes_back_has_everything_once(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    outbox = Outbox(folder)
+    sender = Sender(server.uri, outbox, [])
+    sender.start()
+    records = records_of("killed", server.uri)
+    for number, record in enumerate(records):
+        outbox.put(record)
+        if number == 6:
+            time.sleep(2)  # some of it is delivered
+            server.kill()
+    assert outbox.waiting
+    server.start()
+    sender.close()
+    assert not outbox.waiting
+    check_delivered(server.uri, "killed")
+
+
+def test_what_a_sweep_left_goes_out_with_the_next(server: Server, tmp_path: Path) -> None:
+    """Its process was killed: in the middle of a line, and after MLflow had what was not yet noted as delivered."""
+    folder = tmp_path / "left"
+    folder.mkdir()
+    records = records_of("left", server.uri)
+    first = Outbox(folder)
+    for record in records[:7]:
+        first.put(record)
+    half = Sender(server.uri, first, [])
+    half.start()
+    half.close()
+    (folder / "mlflow-delivered.json").unlink()
+    for record in records[7:]:
+        first.put(record)
+    with (folder / RECORDS_FILE).open("ab") as file:
+        file.write(b'{"what": "metrics", "tri')
+    del first, half
+    assert Outbox.left_in(tmp_path) == [folder]
+    (tmp_path / "next").mkdir()
+    following = Sender(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
+    following.start()
+    following.close()
+    check_delivered(server.uri, "left")
+    assert Outbox.left_in(tmp_path) == []
+
+
+def test_what_was_left_for_another_store_is_left_alone(server: Server, tmp_path: Path) -> None:
+    for name, uri in (("other", "http://elsewhere:5000"), ("next", server.uri)):
+        (tmp_path / name).mkdir()
+        for record in records_of(name, uri):
+            Outbox(tmp_path / name).put(record)
+    sender = Sender(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
+    sender.start()
+    sender.close()
+    assert Outbox.left_in(tmp_path) == [tmp_path / "other"]
+
+
+def test_an_outbox_is_delivered_by_one_process_at_a_time(tmp_path: Path) -> None:
+    mine, other = Outbox(tmp_path), Outbox(tmp_path)
+    assert mine.take()
+    assert not other.take()
