@@ -22,6 +22,8 @@ RANDOM = "random"
 """In place of pretrained weights: train from scratch."""
 QUARTER = "resnet50-quarter"
 """ResNet-50 with a quarter of its channels after the stem, for the sample recipe: 1.5 M parameters in place of 25 M."""
+ONE_PIXEL_LEFT = 32
+"""Image sizes up to which a ResNet's last stage has one pixel, and batch normalisation one value per image."""
 WEIGHTS_FILE = "weights.pt"
 
 
@@ -52,6 +54,11 @@ def check_resnet(config: ResNetConfig) -> list[str]:
         ValueError: The data or the weights cannot be used; says which, why, and what to give instead.
     """
     facts = check_images(config)
+    if config.batch_size // config.accumulation < 2 and config.image_size <= ONE_PIXEL_LEFT:
+        raise ValueError(
+            f"batch_size {config.batch_size} in {config.accumulation} passes leaves batch normalisation one value per "
+            f"channel at {config.image_size} pixels; take fewer passes (accumulation) or a larger batch_size"
+        )
     weights = "random weights" if config.model == RANDOM else f"weights {config.model}, a new head"
     build_resnet(config.architecture, config.model, classes=2)
     return [*facts, f"model: {config.architecture}, {weights}"]
@@ -79,11 +86,19 @@ def build_resnet(architecture: str, weights: str, classes: int) -> ResNet:
     """
     model: ResNet = _quarter() if architecture == QUARTER else get_model(architecture, weights=None)
     if weights != RANDOM:
+        state = {name: value for name, value in _read_weights(architecture, weights).items() if "fc." not in name}
+        expected = {name for name in model.state_dict() if "fc." not in name}
         try:
-            model.load_state_dict(_read_weights(architecture, weights))
+            model.load_state_dict(state, strict=False)  # the head is made anew
         except RuntimeError as error:
-            first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-            raise ValueError(f"--model {weights}: these are not the weights of a {architecture} ({first})") from error
+            raise ValueError(
+                f"--model {weights}: these are the weights of another network than {architecture}"
+            ) from error
+        if expected - set(state):
+            raise ValueError(
+                f"--model {weights}: these are not the weights of a {architecture}: {len(expected - set(state))} of "
+                f"{len(expected)} parts are missing, such as {min(expected - set(state))}"
+            )
     model.fc = nn.Linear(model.fc.in_features, classes)
     return model
 
@@ -112,6 +127,10 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
         raise ValueError(
             f"--model {weights}: the file holds no state dict that torch can read safely (weights_only)"
         ) from error
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ValueError(
+            f"--model {weights}: the file holds a {type(state).__name__}, and no state dict (names to tensors)"
+        )
     return state
 
 

@@ -74,7 +74,7 @@ def train_loop(config: dict[str, Any]) -> None:
 
 
 def check(config: ViTTrialConfig) -> list[str]:
-    """Load what a trial would load, short of the weights, and say what was found, a line each.
+    """Load what a trial would load, and say what was found, a line each.
 
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
@@ -87,9 +87,10 @@ def check(config: ViTTrialConfig) -> list[str]:
             f"image_size must be a multiple of the network's patches of {network.patch_size} pixels, but got "
             f"{config.image_size}"
         )
-    weights = (
-        "random weights" if config.model == RANDOM else f"weights {_source(config.model, config.size)}, a new head"
-    )
+    weights = "random weights"
+    if config.model != RANDOM:
+        _build(config.model, config.size, network, classes=2)  # also fetches them once, for all workers of the node
+        weights = f"weights {_source(config.model, config.size)}, a new head"
     return [*facts, f"model: ViT-{config.size}, {network.num_hidden_layers} layers, {weights}"]
 
 
@@ -129,8 +130,15 @@ def _network(config: ViTTrialConfig) -> ViTConfig:
     from transformers import ViTConfig
 
     if config.model != RANDOM:
-        loaded: ViTConfig = from_pretrained(ViTConfig.from_pretrained, _source(config.model, config.size))
-        return loaded
+        source = _source(config.model, config.size)
+        described, _ = from_pretrained(ViTConfig.get_config_dict, source)
+        kind, channels = described.get("model_type"), described.get("num_channels", 3)
+        if kind != "vit" or channels != 3:
+            raise ValueError(
+                f"--model {config.model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
+                f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
+            )
+        return ViTConfig.from_dict(described)
     width, _, patch = config.size.partition("/")
     return ViTConfig(**WIDTHS[width], patch_size=int(patch or SAMPLE_PATCH), image_size=config.image_size)
 
@@ -144,5 +152,14 @@ def _build(model: str, size: str, network: ViTConfig, classes: int) -> ViTClassi
     network.num_labels = classes
     if model == RANDOM:
         return ViTClassifier(ViTForImageClassification(network))
-    load = partial(ViTForImageClassification.from_pretrained, config=network, ignore_mismatched_sizes=True)
-    return ViTClassifier(from_pretrained(load, _source(model, size)))
+    load = partial(
+        ViTForImageClassification.from_pretrained,
+        config=network,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    vit, info = from_pretrained(load, _source(model, size))
+    absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
+    if absent:
+        raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")
+    return ViTClassifier(vit)

@@ -32,8 +32,24 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
         description: Said at the top of ``--help``, for example the script's docstring.
         arguments: The command line; None for that of this process.
     """
-    options = tyro.cli(SweepOptions, description=description, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    given = joined(sys.argv[1:] if arguments is None else arguments)
+    options = tyro.cli(SweepOptions, description=description, args=given, config=(tyro.conf.FlagCreatePairsOff,))
     sys.exit(run(experiment, options))
+
+
+def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
+    """Return the command line with all values of a repeated flag behind one; the last would count alone."""
+    values: list[str] = []
+    others: list[str] = []
+    into = others
+    for argument in arguments:
+        if argument.startswith("--"):
+            into = values if argument == flag or argument.startswith(f"{flag}=") else others
+            if into is values:
+                values += [argument.removeprefix(f"{flag}=")] if argument != flag else []
+                continue
+        into.append(argument)
+    return [*others, flag, *values] if values else list(arguments)
 
 
 def run(experiment: Experiment, options: SweepOptions) -> int:

@@ -98,9 +98,9 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     check_tracking(uri, experiment.name)
     budget = choose_budget(options, experiment.recipes[recipe].budget)
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
-    settings, facts = check_trials(
-        experiment, {**settings_of(experiment, options, recipe), **budget.settings()}, options.workers_per_trial
-    )
+    chosen = settings_of(experiment, options, recipe)
+    experiment = with_fixed(experiment, chosen)
+    settings, facts = check_trials(experiment, {**chosen, **budget.settings()}, options.workers_per_trial)
     return Plan(
         experiment=experiment,
         options=options,
@@ -204,17 +204,32 @@ def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeNam
     sources = {"data": options.data, "model": options.model}
     given: dict[str, Any] = {name: _absolute(source) for name, source in sources.items() if source is not None}
     given |= {"skip_bad_images": True} if options.skip_bad_images else {}
-    taken = {*_example_of(experiment), *TrialConfig.field_names()}  # searched, or options of their own
+    taken = {*TrialConfig.field_names()}  # options of their own
+    taken |= set(_example_of(experiment)) if callable(experiment.space) else set()
     free = [name for name in experiment.config_class.field_names() if name not in taken]
     for entry in options.settings:
         key, equals, value = entry.partition("=")
         if not equals or key not in free:
             raise SweepError(f"--set {entry}: give KEY=VALUE with a key out of {', '.join(free)}")
+        if key in given:
+            raise SweepError(f"--set {entry}: {key} is given twice")
         given[key] = value
     for name in ("data", "model", "skip_bad_images"):
         if name in given and name not in experiment.config_class.field_names():
             raise SweepError(f"--{name.replace('_', '-')}: the experiment {experiment.name} has no such setting")
     return {**experiment.recipes[recipe].settings(), **given}
+
+
+def with_fixed(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """Return the experiment without the hyperparameters that the settings fix for all trials."""
+    fixed = set(settings) & set(experiment.baseline)
+    if not fixed or callable(experiment.space):
+        return experiment
+    space = {name: domain for name, domain in experiment.space.items() if name not in fixed}
+    if not space:
+        raise SweepError(f"--set: nothing is left to search with {', '.join(sorted(fixed))} fixed")
+    baseline = {name: value for name, value in experiment.baseline.items() if name not in fixed}
+    return replace(experiment, space=space, baseline=baseline)
 
 
 def check_search(experiment: Experiment, options: SweepOptions) -> None:
@@ -238,9 +253,11 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
     Returns:
         The settings in full, defaults included, and what the check of data and model found.
     """
-    sizes = sorted({experiment.baseline.get("batch_size", workers), *_choices_of(experiment, "batch_size")})
     try:
         config: TrialConfig = experiment.config_class.from_dict({**settings, **experiment.baseline})
+        # Workers have another current folder.
+        config = replace(config, data=_absolute(config.data), model=_absolute(config.model))
+        sizes = sorted({getattr(config, "batch_size", workers), *_choices_of(experiment, "batch_size")})
         _check_shares(sizes, workers, getattr(config, "accumulation", 1))
         facts = experiment.check(config)
         if "batch_size" in experiment.baseline:
@@ -271,7 +288,7 @@ def at_least_one(option: str, given: int | None, default: int) -> int:
 def _absolute(source: str) -> str:
     """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
     path = Path(source).expanduser()
-    return str(path.resolve()) if path.exists() else source
+    return str(path.resolve()) if source and path.exists() else source
 
 
 def _knock(address: str) -> None:

@@ -20,6 +20,16 @@ def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
     assert torch.equal(model.layer4[1].conv2.weight, pretrained.layer4[1].conv2.weight)
 
 
+def test_weights_with_another_head_serve(tmp_path: Path) -> None:
+    torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "seven.pth")
+    assert build_resnet("resnet18", str(tmp_path / "seven.pth"), classes=2).fc.out_features == 2
+
+
+def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
+    with pytest.raises(ValueError, match="leaves batch normalisation one value per channel at 32 pixels"):
+        check(imagenet(batch_size=8, accumulation=8))
+
+
 def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
     channels = []
     for architecture in ("resnet50", QUARTER):
@@ -33,7 +43,8 @@ def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ("other.pth", "these are not the weights of a resnet50"),
+        ("other.pth", "these are (the weights of another network than resnet50|not the weights of a resnet50)"),
+        ("list.pth", "the file holds a list, and no state dict"),
         ("no.pth", "the file holds no state dict that torch can read safely"),
         ("IMAGENET21K", "no such file, and no weights that torchvision has for resnet50; .*random, IMAGENET1K_V1"),
     ],
@@ -41,6 +52,7 @@ def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
 def test_weights_that_cannot_be_used_are_named(weights: str, message: str, tmp_path: Path) -> None:
     torch.save(resnet18().state_dict(), tmp_path / "other.pth")
     (tmp_path / "no.pth").write_text("no weights")
+    torch.save([1, 2], tmp_path / "list.pth")
     given = str(tmp_path / weights) if weights.endswith(".pth") else weights
     with pytest.raises(ValueError, match=f"--model {given}: {message}"):
         build_resnet("resnet50", given, classes=2)

@@ -39,6 +39,15 @@ def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path)
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
 
 
+def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a ViT of 3 channels is needed, and this is a bert of 3"):
+        check(vit(model=sample["model"]))
+    network = _network(vit())
+    network.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"--model {tmp_path}: the folder does not hold a model"):
+        check(vit(model=str(tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

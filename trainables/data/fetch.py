@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import urllib.error
 import urllib.request
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -109,7 +110,7 @@ def _check(archive: Path, data: RemoteData) -> None:
         try:
             with ZipFile(archive) as opened:
                 damaged = opened.testzip()
-        except BadZipFile as error:
+        except (BadZipFile, zlib.error, EOFError) as error:
             broken = str(error)
         else:
             broken = f"{damaged} in it is damaged" if damaged else None

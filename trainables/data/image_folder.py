@@ -63,29 +63,40 @@ def list_images(root: Path) -> ImageList:
     unseen = {label for _, label in listed.val} - {label for _, label in listed.train}
     if unseen:
         raise ValueError(f"classes {sorted(unseen)[:5]} are in {validation.name}/ and not in train/")
+    if len({label for _, label in listed.train}) < 2:
+        raise ValueError(f"{root / 'train'} holds one class, and there is nothing to tell it from; give two or more")
     return listed
 
 
 def _by_class(root: Path, split: Path) -> list[LabelledFile]:
     labelled = []
-    for folder in sorted(split.glob("*/")):
-        # Tiny ImageNet has the images one level deeper, beside a text file of bounding boxes.
-        images = folder / "images" if (folder / "images").is_dir() else folder
-        labelled += [(str(file.relative_to(root)), folder.name) for file in _files(images)]
+    for folder in _visible(split):
+        if folder.is_dir():
+            # Tiny ImageNet has the images one level deeper, beside a text file of bounding boxes.
+            images = folder / "images" if (folder / "images").is_dir() else folder
+            labelled += [(str(file.relative_to(root)), folder.name) for file in _files(images)]
     return labelled
 
 
 def _validation(root: Path, split: Path) -> list[LabelledFile]:
-    annotations = split / ANNOTATIONS
-    if not annotations.is_file():
+    annotations, images = split / ANNOTATIONS, split / "images"
+    if not (annotations.is_file() and images.is_dir()):  # the list alone is left where someone sorted the images
         return _by_class(root, split)
     lines = (line.split("\t") for line in annotations.read_text().splitlines() if line.strip())
-    images = (split / "images").relative_to(root)
-    return [(str(images / file), label) for file, label, *_ in lines]
+    return [(str((images / file).relative_to(root)), label) for file, label, *_ in lines]
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    return (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    for file in _visible(folder):
+        if file.is_dir():
+            raise ValueError(
+                f"{folder} has a folder {file.name}/ in it: images lie directly in the folder of their class"
+            )
+        yield file
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
 def _sort_out(root: Path, listed: ImageList) -> None:
@@ -109,6 +120,8 @@ def _why_unreadable(file: Path) -> str | None:
             # A JPEG is decoded at an eighth of its size: five times quicker, and a truncated one still shows.
             image.draft("RGB", (1, 1))
             image.load()
+            if image.mode in ("I", "F"):
+                return f"pixels of mode {image.mode} have no agreed range; save it with 8 or 16 bits"
     except Exception as error:
         # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others for broken files.
         return str(error).replace(f" {str(file)!r}", "") or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -94,10 +95,10 @@ class Images(Dataset[Any]):
         return {"images": self._normalize(images), "labels": torch.from_numpy(self.labels[indices])}
 
     def _load(self, index: int) -> torch.Tensor:
-        file = self._root / self._paths[index].decode()
+        file = self._root / os.fsdecode(self._paths[index])
         try:
             with Image.open(file) as image:
-                return v2.functional.pil_to_tensor(image.convert("RGB"))
+                return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
         except OSError as error:
             raise OSError(
                 f"{file} could be read when the sweep was planned, and cannot be any more: {error}"
@@ -122,16 +123,9 @@ def images_of(config: ImageConfig) -> ImageData:
     Raises:
         ValueError: The folder cannot be used; says which, why, and what to give instead.
     """
-    index = indexed_images(config.data)
+    index = indexed_images(config.data, config.skip_bad_images)
     known = _known(index)
     bad: dict[str, str] = known["bad"]
-    if bad and not config.skip_bad_images:
-        named = "; ".join(f"{file} ({why})" for file, why in list(bad.items())[:BAD_NAMED])
-        more = f" and {len(bad) - BAD_NAMED} more, listed in {index / 'index.json'}" if len(bad) > BAD_NAMED else ""
-        raise ValueError(
-            f"--data {config.data}: {len(bad)} file(s) are no readable images: {named}{more}. "
-            f"Mend or remove them, or leave them out with --skip-bad-images."
-        )
     notes = list(known["notes"])
     if bad:
         notes.append(f"left out {len(bad)} file(s) that are no readable images, the first {next(iter(bad))}")
@@ -143,8 +137,10 @@ def images_of(config: ImageConfig) -> ImageData:
     )
 
 
-def indexed_images(data: str) -> Path:
+def indexed_images(data: str, skip_bad: bool) -> Path:
     """Return the folder of the node's cache that lists the images of ``data``, made if nobody has.
+
+    A listing with bad files is kept only if they are to be left out: someone may mend them.
 
     Raises:
         ValueError: See :func:`images_of`.
@@ -157,8 +153,12 @@ def indexed_images(data: str) -> Path:
             f"images per class, or one of {names}."
         )
     folders = [root, *root.glob("*/"), *root.glob("*/*/"), *root.glob("*/*/images/"), *root.glob("val/*.txt")]
-    key = {"format": INDEX_FORMAT, "folders": sorted([str(f), f.stat().st_mtime_ns] for f in folders)}
-    return prepare_once("image-index", key, lambda into: _write_index(data, root, into))
+    key = {
+        "format": INDEX_FORMAT,
+        "skip_bad": skip_bad,
+        "folders": sorted([str(f), f.stat().st_mtime_ns] for f in folders),
+    }
+    return prepare_once("image-index", key, lambda into: _write_index(data, root, skip_bad, into))
 
 
 def crop_of(config: ImageConfig, *, at_random: bool) -> v2.Compose:
@@ -178,22 +178,36 @@ def normalization_of(config: ImageConfig) -> v2.Compose:
     return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[config.normalization])])
 
 
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Return a 16-bit image in 8 bits; Pillow's own conversion would make everything above 255 white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))
+
+
 @cache
 def _known(index: Path) -> dict[str, Any]:
     known: dict[str, Any] = json.loads((index / "index.json").read_text())
     return known
 
 
-def _write_index(data: str, root: Path, into: Path) -> None:
+def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
     try:
         listed = list_images(root)
     except ValueError as error:
         raise ValueError(f"--data {data}: {error}") from error
+    if listed.bad and not skip_bad:
+        named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
+        more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
+        raise ValueError(
+            f"--data {data}: {len(listed.bad)} file(s) are no readable images: {named}{more}. "
+            f"Mend or remove them, or leave them out with --skip-bad-images."
+        )
     classes = sorted({label for _, label in listed.train})
     for split, files in (("train", listed.train), ("val", listed.val)):
         # In the order of their hashes, so that any first n are a fair draw of all classes.
-        files = sorted(files, key=lambda entry: hashlib.sha1(entry[0].encode()).digest())
-        np.save(into / f"{split}_paths.npy", np.array([file.encode() for file, _ in files]))
+        files = sorted(files, key=lambda entry: hashlib.sha1(os.fsencode(entry[0])).digest())
+        np.save(into / f"{split}_paths.npy", np.array([os.fsencode(file) for file, _ in files]))
         np.save(into / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64))
     known = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
     (into / "index.json").write_text(json.dumps(known, indent=1))

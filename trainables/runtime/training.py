@@ -272,4 +272,7 @@ def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
             f"that share it, but got {size}"
         )
     if size > samples:
-        raise ValueError(f"batch_size must be at most the {samples} training samples, but got {size}")
+        raise ValueError(
+            f"batch_size must be at most the {samples} training samples, but got {size}; --set batch_size=N fixes "
+            f"it for all trials"
+        )

@@ -66,7 +66,8 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
         ({"name": "../escape"}, r"--name \.\./escape: a name is letters, digits"),
-        ({"settings": ("lr=1",)}, "--set lr=1: give KEY=VALUE with a key out of text_column, label_column"),
+        ({"settings": ("seed=1",)}, "--set seed=1: give KEY=VALUE with a key out of lr, batch_size"),
+        ({"settings": ("lr=1", "lr=2")}, "--set lr=2: lr is given twice"),
         ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
         ({"settings": ("max_length=long",)}, "max_length='long': .*integer"),
         ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
@@ -147,3 +148,21 @@ def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Pa
     client.delete_experiment(client.create_experiment("bert"))
     with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
         plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
+
+
+def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
+    plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
+    assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
+    assert not callable(plan.experiment.space)
+    assert not {"batch_size", "optimizer"} & {*plan.experiment.space, *plan.experiment.baseline}
+
+
+def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts").symlink_to(EXPERIMENT.recipes["sample"].settings()["data"])
+    sample = EXPERIMENT.recipes["sample"]
+    here = replace(sample, settings=lambda: {**sample.settings(), "data": "texts"})
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(replace(EXPERIMENT, recipes={"sample": here, "full": here}), SweepOptions(storage=storage))
+    assert Path(plan.settings["data"]).is_absolute()

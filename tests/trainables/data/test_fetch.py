@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
@@ -92,6 +92,17 @@ def test_a_damaged_archive_is_an_error_and_fetched_anew(server: Server) -> None:
         fetch("things")
     server.content = whole
     assert fetch("things").is_dir()
+
+
+def test_an_archive_damaged_inside_its_compressed_data_is_an_error(server: Server) -> None:
+    made = BytesIO()
+    with ZipFile(made, "w", compression=ZIP_DEFLATED) as zipped:
+        zipped.writestr("things/train/a.txt", bytes(range(256)) * 50)
+    content = bytearray(made.getvalue())
+    content[60:80] = b"\xff" * 20
+    server.content = bytes(content)
+    with pytest.raises(ValueError, match="is not what was published"):
+        fetch("things")
 
 
 def test_a_checksum_is_held_against_the_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,13 +99,64 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
         (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
         (lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"), r"classes \['wasps'\] are in val/"),
         (lambda root: [file.unlink() for file in root.glob("val/*/*")], "there are no readable images in .*val"),
+        (
+            lambda root: draw(root / "train" / "ants" / "2024" / "x.png"),
+            "ants has a folder 2024/ in it: images lie dir",
+        ),
+        (lambda root: list(map(shutil.rmtree, root.glob("*/bees"))), "holds one class"),
+        (lambda root: (root / "train" / "ants" / "gone.png").symlink_to("nowhere"), "gone.png .*No such file"),
     ],
-    ids=["missing", "no train", "no val", "unseen class", "empty val"],
+    ids=["missing", "no train", "no val", "unseen class", "empty val", "nested", "one class", "dangling link"],
 )
 def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], message: str, folder: Path) -> None:
     spoil(folder)
     with pytest.raises(ValueError, match=f"--data {folder}: .*{message}"):
         images_of(config(folder))
+
+
+def test_a_mended_image_is_seen(folder: Path) -> None:
+    file = folder / "train" / "ants" / "0.png"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:40])
+    with pytest.raises(ValueError, match=r"1 file\(s\) are no readable images: train/ants/0.png"):
+        images_of(config(folder))
+    file.write_bytes(whole)
+    assert len(images_of(config(folder)).train) == 6
+
+
+@pytest.mark.parametrize("mode", ["I;16", "L", "RGBA", "CMYK"])
+def test_images_of_other_modes_keep_their_shades(mode: str, folder: Path) -> None:
+    shade = {"I;16": 100 * 256, "L": 100, "RGBA": (100, 100, 100, 255), "CMYK": (155, 155, 155, 0)}[mode]
+    file = folder / "train" / "ants" / ("0.png" if mode != "CMYK" else "0.tif")
+    Image.new(mode, (9, 9), shade).save(file)  # type: ignore[arg-type]
+    data = images_of(config(folder)).train
+    index = next(i for i, path in enumerate(data._paths) if path.decode().endswith(str(Path(*file.parts[-2:]))))
+    assert data._load(index).unique().tolist() == [100]
+
+
+def test_images_without_an_agreed_range_are_bad(folder: Path) -> None:
+    Image.new("F", (9, 9), 0.5).save(folder / "train" / "ants" / "float.tif")
+    with pytest.raises(ValueError, match=r"float\.tif \(pixels of mode F have no agreed range"):
+        images_of(config(folder))
+
+
+def test_tiny_imagenet_whose_validation_images_were_sorted(folder: Path) -> None:
+    (folder / "val" / "val_annotations.txt").write_text("0.jpg\tants\t0\t0\t9\t9\n")
+    assert len(images_of(config(folder)).val) == 2
+
+
+def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
+    draw(folder / "train" / ".ipynb_checkpoints" / "0.png")
+    draw(folder / "train" / "ants" / ".thumbnails" / "0.png")
+    data = images_of(config(folder))
+    assert (len(data.train), data.classes) == (6, ["ants", "bees"])
+
+
+def test_a_file_name_that_is_not_utf8_loads(folder: Path) -> None:
+    image = folder / "train" / "ants" / "0.png"
+    os.rename(os.fsencode(image), os.fsencode(image.parent) + b"/\xe9.png")
+    data = images_of(config(folder)).train
+    assert data.__getitems__(list(range(6)))["images"].shape[0] == 6
 
 
 def test_a_folder_above_the_right_one_is_pointed_down(folder: Path) -> None:

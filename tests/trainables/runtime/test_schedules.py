@@ -1,7 +1,7 @@
 import pytest
 
 from trainables.resnet50_imagenet import PEAK, PUBLISHED_RATES, PUBLISHED_TABLE
-from trainables.runtime.schedules import Schedule
+from trainables.runtime.schedules import Schedule, ScheduleKind
 
 
 def test_warm_up_rises_linearly_to_the_peak() -> None:
@@ -42,3 +42,16 @@ def test_the_published_table_fits_other_budgets() -> None:
     schedule = Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE)
     shares = [schedule.factor(epoch * 7, 9 * 7, 7) for epoch in range(9)]
     assert shares == pytest.approx([0.125, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.001])
+
+
+@pytest.mark.parametrize("kind", ["constant", "step", "cosine"])
+def test_warm_up_rises_within_an_epoch_even_where_the_fall_is_per_epoch(kind: ScheduleKind) -> None:
+    schedule = Schedule(kind=kind, per="epoch", warmup=0.05)
+    rise = [schedule.factor(step, 9000, 1000) for step in (0, 225, 450)]
+    assert rise == pytest.approx([1 / 451, 226 / 451, 1.0])
+
+
+def test_warm_up_comes_on_top_of_a_table() -> None:
+    schedule = Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE, warmup=0.5)
+    assert schedule.factor(0, 90, 1) == pytest.approx(0.125 / 46)
+    assert schedule.factor(89, 90, 1) == pytest.approx(0.001)
