@@ -56,5 +56,5 @@ class SweepOptions:
     dry_run: bool = False
     """Check everything, print the plan and the first proposals, and stop before a worker starts."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
-    """Other settings of the train loop, for example text_column=review, and hyperparameters that are not to be searched,
-    for example batch_size=16; --dry-run lists them all."""
+    """Other settings of the train loop, for example text_column=review, and hyperparameters not to be searched, for
+    example batch_size=16; --dry-run lists them all."""
