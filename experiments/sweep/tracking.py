@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
@@ -22,8 +24,11 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
 from experiments.sweep.endings import TellsEndings
+from experiments.sweep.experiment import Experiment
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.outcome import Outcome, number_of
+from experiments.sweep.provenance import provenance
+from experiments.sweep.searcher import distributions_of
 from experiments.sweep.tracking_store import STORE, STORE_URI
 from trainables.runtime import names
 
@@ -38,6 +43,8 @@ GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
 EXPERIMENT = "experiment"
 """Where an outbox keeps the id of the experiment, among the ids of the runs."""
+MAX_TAG = 5000
+"""MLflow's limit for the length of a tag."""
 MAX_METRICS = 1000
 """MLflow's limit for one batch."""
 NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, names.STEP, "trial_id"}
@@ -52,6 +59,8 @@ class MlflowTracking(TellsEndings):
         self._plan = plan
         self._sender: Sender | None = None
         self._ids: dict[str, str] = {}
+        self._ended: Counter[Outcome] = Counter()
+        self._best: float | None = None
 
     @property
     def address(self) -> str:
@@ -82,6 +91,8 @@ class MlflowTracking(TellsEndings):
                 "artifacts": artifacts,
                 "name": plan.name,
                 "tags": {"metric": plan.experiment.metric, "mode": plan.experiment.mode, "kind": "sweep"},
+                "about": {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()},
+                "space": space_in_words(plan.experiment),
                 "params": {name: str(value) for name, value in {**plan.settings, **facts}.items()},
                 "time_ms": _now_ms(),
             }
@@ -105,10 +116,17 @@ class MlflowTracking(TellsEndings):
             if name not in NOT_METRICS and not isinstance(value, bool) and isinstance(value, Real)
         }
         self._send("metrics", trial, values=values, step=self._budget.progress(result))
+        value = values.get(self._metric, math.nan)
+        if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best)):
+            self._best = value
+            self._send("progress", trial, values={f"best_{self._metric}": value}, tags={"best_trial": number_of(trial)})
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""
         self._send("end", trial, outcome=outcome, reason=reason)
+        self._ended[outcome] += 1
+        counts = {f"trials_{kind.replace(' ', '_')}": float(count) for kind, count in self._ended.items()}
+        self._send("progress", trial, values=counts, tags={})
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
@@ -128,7 +146,15 @@ class MlflowTracking(TellsEndings):
 
     def _send(self, what: str, trial: Trial, **more: Any) -> None:
         assert self._sender is not None, "Tune calls setup() first"
-        self._sender.outbox.put({"what": what, "trial": trial.trial_id, "time_ms": _now_ms(), **more})
+        at = {"time_ms": _now_ms(), "ended": self._ended.total()}
+        self._sender.outbox.put({"what": what, "trial": trial.trial_id, **at, **more})
+
+
+def space_in_words(experiment: Experiment) -> dict[str, str]:
+    """Return the range of each hyperparameter, for people."""
+    if callable(experiment.space):
+        return {"function": str(experiment.space)}
+    return {name: str(distribution) for name, distribution in distributions_of(experiment.space).items()}
 
 
 def run_name(trial: Trial, telling: tuple[str, ...]) -> str:
@@ -214,6 +240,7 @@ class _Delivery:
             "begin sweep": self._begin_sweep,
             "begin": self._begin_trial,
             "metrics": lambda _: self._log_metrics(group),
+            "progress": self._log_progress,
             "end": self._end_trial,
             "end of sweep": self._end_sweep,
         }[first["what"]]
@@ -226,6 +253,9 @@ class _Delivery:
         else:
             self._ids[EXPERIMENT] = known.experiment_id
         self._begin_run("", {**record["tags"], "began_ms": str(record["time_ms"])}, record)
+        about = [RunTag(name, value[:MAX_TAG]) for name, value in record["about"].items()]
+        self._client.log_batch(self._ids[""], tags=about)
+        self._client.log_dict(self._ids[""], record["space"], "space.json")
 
     def _begin_trial(self, record: dict[str, Any]) -> None:
         tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial_id": record["trial"]}
@@ -257,11 +287,17 @@ class _Delivery:
         for start in range(0, len(values), MAX_METRICS):
             self._client.log_batch(self._ids[group[0]["trial"]], metrics=values[start : start + MAX_METRICS])
 
+    def _log_progress(self, record: dict[str, Any]) -> None:
+        """Tell the sweep's run how far it is; its step counts the trials that have ended."""
+        values = [Metric(name, value, record["time_ms"], record["ended"]) for name, value in record["values"].items()]
+        tags = [RunTag(name, str(value)) for name, value in record["tags"].items()]
+        self._client.log_batch(self._ids[""], metrics=values, tags=tags)
+
     def _end_trial(self, record: dict[str, Any]) -> None:
         run_id = self._ids[record["trial"]]
         self._client.log_batch(run_id, tags=[RunTag("status", record["outcome"])])
         if record["reason"]:
-            self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-5000:])])
+            self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-MAX_TAG:])])
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
         self._client.set_terminated(run_id, status, record["time_ms"])
 
@@ -269,7 +305,8 @@ class _Delivery:
         summary, run_id = record["summary"], self._ids[""]
         best = summary["best"]
         if best is not None:
-            self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"], record["time_ms"])
+            ended = sum(summary["trials"].values())
+            self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"], record["time_ms"], ended)
             self._client.log_batch(run_id, tags=[RunTag("best_trial", str(best["trial"]))])
         self._client.log_dict(run_id, summary, "summary.json")
         for trial in summary["interrupted"]:

@@ -108,6 +108,19 @@ def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
     assert children[2].data.tags["failure"] == "diverged: train_loss is nan after epoch 2"
 
 
+def test_the_sweeps_run_says_what_it_ran_with_and_how_it_went(runs: tuple[Run, list[Run]]) -> None:
+    parent, _ = runs
+    assert parent.data.tags["version.ray"].startswith("2.")
+    assert "cores" in parent.data.tags["devices"]
+    assert "nothing to load" in parent.data.tags["data"]
+    counts = [parent.data.metrics.get(f"trials_{kind}", 0) for kind in ("finished", "stopped_early", "failed")]
+    assert sum(counts) == 8
+    assert counts[2] == 2
+    history = mlflow.MlflowClient().get_metric_history(parent.info.run_id, "best_score")
+    assert [value.value for value in history] == sorted(value.value for value in history)
+    assert history[0].step < history[-1].step == 8
+
+
 def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], results: tune.ResultGrid) -> None:
     for child in runs[1]:
         result = next(r for r in results if r.metrics and r.metrics["trial_id"] == child.data.tags["trial_id"])

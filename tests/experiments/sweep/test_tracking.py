@@ -69,7 +69,8 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
     """What a sweep puts into its outbox."""
     now = int(time.time() * 1000)
     begin = {"what": "begin sweep", "store": store_of(uri), "experiment": "delivery", "artifacts": None, "name": name}
-    records: list[dict[str, Any]] = [{**begin, "tags": {"kind": "sweep"}, "params": {"seed": "0"}, "time_ms": now}]
+    about = {"tags": {"kind": "sweep"}, "about": {}, "space": {}, "params": {"seed": "0"}, "time_ms": now}
+    records: list[dict[str, Any]] = [{**begin, **about}]
     trials = [f"{name}-{number}" for number in range(TRIALS)]
     start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
     end = {"what": "end", "time_ms": now + 99, "outcome": "finished", "reason": None}
