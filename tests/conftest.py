@@ -14,9 +14,6 @@ from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.tuner import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
-from tests.loops import any_loop
-from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,17 +50,6 @@ def small_trial(sample: dict[str, Any]) -> dict[str, Any]:
     """A configuration of BERT that learns something in a second."""
     small = {"train_samples": 256, "val_samples": 101, "epochs": 2, "seed": 7}
     return {**sample, **BASELINE, **small, "optimizer": "adamw", "dropout": 0.2, "warmup": 0.1}
-
-
-@pytest.fixture(scope="session")
-def shared_group(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
-    """A warm group of one worker that runs whichever loop a configuration names."""
-    spec = WorkerGroupSpec(
-        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path_factory.mktemp("group"))
-    )
-    group = WorkerGroup(spec, "shared-group")
-    yield group
-    group.exit()
 
 
 @pytest.fixture

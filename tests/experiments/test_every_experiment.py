@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,26 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.plan import make_plan
 from tests.groups import run_trial
+from tests.loops import any_loop
 from tests.sessions import numbers_of, reports_of
 from trainables.runtime import names
-from trainables.runtime.worker_group import WorkerGroup
+from trainables.runtime.device import DEVICE_TYPES
+from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
 
 SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
 SMALL = {"train_samples": 96, "val_samples": 33, "batch_size": 32}
 """What makes a trial of any experiment take a second or two."""
+
+
+@pytest.fixture(scope="module")
+def shared_group(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
+    """One warm group for all experiments; it must go with this module, for others want both CPUs."""
+    spec = WorkerGroupSpec(
+        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path_factory.mktemp("group"))
+    )
+    group = WorkerGroup(spec, "shared-group")
+    yield group
+    group.exit()
 
 
 @pytest.fixture(scope="module", params=SCRIPTS)
