@@ -45,8 +45,8 @@ ALL_REDUCE = """
 import os
 import torch
 import torch.distributed as dist
-import habana_frameworks.torch.distributed.hccl
-from trainables.runtime.device import worker_device
+from trainables.runtime.device import register_hccl, worker_device
+register_hccl()
 dist.init_process_group("hccl")
 rank = torch.tensor([float(dist.get_rank())]).to(worker_device())
 dist.all_reduce(rank)

@@ -158,6 +158,11 @@ def data_parallel_settings(device: torch.device) -> dict[str, Any]:
     return {**settings, "bucket_cap_mb": 230} if device.type == "hpu" else settings
 
 
+def register_hccl() -> None:
+    """Make habana's backend known to torch.distributed, for processes that Ray Train does not set up."""
+    import habana_frameworks.torch.distributed.hccl  # noqa: F401
+
+
 def name_own_module() -> None:
     """Tell habana which module is this worker's, before anything uses it; child processes inherit it.
 
