@@ -9,13 +9,12 @@ the best trial of a sweep passes 0.95.
 from experiments import Budget, Experiment, Recipe, main
 from search_spaces.resnet18 import BASELINE, SPACE
 from trainables import resnet, resnet18
-from trainables.data.sample_digits import SIZE, sample_digits
+from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    digits = {"data": str(sample_digits("tiny-imagenet")), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
-    return {**digits, "loader_workers": 0}
+    return {**digit_settings("tiny-imagenet"), "loader_workers": 0}
 
 
 EXPERIMENT = Experiment(

@@ -8,13 +8,12 @@ is 0.1, the best trial of a sweep passes 0.85.
 from experiments import Budget, Experiment, Recipe, main
 from search_spaces.resnet50 import BASELINE, SPACE
 from trainables import resnet, resnet50
-from trainables.data.sample_digits import SIZE, sample_digits
+from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    digits = {"data": str(sample_digits("train-val")), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
-    return {**digits, "architecture": resnet.QUARTER, "model": resnet.RANDOM}
+    return {**digit_settings("train-val"), "architecture": resnet.QUARTER, "model": resnet.RANDOM}
 
 
 EXPERIMENT = Experiment(

@@ -9,13 +9,12 @@ a sweep passes 0.8.
 from experiments import Budget, Experiment, Recipe, main
 from search_spaces.resnet50_imagenet import BASELINE, SPACE
 from trainables import resnet, resnet50_imagenet
-from trainables.data.sample_digits import SIZE, sample_digits
+from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    digits = {"data": str(sample_digits("imagenet")), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
-    return {**digits, "architecture": resnet.QUARTER, "compile": False, "loader_workers": 0}
+    return {**digit_settings("imagenet"), "architecture": resnet.QUARTER, "compile": False, "loader_workers": 0}
 
 
 EXPERIMENT = Experiment(

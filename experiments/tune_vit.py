@@ -9,13 +9,12 @@ test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best tr
 from experiments import Budget, Experiment, Recipe, main
 from search_spaces.vit import BASELINE, SPACE
 from trainables import vit
-from trainables.data.sample_digits import SIZE, sample_digits
+from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    digits = {"data": str(sample_digits("train-test")), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
-    return {**digits, "size": "sample", "model": vit.RANDOM, "loader_workers": 0}
+    return {**digit_settings("train-test"), "size": "sample", "model": vit.RANDOM, "loader_workers": 0}
 
 
 EXPERIMENT = Experiment(

@@ -229,6 +229,10 @@ class _Delivery:
                 if error.get_http_status_code() < 500:
                     return logger.error("MLflow refused: %s", error)
                 logger.warning("MLflow does not answer (%s); trying again", str(error).split("\n", maxsplit=1)[0])
+            except FileNotFoundError as error:
+                return logger.error("not delivered to MLflow: %s", error)  # a checkpoint that someone removed
+            except OSError as error:  # artifacts travel past MLflow's own errors: connections, full disks
+                logger.warning("MLflow does not take files (%s); trying again", error)
             except Exception:
                 return logger.exception("not delivered to MLflow")
             self._look_first = True  # it may have arrived, and only its answer been lost

@@ -33,6 +33,11 @@ def sample_digits(layout: Layout) -> Path:
     return prepare_once(f"digits-{layout}", key, lambda folder: _write(folder, layout))
 
 
+def digit_settings(layout: Layout) -> dict[str, object]:
+    """Return the settings of a sample recipe on the digits; a mirrored digit is none, and a small part is little."""
+    return {"data": str(sample_digits(layout)), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
+
+
 def _write(folder: Path, layout: Layout) -> None:
     from PIL import Image
     from sklearn.datasets import load_digits

@@ -128,10 +128,8 @@ class _Trial:
         """Train to the end of the epoch, or ``eval_every`` steps."""
         seed_everything(self.config.seed, self.rank, self.steps_done)
         self.model.train()
-        first, end = (
-            self.steps_done,
-            min(self.steps, self.steps_done + (self.config.eval_every or self.steps_per_epoch)),
-        )
+        first, between_reports = self.steps_done, self.config.eval_every or self.steps_per_epoch
+        end = min(self.steps, first + between_reports)
         loss_sum = torch.zeros((), device=self.device)  # stays on the device: reading it would wait for every step
         began = after_first = time.perf_counter()
         for _ in range(first, end):
