@@ -137,6 +137,11 @@ class Ledger(TellsEndings):
             share = self._width * seconds / in_all[trial] if in_all[trial] else 0.0
             for kind, booked in self.by_trial[trial].items():
                 books[device][kind] += share * booked
+        first: dict[str, float] = {}
+        for stretch in self.stretches:
+            first.setdefault(stretch.device, stretch.began)
+        for device, began in first.items():
+            books[device][STARTING] += began - self.began  # of its trial actor, before any trial had it
         for kinds in books.values():
             kinds[IDLE] = max(0.0, self.ended - self.began - sum(kinds.values()))
         return books
