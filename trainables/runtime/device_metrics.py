@@ -21,8 +21,9 @@ PREFIX = "system/"
 """Metrics under it are shown in the tab "System metrics" of a run by MLflow's page."""
 SAMPLE_EVERY_S = 2.0
 """An HPU's utilisation is that of the last second (Intel's documentation), so this sees half of the time."""
-TAKE_WAITS_S = 10.0
-"""How long a report may wait for a sample, once: the first one waits for MLflow's import, 0.8 s on an idle core."""
+TAKE_WAITS_S = 30.0
+"""How long one report of a group may wait for a sample. The first may come before MLflow is imported, which takes 0.8 s
+of an idle core and much longer on a busy disk; a reading that hangs holds up one report and no more."""
 CLOSE_WAITS_S = 2.0
 """How long the end of a group may wait for the thread to give the devices' library back."""
 

@@ -1,9 +1,10 @@
-"""A stand-in for Intel's habana-pyhlml, written after versions 1.20 to 1.24: names, structs, units and errors are theirs.
+"""A stand-in for Intel's habana-pyhlml, with the names, structs, units and errors of its versions 1.20 to 1.24.
 
 Devices are counted in another order than their module ids, which each value tells. A module is busy while a process of
 the stand-in for habana_frameworks owns it; nothing here acquires one.
 """
 
+# ruff: noqa: N801, N802  (the real names)
 from __future__ import annotations
 
 import ctypes
@@ -44,13 +45,13 @@ class HLMLError(Exception):
     __hash__ = None  # type: ignore[assignment]
 
 
-class c_hlml_utilization(ctypes.Structure):  # noqa: N801  (the real name)
+class c_hlml_utilization(ctypes.Structure):
     """Percentages."""
 
     _fields_ = (("aip", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class c_hlml_memory(ctypes.Structure):  # noqa: N801
+class c_hlml_memory(ctypes.Structure):
     """Bytes."""
 
     _fields_ = (("free", ctypes.c_ulonglong), ("total", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
@@ -99,26 +100,26 @@ def hlmlDeviceGetModuleID(device: ctypes.c_void_p) -> int:
 
 
 def hlmlDeviceGetUtilizationRates(device: ctypes.c_void_p) -> c_hlml_utilization:
-    """Percentages: 90 and the module's number while it is owned, 0 else."""
+    """Percentages: 90 and the module's number while it is owned, else 0."""
     module = hlmlDeviceGetModuleID(device)
     return c_hlml_utilization(90 + module if _owned(module) else 0, 0)
 
 
 def hlmlDeviceGetMemoryInfo(device: ctypes.c_void_p) -> c_hlml_memory:
-    """Bytes: of 96 GiB, one and the module's number of them while it is owned, 512 MiB else."""
+    """Bytes of 96 GiB: 1 GiB and one for each number of the module while it is owned, else 512 MiB."""
     module = hlmlDeviceGetModuleID(device)
     used = (1 + module) * _GIB if _owned(module) else _GIB // 2
     return c_hlml_memory(96 * _GIB - used, 96 * _GIB, used)
 
 
 def hlmlDeviceGetPowerUsage(device: ctypes.c_void_p) -> int:
-    """Milliwatts: 400 W and a watt for each number of the module while it is owned, 100 W and those else."""
+    """Milliwatts: 400 W while it is owned, else 100 W, and a watt for each number of the module."""
     module = hlmlDeviceGetModuleID(device)
     return ((400 if _owned(module) else 100) + module) * 1000
 
 
 def hlmlDeviceGetTemperature(device: ctypes.c_void_p, sensor_type: int) -> int:
-    """Degrees Celsius of the chip (0): 60 and the module's number while it is owned, 30 and that else; 25 of the board."""
+    """Degrees Celsius: 25 of the board (1); of the chip 60 while it is owned, else 30, and the module's number."""
     module = hlmlDeviceGetModuleID(device)
     if sensor_type == 1:
         return 25
