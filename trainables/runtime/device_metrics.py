@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "system/"
 """Metrics under it are shown in the tab "System metrics" of a run by MLflow's page."""
 SAMPLE_EVERY_S = 2.0
-"""An HPU's utilisation is that of the last second (Intel's documentation), so this sees half of the time."""
+"""pyhlml describes an HPU's utilisation as that of the past second: this sees half of the time."""
 TAKE_WAITS_S = 30.0
 """How long one report of a group may wait for a sample. The first may come before MLflow is imported, which takes 0.8 s
 of an idle core and much longer on a busy disk; a reading that hangs holds up one report and no more."""

@@ -24,6 +24,9 @@ class HpuMonitor(BaseMetricsMonitor):
     Metrics of module 3, named as MLflow names those of GPUs: ``hpu_3_utilization_percentage`` (0 to 100),
     ``hpu_3_memory_usage_percentage``, ``hpu_3_memory_usage_megabytes`` (10^6 bytes), ``hpu_3_power_usage_watts`` and
     ``hpu_3_temperature_celsius`` (of the chip). What a device does not tell is left out.
+
+    What "utilisation" is, the driver decides. In Linux's own it is the power, from 0 when idle to 100 at the limit
+    (hl_device_utilization() in drivers/accel/habanalabs); Intel describes it as that of the last second.
     """
 
     def __init__(self, modules: Sequence[int]) -> None:
