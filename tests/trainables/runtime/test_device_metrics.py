@@ -85,7 +85,7 @@ def metrics_of(monitors: list[Any], every_s: float, monkeypatch: pytest.MonkeyPa
 
 def test_hpus_are_told_by_module_id_in_the_units_of_their_names(tmp_path: Path) -> None:
     own = "import torch, habana_frameworks.torch as t; torch.ones(1, device='hpu'); print('mine', flush=True)"
-    owner = start(f"{own}; import time; time.sleep(60)", tmp_path, HLS_MODULE_ID="5")
+    owner = start(f"{own}; import time; time.sleep(600)", tmp_path, HLS_MODULE_ID="5")
     assert owner.stdout is not None and owner.stdout.readline() == "mine\n"
     output = taken_twice("hpu", [5, 2], tmp_path)
     owner.kill()
