@@ -135,9 +135,10 @@ class WorkerGroup:
         return " ".join(named)
 
     @property
-    def indices_here(self) -> list[int]:
-        """Numbers of the group's devices on this node; none for CPUs."""
-        return [index for node, index in self._places if node == self._node and index is not None]
+    def indices_here(self) -> list[int] | None:
+        """Numbers of the group's devices, none for CPUs; None if they are not on this node."""
+        here = [index for node, index in self._places if node == self._node]
+        return [index for index in here if index is not None] if here else None
 
     def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
         """Start a trial (ending the one that is there) and return its first report."""

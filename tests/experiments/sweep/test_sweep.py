@@ -129,7 +129,8 @@ def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], re
         assert [(m.step, m.value) for m in logged] == list(
             result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
         )
-        told = {name for name in child.data.metrics if not name.startswith("seconds/")}
+        assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
+        told = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
         assert told <= {"score", "train_loss", "noise", "start_s"}
 
 
