@@ -205,6 +205,20 @@ def has_habana() -> bool:
     return importlib.util.find_spec("habana_frameworks") is not None
 
 
+def hl_smi(*queries: str) -> list[list[str]]:
+    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); none where it is not there.
+
+    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
+    """
+    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
+    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+
+
 def _habana_environment() -> dict[str, str]:
     recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"
     recipes.mkdir(parents=True, exist_ok=True)
@@ -226,12 +240,8 @@ def _habana_version() -> str:
 @cache
 def _chip() -> str:
     """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
-    command = ["hl-smi", "-Q", "name", "-f", "csv,noheader"]
-    try:
-        names = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return names[0] if names else "unknown"
+    answers = hl_smi("name")
+    return answers[0][0] if answers else "unknown"
 
 
 def _type_of(device: torch.device) -> DeviceType:
