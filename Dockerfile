@@ -11,6 +11,8 @@ COPY . .
 # Ends with an error if a package of torch's or habana's is not the base image's any more.
 RUN deploy/install_on_gaudi.sh python3 .venv --no-cache-dir --editable .
 
-# The image's own PYTHONPATH, libraries and habana settings stay; only its Python is put behind the environment's.
+# The image's own PYTHONPATH, libraries and habana settings stay; only its Python is put behind the environment's, in
+# login shells as well, of which KubeRay's ray start is one.
 ENV PATH=/opt/gaudi-tune/.venv/bin:$PATH
+RUN echo "PATH=/opt/gaudi-tune/.venv/bin:\$PATH" > /etc/profile.d/zz-gaudi-tune.sh
 CMD ["python", "-m", "experiments.doctor"]

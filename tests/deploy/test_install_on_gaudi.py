@@ -166,6 +166,6 @@ def test_the_dockerfile_installs_in_the_same_way_and_names_no_image() -> None:
     lines = (PROJECT_ROOT / "Dockerfile").read_text().splitlines()
     steps = [line for line in lines if line and not line.startswith("#")]
     assert steps[:2] == ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}"]
-    (install,) = [step.split() for step in steps if step.startswith("RUN")]
+    install = next(step.split() for step in steps if step.startswith("RUN"))
     assert install[1:4] == ["deploy/install_on_gaudi.sh", "python3", ".venv"]
     assert os.access(INSTALL, os.X_OK)
