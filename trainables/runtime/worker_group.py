@@ -167,7 +167,7 @@ class WorkerGroup:
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.kind == "cuda",
                 resources_per_worker=spec.device.worker_resources(),
-                placement_strategy="STRICT_PACK",
+                placement_strategy=placement_strategy(spec.num_workers),
             ),
             run_config=RunConfig(
                 name=name,
@@ -177,6 +177,11 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
             ),
         )
+
+
+def placement_strategy(num_workers: int) -> str:
+    """Return how Ray places the workers of a group: on one node, unless they are more than a node can have."""
+    return "STRICT_PACK" if num_workers <= MODULES_OF_A_NODE else "PACK"
 
 
 class _Channel:
