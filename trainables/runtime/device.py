@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -24,6 +25,8 @@ CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
 
 MODULES_OF_A_NODE = 8
+RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 
@@ -173,6 +176,12 @@ def name_own_module() -> None:
         os.environ["HLS_MODULE_ID"] = modules
 
 
+def make_recipe_folder() -> None:
+    """Make the folder for compiled graphs on this worker's node; who chose it may be on another."""
+    if folder := os.environ.get(RECIPE_CACHE, "").partition(",")[0]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
 def own_module() -> int | None:
     """Return the number of this worker's HPU module, None on other devices."""
     module = os.environ.get("HLS_MODULE_ID")
@@ -220,13 +229,12 @@ def hl_smi(*queries: str) -> list[list[str]]:
 
 
 def _habana_environment() -> dict[str, str]:
-    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"
-    recipes.mkdir(parents=True, exist_ok=True)
+    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"  # the workers make it: on their node
     return {
         # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
         "PT_HPU_LAZY_MODE": "0",
         # Compiled graphs are shared by the node's workers. Never deleted: each first rank would wipe the others' away.
-        "PT_HPU_RECIPE_CACHE_CONFIG": f"{recipes},false,{RECIPE_CACHE_MB}",
+        RECIPE_CACHE: f"{recipes},false,{RECIPE_CACHE_MB}",
     }
 
 

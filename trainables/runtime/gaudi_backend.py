@@ -9,7 +9,7 @@ import ray
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
 
-from trainables.runtime.device import name_own_module
+from trainables.runtime.device import make_recipe_folder, name_own_module
 
 LEAVE_WITHIN_S = 10
 """How long the workers may take to end by themselves before Ray kills them."""
@@ -17,6 +17,7 @@ LEAVE_WITHIN_S = 10
 
 class _GaudiBackend(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(make_recipe_folder)
         worker_group.execute(name_own_module)  # before the process group, which acquires the device
         super().on_start(worker_group, backend_config)
 
