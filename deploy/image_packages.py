@@ -3,7 +3,7 @@
     python3 deploy/image_packages.py record FILE             with the image's Python, before anything is installed
     .venv/bin/python deploy/image_packages.py check FILE     with the Python of the environment, afterwards
 
-FILE is a constraints file for pip, a line per package: ``torch==2.9.0+hpu.git  # where it lies``.
+FILE is a requirements file for pip, a line per package: ``torch==2.9.0+hpu.git  # where it lies``.
 """
 
 from __future__ import annotations

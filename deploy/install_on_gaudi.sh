@@ -13,5 +13,6 @@ packages=$(dirname "${BASH_SOURCE[0]}")/image_packages.py
 # The environment takes its pip from the image: Intel's image on Ubuntu 24.04 has no python3-venv to make one from.
 "$python" -m venv --system-site-packages --without-pip "$environment"
 "$python" "$packages" record "$environment/image.txt"
-"$environment/bin/python" -m pip install --constraint "$environment/image.txt" "$@"
+# As requirements, not only as constraints: what they need of other packages (an older numpy, say) then holds, too.
+"$environment/bin/python" -m pip install --requirement "$environment/image.txt" "$@"
 "$environment/bin/python" "$packages" check "$environment/image.txt"

@@ -24,7 +24,9 @@ IMAGE = {
     "habana-torch-plugin": "1.23.1.25",
     "habana_gpu_migration": "1.23.1.25",
     "numpy": "1.26.4",
+    "protobuf": "3.20.3",
 }
+NEEDS = {"habana-torch-plugin": ["Requires-Dist: protobuf<5"]}
 SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 
@@ -61,7 +63,7 @@ def lay_down(folder: Path, packages: Mapping[str, str]) -> None:
     for name, version in packages.items():
         info = folder / SITE_PACKAGES / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(metadata(name, version))
+        (info / "METADATA").write_text(metadata(name, version, *NEEDS.get(name, [])))
 
 
 def make_wheel(folder: Path, name: str, version: str, *needs: str) -> None:
@@ -82,7 +84,9 @@ def image(tmp_path: Path) -> Image:
     wheels.mkdir()
     make_wheel(wheels, "torch", "2.11.0")
     make_wheel(wheels, "numpy", "2.4.0")
-    make_wheel(wheels, "project", "1.0", "torch>=2.6", "torchvision>=0.21", "numpy>=2")
+    make_wheel(wheels, "protobuf", "4.25.0")
+    make_wheel(wheels, "protobuf", "5.29.0")
+    make_wheel(wheels, "project", "1.0", "torch>=2.6", "torchvision>=0.21", "numpy>=2", "protobuf>=4")
     make_wheel(wheels, "demanding", "1.0", "torch>=2.10")
     return Image(folder, wheels)
 
@@ -99,6 +103,7 @@ def test_the_images_torch_stays_and_other_packages_may_be_newer(image: Image, tm
     assert version_seen(image, venv, "project") == "1.0"
     assert version_seen(image, venv, "torch") == TORCH  # the index has a newer one
     assert version_seen(image, venv, "numpy") == "2.4.0"
+    assert version_seen(image, venv, "protobuf") == "4.25.0"  # habana's package takes no 5
     assert not list((venv / SITE_PACKAGES).glob("torch*"))
 
 
@@ -109,7 +114,7 @@ def test_a_requirement_that_the_images_torch_does_not_meet_is_an_error(image: Im
     assert version_seen(image, tmp_path / "venv", "torch") == TORCH
 
 
-def test_the_constraints_name_the_images_packages_and_no_others(image: Image, tmp_path: Path) -> None:
+def test_the_record_names_the_images_packages_and_no_others(image: Image, tmp_path: Path) -> None:
     done = image.run(python_of_the_image(), PACKAGES, "record", tmp_path / "image.txt")
     assert done.returncode == 0, done.stderr
     held = [line.split("  # ")[0] for line in (tmp_path / "image.txt").read_text().splitlines()]
@@ -122,7 +127,7 @@ def test_the_constraints_name_the_images_packages_and_no_others(image: Image, tm
 def test_another_torch_in_the_environment_fails_the_check(image: Image, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     assert image.install(venv, "project").returncode == 0
-    later = image.run(venv / "bin" / "python", "-m", "pip", "install", "demanding")  # without the constraints
+    later = image.run(venv / "bin" / "python", "-m", "pip", "install", "demanding")  # without the record
     assert later.returncode == 0, later.stderr
     done = image.run(venv / "bin" / "python", PACKAGES, "check", venv / "image.txt")
     assert done.returncode == 1
@@ -131,8 +136,9 @@ def test_another_torch_in_the_environment_fails_the_check(image: Image, tmp_path
 
 
 def test_the_same_version_from_elsewhere_fails_the_install(image: Image, tmp_path: Path) -> None:
-    make_wheel(image.wheels, "torch", "2.9.0+hpu.1.23.1.25.git8598e6d")  # the same version as pip counts
-    done = image.install(tmp_path / "venv", "--force-reinstall", "torch")
+    venv = tmp_path / "venv"
+    lay_down(venv, {"torch": TORCH})  # an environment that somebody installed into before
+    done = image.install(venv, "project")
     assert done.returncode == 1
     assert "error: torch and habana's packages must stay as Intel's image has them. torch: was" in done.stderr
 
