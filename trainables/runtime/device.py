@@ -26,6 +26,8 @@ CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
 
 MODULES_OF_A_NODE = 8
+RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 
@@ -177,15 +179,17 @@ def register_hccl() -> None:
 def name_own_module() -> None:
     """Tell habana which module is this worker's, before anything uses it; child processes inherit it.
 
-    Without it, the import of habana in a child asserts, for Ray shows each worker only its own module. Also makes the
-    folder of compiled graphs on this worker's node.
+    Without it, the import of habana in a child asserts, for Ray shows each worker only its own module.
     """
     modules = os.environ.get("HABANA_VISIBLE_MODULES", "")
     if modules and "," not in modules:
         os.environ["HLS_MODULE_ID"] = modules
-    recipes, _, _ = os.environ.get("PT_HPU_RECIPE_CACHE_CONFIG", "").partition(",")
-    if recipes:
-        Path(recipes).mkdir(parents=True, exist_ok=True)
+
+
+def make_recipe_folder() -> None:
+    """Make the folder for compiled graphs on this worker's node; who chose it may be on another."""
+    if folder := os.environ.get(RECIPE_CACHE, "").partition(",")[0]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def own_index(kind: DeviceKind) -> int | None:
@@ -224,13 +228,27 @@ def has_habana() -> bool:
     return importlib.util.find_spec("habana_frameworks") is not None
 
 
+def hl_smi(*queries: str) -> list[list[str]]:
+    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); none where it is not there.
+
+    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
+    """
+    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
+    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+
+
 def _habana_environment() -> dict[str, str]:
-    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"
+    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"  # the workers make it: on their node
     return {
         # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
         "PT_HPU_LAZY_MODE": "0",
         # Compiled graphs are shared by the node's workers. Never deleted: each first rank would wipe the others' away.
-        "PT_HPU_RECIPE_CACHE_CONFIG": f"{recipes},false,{RECIPE_CACHE_MB}",
+        RECIPE_CACHE: f"{recipes},false,{RECIPE_CACHE_MB}",
     }
 
 
@@ -244,12 +262,8 @@ def _habana_version() -> str:
 @cache
 def _chip() -> str:
     """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
-    command = ["hl-smi", "-Q", "name", "-f", "csv,noheader"]
-    try:
-        names = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return names[0] if names else "unknown"
+    answers = hl_smi("name")
+    return answers[0][0] if answers else "unknown"
 
 
 def _type_of(device: torch.device) -> DeviceType:

@@ -12,7 +12,7 @@ from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
-from trainables.runtime.device import DEVICE_TYPES, name_own_module
+from trainables.runtime.device import DEVICE_TYPES, make_recipe_folder, name_own_module
 
 LEAVE_WITHIN_S = 10
 """How long the workers may take to end by themselves before Ray kills them."""
@@ -41,6 +41,7 @@ def _module_of(worker: Any) -> int:
 
 class _GaudiBackend(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(make_recipe_folder)
         worker_group.execute(name_own_module)  # before the process group, which acquires the device
         super().on_start(worker_group, backend_config)
 

@@ -95,6 +95,11 @@ class WorkerGroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
 
+    @property
+    def placement_strategy(self) -> str:
+        """How Ray places the workers. PACK takes whole nodes if nothing else has parts of them."""
+        return "PACK" if self.over_nodes else "STRICT_PACK"
+
 
 class WorkerGroup:
     """The trial actor's side of a group. Methods block until every worker has answered."""
@@ -229,7 +234,7 @@ class WorkerGroup:
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.kind == "cuda",
                 resources_per_worker=spec.device.worker_resources(),
-                placement_strategy="PACK" if spec.over_nodes else "STRICT_PACK",
+                placement_strategy=spec.placement_strategy,
             ),
             run_config=RunConfig(
                 name=name,

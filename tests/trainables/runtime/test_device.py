@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from trainables.runtime.device import DEVICE_TYPES, find_devices
+from trainables.runtime.device import DEVICE_TYPES, find_devices, make_recipe_folder
 
 
 def test_an_accelerator_is_preferred_and_the_choice_explained() -> None:
@@ -32,3 +34,16 @@ def test_a_device_that_is_not_there_is_an_error_that_says_what_is() -> None:
 def test_a_worker_books_one_device_and_a_core() -> None:
     assert DEVICE_TYPES["hpu"].worker_resources() == {"CPU": 1, "HPU": 1}
     assert DEVICE_TYPES["cpu"].worker_resources() == {"CPU": 1}
+
+
+def test_the_folder_of_compiled_graphs_is_made_where_the_worker_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path))
+    environment = DEVICE_TYPES["hpu"].worker_environment()
+    assert not list(tmp_path.iterdir())  # this process may be on another node than the workers
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    make_recipe_folder()
+    (folder,) = (tmp_path / "recipes").iterdir()
+    assert environment["PT_HPU_RECIPE_CACHE_CONFIG"].startswith(f"{folder},false,")
