@@ -36,16 +36,16 @@ from experiments.sweep.options import SweepOptions
 from tests.experiments.sweep.sleeping import EPOCHS, SLEEPING
 from tests.stand_in_hpu import double_owners, environment, output_of, ownerships
 
-KINDS = {"worker": "RayTrainWorker", "actor": "ResourceTrainable", "controller": "TrainController"}
+KINDS = {"worker": "RayTrainWorker", "actor": "Trainable", "controller": "TrainController"}
 """What can be killed, and the word in its process's title."""
 GROUPS = 2
 KILLS_A_SWEEP = 6
-TRIALS = 12
-EPOCH_S = 1.0
-WAIT_S = (2.0, 25.0)
+TRIALS = 24
+EPOCH_S = 1.5
+WAIT_S = (2.0, 15.0)
 """How long to wait for the next kill, once all groups train again."""
 FREE_WITHIN_S = 10
-UP_WITHIN_S = 300
+UP_WITHIN_S = 600
 
 
 class Kill(NamedTuple):
@@ -99,7 +99,7 @@ def sweep(folder: Path) -> None:
         settings=(f"epoch_s={EPOCH_S}",),
         scheduler="fifo",
         search="random",
-        retries=KILLS_A_SWEEP,
+        retries=2 * KILLS_A_SWEEP,
         checkpoint_minutes=0,
         storage=folder / "results",
         name="disturbed",

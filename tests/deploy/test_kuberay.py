@@ -85,20 +85,13 @@ def test_a_gaudi_pod_may_do_what_habana_needs(workers: Manifest) -> None:
     assert container(pod)["securityContext"]["capabilities"]["add"] == ["SYS_NICE"]
 
 
-def test_the_head_and_the_nodes_share_results_and_temporary_files(
-    manifests: dict[str, Manifest], cluster: Manifest
-) -> None:
+def test_the_head_and_the_nodes_share_results(manifests: dict[str, Manifest], cluster: Manifest) -> None:
     claim = manifests["PersistentVolumeClaim"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     for pod in pods(cluster):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         mounts = {mount["mountPath"]: mount["name"] for mount in container(pod)["volumeMounts"]}
-        environment = {variable["name"]: variable["value"] for variable in container(pod)["env"]}
         assert volumes[mounts["/results"]]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-        assert environment["TMPDIR"].startswith("/results/")
-        assert not environment["RAY_TMPDIR"].startswith("/results")
-        (folders,) = pod["initContainers"]
-        assert folders["command"][-1] == environment["TMPDIR"]
         assert set(mounts.values()) == set(volumes)
 
 

@@ -135,6 +135,11 @@ def compiler(device: torch.device) -> Callable[[nn.Module], nn.Module]:
     return cast("Callable[[nn.Module], nn.Module]", partial(torch.compile, backend=backend))
 
 
+def wants_static_shapes(device: torch.device) -> bool:
+    """Whether each new shape of a batch costs a compilation."""
+    return device.type == "hpu"
+
+
 def mark_step(device: torch.device) -> None:
     """In habana's lazy mode, run what was collected since the last call; in any other mode this has no meaning."""
     if device.type == "hpu" and os.environ.get("PT_HPU_LAZY_MODE") == "1":

@@ -1,7 +1,6 @@
-"""What the devices of a worker group and their host did between two reports: utilisation, memory, power, temperature.
+"""What a worker's device and its host did between two reports: utilisation, memory, power, temperature.
 
-The trial actor samples them in a thread of its own. It reads and acquires no device, so it may do this beside the
-workers that own them.
+Each worker samples its own, in a thread that reads and acquires nothing.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ Batch = dict[str, torch.Tensor]
 EVAL_BATCH_PER_WORKER = 64
 """Validation samples in one forward pass of a worker; without gradients more fit than in training."""
 
+NO_LABEL = -100
+"""The label of a sample that only fills a batch; torch's losses leave it out (``ignore_index``)."""
+
 
 class Draw(NamedTuple):
     """The samples of one pass, and what seeds whatever is random in loading them."""
@@ -112,6 +115,16 @@ def eval_draws(size: int, rank: int, world: int) -> list[Draw]:
     mine = list(range(rank, size, world))
     starts = range(0, len(mine), EVAL_BATCH_PER_WORKER)
     return [Draw((0,), mine[start : start + EVAL_BATCH_PER_WORKER]) for start in starts]
+
+
+def padded(batch: Batch, size: int) -> Batch:
+    """Return the batch filled up to ``size`` samples: the first again and again, with :data:`NO_LABEL`."""
+    missing = size - len(batch["labels"])
+    if missing <= 0:
+        return batch
+    filled = {name: torch.cat([t, t[:1].expand(missing, *t.shape[1:])]) for name, t in batch.items()}
+    filled["labels"][-missing:] = NO_LABEL
+    return filled
 
 
 def _as_it_is(batch: Any) -> Any:

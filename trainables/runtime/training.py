@@ -25,7 +25,15 @@ from trainables.runtime import metrics, names
 from trainables.runtime.checkpoint import read_state, write_state
 from trainables.runtime.contract import get_checkpoint, get_context, report
 from trainables.runtime.fresh_start import seed_everything
-from trainables.runtime.loading import Batch, TrainDraws, eval_draws, make_loader
+from trainables.runtime.loading import (
+    EVAL_BATCH_PER_WORKER,
+    NO_LABEL,
+    Batch,
+    TrainDraws,
+    eval_draws,
+    make_loader,
+    padded,
+)
 from trainables.runtime.schedules import Schedule
 from trainables.runtime.sync_batch_norm import synchronise_batch_norm
 from trainables.runtime.training_config import TrainingConfig
@@ -178,10 +186,10 @@ class _Trial:
         size = len(self.task.val_data)  # type: ignore[arg-type]
         loss_sum = torch.zeros((), device=self.device)
         predicted, labels = [], []
-        for batch in self._on_device(self.val_loader):
+        for batch in self._on_device(self._filled(self.val_loader)):
             with devices.autocast(self.device, self.config.mixed_precision):
                 logits = self.task.forward(self.eval_model, batch).float()
-            loss_sum += F.cross_entropy(logits, batch["labels"], reduction="sum")
+            loss_sum += F.cross_entropy(logits, batch["labels"], reduction="sum", ignore_index=NO_LABEL)
             predicted.append(logits.argmax(dim=1))
             labels.append(batch["labels"])
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # of a rank that got no sample
@@ -190,7 +198,9 @@ class _Trial:
         loss = float(metrics.sum_over_ranks(loss_sum)) / size
         if self.rank != 0:
             return loss, math.nan
-        accuracy = metrics.accuracy_metric().compute(predictions=predictions.cpu(), references=references.cpu())
+        predictions, references = predictions.cpu(), references.cpu()
+        real = references != NO_LABEL
+        accuracy = metrics.accuracy_metric().compute(predictions=predictions[real], references=references[real])
         return loss, float(accuracy["accuracy"])
 
     def save(self, directory: Path) -> None:
@@ -242,6 +252,12 @@ class _Trial:
             self.draws.start_at(epoch, step)
             yield from self._on_device(self.train_loader)
             position += self.steps_per_epoch - step
+
+    def _filled(self, batches: Any) -> Iterator[Batch]:
+        """Yield validation batches of one shape where another would be compiled anew."""
+        static = self.config.compile or devices.wants_static_shapes(self.device)
+        for batch in batches:
+            yield padded(batch, EVAL_BATCH_PER_WORKER) if static else batch
 
     def _on_device(self, batches: Any) -> Iterator[Batch]:
         for batch in batches:

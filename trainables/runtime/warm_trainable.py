@@ -13,7 +13,6 @@ from ray import tune
 from ray.tune.result import RESULT_DUPLICATE
 
 from trainables.runtime import names
-from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.worker_group import (
     DevicesNotReadyError,
     WorkerGroup,
@@ -63,7 +62,6 @@ class WarmTrainable(tune.Trainable):
         """
         self.spec, self.settings, self.environment_of, self.retries = spec, settings, environment_of, retries
         self.group: WorkerGroup | None = None
-        self._sampler: DeviceMetrics | None = None
         self._begin(config)
 
     def step(self) -> dict[str, Any]:
@@ -85,7 +83,7 @@ class WarmTrainable(tune.Trainable):
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
         times = {names.ORDERED_AT: ordered_at, names.REPORTED_AT: time.time()}
-        return {**reported, **self._device_metrics(), **times, names.DEVICES: self.group.devices}
+        return {**reported, **times, names.DEVICES: self.group.devices}
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report; None if the workers were lost and the trial may go on in a new group."""
@@ -109,7 +107,6 @@ class WarmTrainable(tune.Trainable):
         config = {**self.settings, **self.trial_config}
         group = self._group_with(dict(self.environment_of(config)))
         ready = time.time()
-        self._device_metrics()  # of the time between two trials: nobody's
         report = group.start(config, self._checkpoint)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
@@ -134,13 +131,7 @@ class WarmTrainable(tune.Trainable):
         if self.group is None:
             self.spec = replace(self.spec, environment=environment)
             self.group = self._new_group()
-            indices = self.group.indices_here
-            self._sampler = None if indices is None else DeviceMetrics(self.spec.device.kind, indices)
         return self.group
-
-    def _device_metrics(self) -> dict[str, float]:
-        """Return what the devices did since this was asked last; nothing if they are another node's."""
-        return self._sampler.take() if self._sampler is not None else {}
 
     def _new_group(self) -> WorkerGroup:
         """Start a group; devices that their last owner has not given back yet are waited for."""
@@ -184,9 +175,6 @@ class WarmTrainable(tune.Trainable):
         self._end_group()
 
     def _end_group(self) -> None:
-        if self._sampler is not None:
-            self._sampler.close()
-            self._sampler = None
         if self.group is not None:
             self.group.exit()
             self.group = None

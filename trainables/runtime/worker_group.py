@@ -46,6 +46,7 @@ from trainables.runtime.device import (
     own_index,
     why_not_aligned,
 )
+from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.fresh_start import fresh_start, release_memory
 from trainables.runtime.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.rendezvous import Rendezvous
@@ -139,12 +140,6 @@ class WorkerGroup:
         named = [names.NODE_DEVICE.format(node=node, index="" if i is None else i) for node, i in self._places]
         return " ".join(named)
 
-    @property
-    def indices_here(self) -> list[int] | None:
-        """Numbers of the group's devices, none for CPUs; None if they are not on this node."""
-        here = [index for node, index in self._places if node == self._node]
-        return [index for index in here if index is not None] if here else None
-
     def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
         """Start a trial (ending the one that is there) and return its first report."""
         return self._tell({"do": "start", "config": dict(config), "checkpoint": checkpoint})
@@ -196,7 +191,10 @@ class WorkerGroup:
         for report in reports:
             if report["kind"] == "error":
                 raise self._why(report["error"])
-        return reports[0]
+        first = reports[0]
+        for report in reports:  # each worker tells of its own device
+            first.get("metrics", {}).update(report.get("system", {}))
+        return first
 
     def _why(self, error: str) -> WorkerGroupError:
         """Return what an error on one rank means: it may have failed only because another rank is gone."""
@@ -262,11 +260,11 @@ def _timed_out(failure: BaseException | None) -> bool:
 
 
 class _Channel:
-    """A worker's way to the rendezvous."""
+    """A worker's way to the rendezvous, and what it tells there of its device."""
 
-    def __init__(self, rendezvous: Any, rank: int) -> None:
+    def __init__(self, rendezvous: Any, rank: int, device_metrics: DeviceMetrics) -> None:
         self._rendezvous = rendezvous
-        self.rank = rank
+        self.rank, self.device_metrics = rank, device_metrics
 
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
@@ -280,15 +278,18 @@ class _Channel:
 
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as the rendezvous says: the TorchTrainer's own train loop."""
-    channel = _Channel(config["rendezvous"], get_context().get_world_rank())
-    command = channel.hand_in(
-        {"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": own_index(config["kind"])}
-    )
-    while command["do"] != "exit":
-        if command["do"] == "start":
-            command = _run_trial(config["train_loop"], command, channel)
-        else:
-            command = channel.hand_in({"kind": "idle"})
+    index = own_index(config["kind"])
+    device_metrics = DeviceMetrics(config["kind"], [] if index is None else [index])
+    channel = _Channel(config["rendezvous"], get_context().get_world_rank(), device_metrics)
+    command = channel.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
+    try:
+        while command["do"] != "exit":
+            if command["do"] == "start":
+                command = _run_trial(config["train_loop"], command, channel)
+            else:
+                command = channel.hand_in({"kind": "idle"})
+    finally:
+        device_metrics.close()
 
 
 class _TrialStopped(BaseException):
@@ -308,7 +309,8 @@ class _WarmSession:
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
-        command = self._answer({"kind": "metrics", "metrics": dict(metrics)})
+        system = self._channel.device_metrics.take()
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics), "system": system})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -337,6 +339,7 @@ class _WarmSession:
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) -> dict[str, Any]:
     """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
     session = _WarmSession(channel, start["checkpoint"])
+    channel.device_metrics.take()  # of the time between two trials: nobody's
     fresh_start(start["config"].get("seed", 0))
     try:
         with open_session(session):

@@ -60,6 +60,26 @@ def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
     assert reports[-1][names.VAL_ACCURACY] == float((logits.argmax(1) == data.labels).double().mean())
 
 
+def test_batches_of_one_shape_where_another_is_compiled_give_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: set[tuple[bool, int]] = set()
+    inner = torch.nn.Sequential.forward
+
+    def forward(self: torch.nn.Sequential, points: torch.Tensor) -> torch.Tensor:
+        shapes.add((self.training, len(points)))
+        return inner(self, points)
+
+    monkeypatch.setattr(torch.nn.Sequential, "forward", forward)
+    plain = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert {size for training, size in shapes if not training} == {64, 3}
+    shapes.clear()
+    monkeypatch.setattr("trainables.runtime.device.wants_static_shapes", lambda device: True)
+    filled = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert shapes == {(True, 8), (False, 64)}
+    assert [report[names.VAL_ACCURACY] for report in filled] == [report[names.VAL_ACCURACY] for report in plain]
+    losses = [report[names.VAL_LOSS] for report in plain]
+    assert [report[names.VAL_LOSS] for report in filled] == pytest.approx(losses, rel=1e-6)
+
+
 def test_accumulated_passes_are_one_step() -> None:
     whole, parts = trained(**QUIET)[1], trained(**QUIET, accumulation=4)[1]
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
