@@ -93,3 +93,12 @@ def untidy(config: dict[str, Any]) -> None:
     finally:
         with Path(config["log"]).open("a") as log:
             log.write("finally")
+
+
+HOARD: list[torch.Tensor] = []
+
+
+def leaking(config: dict[str, Any]) -> None:
+    """Leave so many megabytes behind in the process, and report which process that is."""
+    HOARD.append(torch.ones(config["megabytes"] * 2**18))
+    report({"epoch": 1, "worker_pid": os.getpid()})

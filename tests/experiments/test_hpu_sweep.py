@@ -43,7 +43,9 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert "device  hpu: the best of what is here (4 hpu, 0 cuda, " in sweep.printed
     assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]
-    assert sweep.summary["seconds"]["groups"] == 2
+    devices = sweep.summary["ledger"]["devices"]
+    assert list(devices) == ["hpu 0", "hpu 1", "hpu 2", "hpu 3"]
+    assert all(seconds["training"] > 0 for seconds in devices.values())
 
 
 def test_every_hpu_has_one_owner_and_is_given_back(sweep: Sweep) -> None:

@@ -218,6 +218,16 @@ def why_not_aligned(modules: Sequence[int]) -> str | None:
     return f"modules {sorted(modules)} are no aligned set of {width}; something else holds a part of the node"
 
 
+def memory_in_use(device: torch.device) -> float | None:
+    """Return the share of the device's memory that this process holds, from 0 to 1; None for a CPU."""
+    if device.type == "hpu":
+        stats = torch.hpu.memory_stats()  # type: ignore[attr-defined]
+        return float(stats["InUse"] / stats["Limit"])
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device) / torch.cuda.get_device_properties(device).total_memory
+    return None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device's memory is full."""
     return isinstance(error, torch.OutOfMemoryError) or "PT_DEVMEM" in str(error)

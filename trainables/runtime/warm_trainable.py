@@ -124,9 +124,9 @@ class WarmTrainable(tune.Trainable):
         return report
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
-        """Return the group, started if there is none whose processes have these variables."""
+        """Return the group, started if there is none whose processes have these variables, and memory left."""
         # Not in setup(): an error there ends the actor's creation, and Tune would wait for it for ever.
-        if self.group is not None and self.spec.environment != environment:
+        if self.group is not None and (self.spec.environment != environment or self.group.outgrown):
             self._end_group()
         if self.group is None:
             self.spec = replace(self.spec, environment=environment)

@@ -43,8 +43,10 @@ from trainables.runtime.device import (
     DeviceType,
     is_being_released,
     is_out_of_memory,
+    memory_in_use,
     own_index,
     why_not_aligned,
+    worker_device,
 )
 from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.fresh_start import fresh_start, release_memory
@@ -62,6 +64,9 @@ EXIT_TIMEOUT_S = 30
 """How long the workers may take to leave after "exit" before they are left to Ray, which ends them with their owner."""
 LOOK_EVERY_S = 1.0
 """How often to see whether the workers are still there while waiting for them."""
+MAY_STAY_IN_MEMORY = 0.05
+"""Share of a device's memory by which what trials leave behind may grow, from the first trial of a group on. Nobody has
+published whether memory leaks when models are made anew in one process on a Gaudi."""
 TOLD_WITHIN_S = 15
 """How long Ray Train may take to tell why a worker failed; it looks every 2 s."""
 
@@ -119,6 +124,7 @@ class WorkerGroup:
         self._rendezvous = actor.remote(spec.num_workers)
         self._failure: BaseException | None = None
         self._storage = Path(spec.storage)
+        self._left_first = self._left_most = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
@@ -139,6 +145,11 @@ class WorkerGroup:
         """What the workers train on, as :data:`names.DEVICES` has it."""
         named = [names.NODE_DEVICE.format(node=node, index="" if i is None else i) for node, i in self._places]
         return " ".join(named)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether trials leave so much behind on a device that the next should have new workers."""
+        return self._left_most - self._left_first > MAY_STAY_IN_MEMORY
 
     def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
         """Start a trial (ending the one that is there) and return its first report."""
@@ -194,6 +205,8 @@ class WorkerGroup:
         first = reports[0]
         for report in reports:  # each worker tells of its own device
             first.get("metrics", {}).update(report.get("system", {}))
+        left = max((report["left"] for report in reports if report.get("left") is not None), default=0.0)
+        self._left_first, self._left_most = self._left_first or left, left
         return first
 
     def _why(self, error: str) -> WorkerGroupError:
@@ -265,6 +278,8 @@ class _Channel:
     def __init__(self, rendezvous: Any, rank: int, device_metrics: DeviceMetrics) -> None:
         self._rendezvous = rendezvous
         self.rank, self.device_metrics = rank, device_metrics
+        self.left: float | None = None
+        """Share of the device's memory that the last trial left behind; None before there was one."""
 
     def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hand in a report, and wait for the command that answers it."""
@@ -310,7 +325,9 @@ class _WarmSession:
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
         system = self._channel.device_metrics.take()
-        command = self._answer({"kind": "metrics", "metrics": dict(metrics), "system": system})
+        command = self._answer(
+            {"kind": "metrics", "metrics": dict(metrics), "system": system, "left": self._channel.left}
+        )
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -356,4 +373,5 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) 
         raise
     del session
     release_memory()
+    channel.left = memory_in_use(worker_device())
     return following

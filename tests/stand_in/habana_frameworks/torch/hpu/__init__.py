@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from habana_frameworks.torch import _hardware
 from habana_frameworks.torch.hpu import metrics
 
 __all__ = ["metrics"]
-LIMIT_BYTES = 96 * 2**30
+LIMIT_BYTES = int(os.environ.get("HABANA_STAND_IN_MEMORY_GB", "96")) * 2**30
 """Memory of a Gaudi 2."""
 
 
@@ -48,8 +50,9 @@ def synchronize(device: Any = None) -> None:
 
 def memory_stats(device: Any = None) -> dict[str, int]:
     _hardware.acquire()
-    in_use = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"Limit": LIMIT_BYTES, "InUse": in_use, "MaxInUse": in_use}
+    in_use = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"Limit": LIMIT_BYTES, "InUse": in_use, "MaxInUse": most}
 
 
 def memory_allocated(device: Any = None) -> int:
