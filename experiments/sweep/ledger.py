@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -115,6 +115,22 @@ class Ledger(TellsEndings):
         for trial in trials:
             self._leave(trial, LOST)  # interrupted
         self.ended = time.time()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know."""
+        books = {trial: dict(seconds) for trial, seconds in self.by_trial.items()}
+        stretches = [asdict(stretch) for stretch in self.stretches]
+        return {"now": time.time(), "began": self.began, "by_trial": books, "stretches": stretches}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned; the time in which there was no sweep is cut out."""
+        cut = time.time() - state["now"]
+        self.began = state["began"] + cut
+        for trial, seconds in state["by_trial"].items():
+            self.by_trial[trial].update(seconds)
+        for kept in state["stretches"]:
+            moved = {name: kept[name] + cut for name in ("began", "trained_from", "ended")}
+            self.stretches.append(Stretch(**{**kept, **moved}))
 
     @property
     def devices(self) -> list[str]:

@@ -39,6 +39,10 @@ class SweepOptions:
     """Steps between two evaluations, where the budget is in steps. None: as the recipe says, else a tenth of it."""
     name: str | None = None
     """Name of the sweep. None: the experiment and the time."""
+    resume: str | None = None
+    """Name of a sweep in the storage that was interrupted, to go on with; it keeps the options that it began with."""
+    add_trials: int = 0
+    """With --resume: trials to add to the sweep, which may have finished."""
     storage: Path = DEFAULT_STORAGE
     """Folder for results and checkpoints; every node must see it at this path."""
     tracking_uri: str | None = None

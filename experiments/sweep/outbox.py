@@ -6,6 +6,8 @@ import fcntl
 import itertools
 import json
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +28,7 @@ class Outbox:
         self._records, self._state = folder / RECORDS_FILE, folder / STATE_FILE
         known: dict[str, Any] = json.loads(self._state.read_text()) if self._state.is_file() else {}
         self.ids: dict[str, str] = known.get("ids", {})
-        """Ids in MLflow by trial id; the sweep's own run under "", its experiment under "experiment"."""
+        """Ids of runs in MLflow by trial; the sweep's own run under "", its experiment under "experiment"."""
         self._delivered, self._read_to = known.get("delivered", 0), known.get("delivered", 0)
         self.interrupted = self._records.is_file()
         """Whether an earlier process wrote to it."""
@@ -48,6 +50,19 @@ class Outbox:
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             self._lock.truncate(whole)
+
+    @property
+    def mark(self) -> str:
+        """What tells this sweep's run from those of others of its name: when its first record was put."""
+        first = next(iter(self.all()), None)
+        return str(first["time_ms"] if first is not None else time.time_ns() // 1_000_000)
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """Yield every record, delivered or not."""
+        with self._records.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
 
     def put(self, record: dict[str, Any]) -> None:
         """Append a record."""

@@ -20,6 +20,7 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
+from experiments.sweep.resume import SWEEP_FILE, options_of_sweep
 from experiments.sweep.searcher import distributions_of, make_sampler, propose
 from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
@@ -64,6 +65,11 @@ class Plan:
         """The picture of what each device did."""
         return self.folder / "timeline.png"
 
+    @property
+    def resumed(self) -> bool:
+        """Whether the sweep has begun before."""
+        return self.options.resume is not None
+
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width = self.options.workers_per_trial
@@ -71,8 +77,8 @@ class Plan:
             "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
         )
         return [
-            f"sweep   {self.name}: {trials}, at most {self.budget} each, {self.options.search} search, "
-            f"{self.options.scheduler} scheduler",
+            f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
+            f"{self.options.search} search, {self.options.scheduler} scheduler",
             f"recipe  {self.recipe}: {self.recipe_reason}",
             f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, "
             f"{width} worker(s) each",
@@ -89,6 +95,10 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         SweepError: The first thing that cannot work, with its rule, value and mend.
     """
     check_space(experiment)
+    if options.resume is not None:
+        options = options_of_sweep(experiment.name, options)
+    elif options.add_trials:
+        raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     check_search(experiment, options)
     cluster = connect(options.address)
     try:
@@ -98,7 +108,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     groups = pack(devices, options.workers_per_trial)
     recipe, reason = choose_recipe(options, devices)
     name = options.name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    check_folder(options.storage.expanduser(), name)
+    if options.resume is None:
+        check_folder(options.storage.expanduser(), name)
     uri = tracking_uri(options.tracking_uri)
     check_tracking(uri, experiment.name)
     budget = choose_budget(options, experiment.recipes[recipe].budget)
@@ -200,7 +211,8 @@ def check_folder(storage: Path, name: str) -> None:
         summary = folder / SUMMARY_FILE
         finished = summary.is_file() and json.loads(summary.read_text())["complete"]
         what = "a finished" if finished else "an unfinished"
-        raise SweepError(f"--name {name}: {what} sweep has this name ({folder}); take another, or remove the folder")
+        mend = f"go on with it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+        raise SweepError(f"--name {name}: {what} sweep has this name ({folder}); take another, or {mend}")
 
 
 def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeName) -> dict[str, Any]:

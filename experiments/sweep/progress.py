@@ -37,6 +37,7 @@ class ShowProgress(TellsEndings):
         self._plan = plan
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._ended: Counter[Outcome] = Counter()
+        self._ended_before = 0  # when this process took the sweep over
         self._began = self._said = time.monotonic()
         self._console: Console | None = None
         self._live: Live | None = None
@@ -94,6 +95,15 @@ class ShowProgress(TellsEndings):
             self._live.stop()
         self._say(self._status(trials))
 
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know."""
+        return {"best": self._best, "ended": dict(self._ended)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned."""
+        self._best, self._ended = state["best"], Counter(state["ended"])
+        self._ended_before = self._ended.total()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None, "_console": None}  # of this terminal; setup() makes them
 
@@ -104,8 +114,9 @@ class ShowProgress(TellsEndings):
         parts += [f"{count} {outcome}" for outcome, count in self._ended.items()]
         if self._best:
             parts.append(f"best {self._metric} {self._best[0]:.4f} (trial {self._best[1]:03d})")
-        if running and 0 < ended < self._plan.num_samples:
-            left = (time.monotonic() - self._began) / ended * (self._plan.num_samples - ended)
+        here = ended - self._ended_before
+        if running and here and ended < self._plan.num_samples:
+            left = (time.monotonic() - self._began) / here * (self._plan.num_samples - ended)
             parts.append(f"about {_duration(left)} left")
         return ", ".join(parts)
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from experiments.sweep.endings import TellsEndings
-from experiments.sweep.outcome import Outcome, number_of
+from experiments.sweep.outcome import number_of, outcome_of
 from experiments.sweep.timeline import draw_timeline
 
 if TYPE_CHECKING:
@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class WriteSummary(TellsEndings):
+class WriteSummary(Callback):
     """Writes the summary of a sweep, and draws its timeline, when it ends."""
 
     def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking) -> None:
-        super().__init__(plan.experiment.metric, plan.budget)
         self._plan, self._ledger, self._tracking = plan, ledger, tracking
-        self._ended: dict[str, Outcome] = {}
-
-    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
-        """Note the outcome; a trial without one was interrupted."""
-        self._ended[trial.trial_id] = outcome
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
@@ -49,7 +43,8 @@ class WriteSummary(TellsEndings):
 
     def _summary(self, trials: list[Trial]) -> dict[str, Any]:
         plan, ledger = self._plan, self._ledger
-        outcomes = Counter(self._ended.get(trial.trial_id, "interrupted") for trial in trials)
+        outcomes = {trial: outcome_of(trial, plan.experiment.metric, plan.budget) for trial in trials}
+        interrupted = [number_of(trial) for trial, outcome in outcomes.items() if outcome == "interrupted"]
         return {
             "name": plan.name,
             "experiment": plan.experiment.name,
@@ -60,9 +55,9 @@ class WriteSummary(TellsEndings):
             "mode": plan.experiment.mode,
             "best": best_of(trials, plan),
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
-            "complete": len(self._ended) == plan.num_samples,
-            "trials": dict(outcomes),
-            "interrupted": [trial.trial_id for trial in trials if trial.trial_id not in self._ended],
+            "complete": not interrupted and len(trials) == plan.num_samples,
+            "trials": dict(Counter(outcomes.values())),
+            "interrupted": interrupted,
             "wall_s": round(ledger.ended - ledger.began, 2),
             "device_seconds": _rounded(ledger.in_all()),
             "ledger": {

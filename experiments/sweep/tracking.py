@@ -61,10 +61,10 @@ class MlflowTracking(TellsEndings):
     def __init__(self, plan: Plan, ledger: Ledger) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
         self._plan, self._ledger = plan, ledger
-        self._told: dict[str, int] = {}  # how far each trial's metrics are written down, by trial id
+        self._told: dict[str, int] = {}  # how far each trial's metrics are written down
         self._sender: Sender | None = None
         self._ids: dict[str, str] = {}
-        self._ended: Counter[Outcome] = Counter()
+        self._ended: dict[str, Outcome] = {}
         self._best: float | None = None
 
     @property
@@ -82,6 +82,7 @@ class MlflowTracking(TellsEndings):
         outbox = Outbox(plan.folder)
         outbox.take()
         self._ids = outbox.ids
+        self._remember(outbox)
         facts = {
             "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
             "workers_per_trial": plan.options.workers_per_trial, "num_samples": plan.num_samples,
@@ -99,6 +100,7 @@ class MlflowTracking(TellsEndings):
                 "about": {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()},
                 "space": space_in_words(plan.experiment),
                 "params": {name: str(value) for name, value in {**plan.settings, **facts}.items()},
+                "outbox": outbox.mark,
                 "time_ms": _now_ms(),
             }
         )
@@ -106,19 +108,31 @@ class MlflowTracking(TellsEndings):
         self._sender = Sender(plan.tracking_uri, outbox, left)
         self._sender.start()
 
+    def _remember(self, outbox: Outbox) -> None:
+        """Take from the outbox of a resumed sweep what was written down before, which may be more than Tune knows."""
+        for record in outbox.all():
+            if record["what"] == "metrics":
+                self._told[record["trial"]] = record["step"]
+            elif record["what"] == "end":
+                self._ended[record["trial"]] = record["outcome"]
+            elif record["what"] == "progress":
+                self._best = record["values"].get(f"best_{self._metric}", self._best)
+
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Begin the trial's run."""
         params = {name: str(value) for name, value in trial.config.items()}
-        self._send("begin", trial, name=run_name(trial, self._plan.experiment.telling), params=params)
+        self._send(
+            "begin", trial, name=run_name(trial, self._plan.experiment.telling), params=params, trial_id=trial.trial_id
+        )
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
         """Write down the metrics of one report, unless a trial that was lost comes by here again."""
         step = self._budget.progress(result)
-        if step <= self._told.get(trial.trial_id, 0):
+        if step <= self._told.get(key_of(trial), 0):
             return
-        self._told[trial.trial_id] = step
+        self._told[key_of(trial)] = step
         values = {
             name: float(value)
             for name, value in result.items()
@@ -133,10 +147,11 @@ class MlflowTracking(TellsEndings):
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""
         seconds = {f"seconds/{kind}": value for kind, value in self._ledger.by_trial[number_of(trial)].items()}
-        step = self._told.get(trial.trial_id, 0)
+        step = self._told.get(key_of(trial), 0)
         self._send("end", trial, outcome=outcome, reason=reason, values=seconds, step=step)
-        self._ended[outcome] += 1
-        counts = {f"trials_{kind.replace(' ', '_')}": float(count) for kind, count in self._ended.items()}
+        self._ended[key_of(trial)] = outcome
+        kinds = Counter(self._ended.values())
+        counts = {f"trials_{kind.replace(' ', '_')}": float(count) for kind, count in kinds.items()}
         self._send("progress", trial, values=counts, tags={})
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
@@ -160,8 +175,17 @@ class MlflowTracking(TellsEndings):
 
     def _send(self, what: str, trial: Trial, **more: Any) -> None:
         assert self._sender is not None, "Tune calls setup() first"
-        at = {"time_ms": _now_ms(), "ended": self._ended.total()}
-        self._sender.outbox.put({"what": what, "trial": trial.trial_id, **at, **more})
+        at = {"time_ms": _now_ms(), "ended": len(self._ended)}
+        self._sender.outbox.put({"what": what, "trial": key_of(trial), **at, **more})
+
+
+def key_of(trial: Trial) -> str:
+    """Return what tells a trial from the others of its sweep, in its outbox and in MLflow.
+
+    Its number, and not Tune's id: a trial that began after the last snapshot of an interrupted sweep is proposed again
+    with the same number and configuration and another id, and goes on with its run.
+    """
+    return f"{number_of(trial):03d}"
 
 
 def space_in_words(experiment: Experiment) -> dict[str, str]:
@@ -270,18 +294,22 @@ class _Delivery:
             self._ids[EXPERIMENT] = self._client.create_experiment(record["experiment"], record["artifacts"])
         else:
             self._ids[EXPERIMENT] = known.experiment_id
-        self._begin_run("", {**record["tags"], "began_ms": str(record["time_ms"])}, record)
+        # By its name: another sweep of that name would have another folder, and no outbox in this one.
+        self._begin_run("", {**record["tags"], "outbox": record["outbox"]}, record)
         about = [RunTag(name, value[:MAX_TAG]) for name, value in record["about"].items()]
         self._client.log_batch(self._ids[""], tags=about)
         self._client.log_dict(self._ids[""], record["space"], "space.json")
 
     def _begin_trial(self, record: dict[str, Any]) -> None:
-        tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial_id": record["trial"]}
+        tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial": record["trial"]}
         self._begin_run(record["trial"], tags, record)
+        self._client.log_batch(self._ids[record["trial"]], tags=[RunTag("trial_id", record["trial_id"])])
 
     def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
-        if key not in self._ids:  # else it goes on after a pause
-            self._ids[key] = self._existing(tags) or self._create(tags, record)
+        if key in self._ids:  # it goes on, after a pause or in a resumed sweep
+            self._client.update_run(self._ids[key], status="RUNNING")
+            return
+        self._ids[key] = self._existing(tags) or self._create(tags, record)
         self._client.log_batch(self._ids[key], params=[Param(name, value) for name, value in record["params"].items()])
 
     def _existing(self, tags: dict[str, str]) -> str | None:
@@ -333,12 +361,12 @@ class _Delivery:
         self._client.log_dict(run_id, summary, "summary.json")
         if Path(record["timeline"]).is_file():
             self._client.log_artifact(run_id, record["timeline"])
-        for trial in summary["interrupted"]:
-            if trial in self._ids:
-                self._client.set_terminated(self._ids[trial], "KILLED", record["time_ms"])
+        for number in summary["interrupted"]:
+            if run := self._ids.get(f"{number:03d}"):
+                self._client.set_terminated(run, "KILLED", record["time_ms"])
         self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
         if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
-            self._client.log_artifacts(self._ids[best["trial_id"]], best["checkpoint"], "checkpoint")
+            self._client.log_artifacts(self._ids[f"{best['trial']:03d}"], best["checkpoint"], "checkpoint")
 
 
 def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

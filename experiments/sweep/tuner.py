@@ -23,6 +23,7 @@ from experiments.sweep.orphans import FreeOrphans
 from experiments.sweep.outcome import number_of
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
+from experiments.sweep.resume import KeepSnapshots, make_ready, write_sweep_file
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.scheduler import TrialEnds, make_scheduler
 from experiments.sweep.searcher import StudySearcher
@@ -39,6 +40,8 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
     # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
 }
 """Settings of Ray in this process, unless the user has set them."""
 STUDY_FILE = "optuna.db"
@@ -81,11 +84,15 @@ def tuner_of(
         callbacks: Called beside the sweep's own.
     """
     start_ray(plan)
-    plan.folder.mkdir(parents=True)
+    if plan.resumed:
+        make_ready(plan.folder)
+    plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
+    write_sweep_file(plan)
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
     own = [checkpoints, ledger, WriteSummary(plan, ledger, tracking), ShowProgress(plan), tracking, FreeOrphans()]
+    own.append(KeepSnapshots(plan.folder))
     leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
@@ -104,7 +111,7 @@ def tuner_of(
         ),
         tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
     )
-    return tune.Tuner(
+    tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
             metric=experiment.metric,
@@ -132,6 +139,8 @@ def tuner_of(
             verbose=0,
         ),
     )
+    # What Tune keeps of its settings is written anew above; of the sweep's state it reads what it finds.
+    return tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True) if plan.resumed else tuner
 
 
 def make_searcher(plan: Plan) -> StudySearcher:
