@@ -1,4 +1,4 @@
-"""The team's server as a team has it: its script, a real PostgreSQL, passwords, artifacts on S3; and all of it killed."""
+"""The team's server as a team has it: its script, a real PostgreSQL, passwords, artifacts on S3; all of it killed."""
 
 from __future__ import annotations
 
