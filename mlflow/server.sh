@@ -8,15 +8,15 @@
 #   --folder FOLDER   where database and artifacts are (mlflow/store/server)
 #   --env FILE        the settings (mlflow/server.env); the first start writes it, with random secrets
 #
-# What is set in the environment comes before the file, as with docker compose. PYTHON is the Python that has mlflow.
+# What is set in the environment comes before the file, as with docker compose. SERVER_PYTHON is the Python that has mlflow.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$here/store/server
 settings=$here/server.env
-python=${PYTHON:-$here/../.venv/bin/python}
+python=${SERVER_PYTHON:-$here/../.venv/bin/python}
 secrets=(MLFLOW_AUTH_ADMIN_PASSWORD MLFLOW_FLASK_SERVER_SECRET_KEY PGPASSWORD)
-answer_within_s=120
+answer_within_s=600 # 13 s where nothing else runs, minutes where everything does
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -233,7 +233,7 @@ fi
 [[ -f $settings ]] || write_settings
 [[ -z $only_secrets ]] || exit 0
 settings=$(cd "$(dirname "$settings")" && pwd)/$(basename "$settings")
-[[ $python != */* || -x $python ]] || die "$python is not there: make server makes it, or set PYTHON"
+[[ $python != */* || -x $python ]] || die "$python is not there: make server makes it, or set SERVER_PYTHON"
 [[ $python != */* ]] || python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 
 read_settings

@@ -96,7 +96,7 @@ class TeamServer:
         self.environment = {
             **os.environ,
             **bucket.credentials,
-            "PYTHON": sys.executable,
+            "SERVER_PYTHON": sys.executable,
             "MLFLOW_PORT": str(self.port),
             "MLFLOW_WORKERS": "1",
             "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/artifacts",
@@ -113,7 +113,7 @@ class TeamServer:
         began = time.monotonic()
         with self.log.open("wb") as log:
             self.process = psutil.Popen(self.command, env=self.environment, stdout=log, stderr=subprocess.STDOUT)
-        wait_until(self._answers, 120, f"the server did not start: {self.log}")
+        wait_until(self._answers, 300, f"the server did not start: {self.log}")
         return time.monotonic() - began
 
     def _answers(self) -> bool:
@@ -130,7 +130,7 @@ class TeamServer:
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
