@@ -157,7 +157,7 @@ take_lock() {
 # Whatever ends this script, MLflow goes first, and PostgreSQL writes what it has.
 end() {
     local status=$?
-    trap '' INT TERM
+    trap '' HUP INT TERM
     if [[ -n ${server:-} ]]; then
         kill -TERM "$server" 2>/dev/null || true
         wait "$server" || true
@@ -251,6 +251,7 @@ export MLFLOW_DISABLE_TELEMETRY=${MLFLOW_DISABLE_TELEMETRY:-true}
 unset MLFLOW_TRACKING_URI # of a client; this is the server
 
 trap end EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 if (($#)); then

@@ -157,10 +157,20 @@ class TeamServer:
         """The file that is there while PostgreSQL runs; its first line is the process."""
         return self.store / "database" / "data" / "postmaster.pid"
 
+    @property
+    def database(self) -> psutil.Process:
+        """PostgreSQL."""
+        return psutil.Process(int(self.postmaster.read_text().split("\n", 1)[0]))
+
+    def freeze_database(self) -> None:
+        """Stop PostgreSQL where it is: what is asked of MLflow from now on is begun and not answered."""
+        for process in (self.database, *self.database.children()):
+            process.suspend()
+
     def kill(self) -> None:
         """Kill MLflow, the script and PostgreSQL: what a machine that loses its power leaves."""
         assert self.process is not None
-        database = psutil.Process(int(self.postmaster.read_text().split("\n", 1)[0]))
+        database = self.database
         kill(self.process)
         kill(database)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -29,7 +30,10 @@ class Server:
         store = [f"sqlite:///{self.folder}/mlflow.db", "--artifacts-destination", str(self.folder / "artifacts")]
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(self.port)]
         self.process = subprocess.Popen(
-            [*command, "--backend-store-uri", *store], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, "--backend-store-uri", *store],
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # seven more processes, of no use here
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + 60
         while not self._answers():
