@@ -47,9 +47,7 @@ clean: ## Remove the environment and caches; results and the MLflow store stay
 ifeq ($(ON_GAUDI),True)
 # Intel's container: its torch, torchvision and habana packages stay as they are, whatever else is installed.
 $(READY): pyproject.toml
-	$(PYTHON) -m venv --system-site-packages .venv
-	$(PYTHON) -m pip list --format=freeze | grep -iE '^(torch|torchvision|torchaudio|habana)' > .venv/image.txt
-	$(BIN)/python -m pip install --quiet --constraint .venv/image.txt --editable '.[test,lint]'
+	deploy/install_on_gaudi.sh $(PYTHON) .venv --quiet --editable '.[test,lint]'
 	touch $@
 else
 $(READY): pyproject.toml constraints.txt

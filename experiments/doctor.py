@@ -2,14 +2,16 @@
 
     python -m experiments.doctor
 
-Looks at versions, modules, memory and Ray's view, then multiplies on every HPU and sums over all of them, each in a
-process of its own, as a sweep would. Ends with status 1 if anything is wrong. Takes a minute; needs no running sweep.
+Looks at versions, modules and who has them, memory and Ray's view, then multiplies on every HPU and sums over all of
+them, each in a process of its own, as a sweep would. Ends with status 1 if anything is wrong. Takes a minute; needs no
+running sweep.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,10 +22,27 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
-from trainables.runtime.device import MODULES_OF_A_NODE, find_devices, has_habana, is_being_released, why_not_aligned
+from experiments.module_owners import find_owners
+from trainables.runtime.device import (
+    MODULES_OF_A_NODE,
+    find_devices,
+    has_habana,
+    hl_smi,
+    is_being_released,
+    why_not_aligned,
+)
 
 PACKAGES = ("torch", "torchvision", "habana-torch-plugin", "ray", "optuna", "mlflow", "transformers")
+TORCH_OF_RELEASE = {
+    "1.20": ("2.6",),
+    "1.21": ("2.6",),
+    "1.22": ("2.7.1",),
+    "1.23": ("2.9",),
+    "1.24": ("2.10", "2.11", "2.12", "2.13"),
+}
+"""Intel's releases, and torch in their containers. The project needs torch 2.6, so older ones are out."""
 HUGEPAGES_MB_PER_HPU = 95_000 // 8
 """Intel's figure for a pod of 8 HPUs is 95,000 MiB of 2 MiB pages."""
 MEMORY_GB_PER_HPU = 409 // 8
@@ -31,6 +50,8 @@ MEMORY_GB_PER_HPU = 409 // 8
 SHARED_MEMORY_GB = 8
 """Ray and loader workers hand tensors over in /dev/shm; Docker's own default is 64 MB."""
 PROBE_WITHIN_S = 300
+ASK_THE_HOST = "if no owner is named here, sudo hl-smi on the host names it"
+START_THE_CONTAINER = "start the container with --runtime=habana -e HABANA_VISIBLE_DEVICES=all"
 
 MATMUL = """
 import torch
@@ -71,7 +92,8 @@ def main() -> None:
         findings = list(examine())
     table = Table("", Column("what", no_wrap=True), "found", "mend", box=None, pad_edge=False)
     for finding in findings:
-        table.add_row("!!" if finding.mend else "ok", finding.what, finding.found, finding.mend)
+        # As Text, for a command line may hold what rich takes for markup.
+        table.add_row("!!" if finding.mend else "ok", finding.what, Text(finding.found), Text(finding.mend))
     console.print(table)
     sys.exit(1 if any(finding.mend for finding in findings) else 0)
 
@@ -83,8 +105,15 @@ def examine() -> Iterator[Finding]:
     yield shared_memory()
     if not has_habana():
         return
-    count = find_devices("auto", None).count
+    yield release(_version_of("habana-torch-plugin"), _version_of("torch"))
+    chosen = find_devices("auto", None)
+    if chosen.type.kind != "hpu":
+        yield Finding("HPUs", "habana is installed, and finds none", START_THE_CONTAINER)
+        return
+    count = chosen.count
     yield from (alignment(count), hugepages(count), memory(count), logs(), ray_view(count))
+    yield from owners()
+    yield device_memory()
     modules = visible_modules(count)
     failed = [finding for finding in matmuls(modules) if finding.mend]
     yield from failed or [Finding("matmul", f"right on each of {len(modules)} HPUs")]
@@ -94,14 +123,26 @@ def examine() -> Iterator[Finding]:
 
 def versions() -> Finding:
     """Which packages are installed."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:  # noqa: PERF203
-            continue
+    found = {package: version for package in PACKAGES if (version := _version_of(package))}
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     return Finding("versions", f"Python {sys.version.split()[0]}, {text}")
+
+
+def release(plugin: str, torch: str) -> Finding:
+    """Whether Intel released this habana-torch-plugin with this torch; "" for one that is not installed."""
+    if not plugin:
+        return Finding("release", "habana_frameworks without habana-torch-plugin", "work in Intel's Gaudi container")
+    found, number = f"habana-torch-plugin {plugin} with torch {torch}", _numbers(plugin)[:2]
+    shipped = {_numbers(name): versions for name, versions in TORCH_OF_RELEASE.items()}
+    if number > max(shipped):
+        return Finding("release", f"{found}: newer than what this version of the project knows")
+    if number not in shipped:
+        oldest = next(iter(TORCH_OF_RELEASE))
+        return Finding("release", f"{found}: too old", f"take Intel's container of release {oldest} or later")
+    if any(_numbers(torch)[: len(_numbers(version))] == _numbers(version) for version in shipped[number]):
+        return Finding("release", found)
+    mend = f"it belongs with torch {' or '.join(shipped[number])}: install again (make, or deploy/install_on_gaudi.sh)"
+    return Finding("release", f"{found}: another torch than Intel's", mend)
 
 
 def devices() -> Finding:
@@ -162,6 +203,26 @@ def ray_view(count: int) -> Finding:
     return Finding("Ray", f"finds {seen} HPUs", mend)
 
 
+def owners() -> Iterator[Finding]:
+    """Who has which module."""
+    seen = find_owners()
+    for owner in seen.found:
+        mend = f"end it (kill {owner.pid}), wait for it, or choose other modules (HABANA_VISIBLE_MODULES)"
+        yield Finding(f"module {owner.module}", f"owned by pid {owner.pid} ({owner.user}) {owner.command}", mend)
+    if not seen.modules:
+        yield Finding("owners", "cannot be told: no device files of modules in /dev/accel")
+    elif not seen.found:
+        hidden = f"; {seen.hidden} processes are hidden from this user" if seen.hidden else ""
+        yield Finding("owners", f"no process seen from here has one of {len(seen.modules)} modules{hidden}")
+
+
+def device_memory() -> Finding:
+    """How much of each module's memory is in use."""
+    answers = sorted(hl_smi("module_id", "memory.used", "memory.total"))
+    said = ", ".join(f"module {module}: {used} of {total} MiB" for module, used, total in answers)
+    return Finding("device memory", said or "hl-smi does not say")
+
+
 def matmuls(modules: list[int]) -> list[Finding]:
     """Multiply on each HPU, on all at once."""
     started = {module: _start(MATMUL, [module], rank=0) for module in modules}
@@ -208,11 +269,23 @@ def _probed(what: str, processes: list[subprocess.Popen[str]], good: str) -> Fin
 
 def _mend_of(printed: str) -> str:
     mends: dict[str, Callable[[str], bool]] = {
-        "another process has it, or had it a moment ago: hl-smi names it; end it, or wait": is_being_released,
-        "start the container with --runtime=habana -e HABANA_VISIBLE_DEVICES=all": lambda text: "synStatus=8" in text,
+        f"another process has it, or had it a moment ago: {ASK_THE_HOST}; end it, or wait": is_being_released,
+        START_THE_CONTAINER: lambda text: "synStatus=8" in text,
         "docker run --cap-add=sys_nice --ipc=host, and see habana's logs": lambda text: "synStatus" in text,
     }
     return next((mend for mend, fits in mends.items() if fits(printed)), "see habana's logs")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return 2, 9, 0 of 2.9.0+hpu.git."""
+    return tuple(int(number) for number in re.split(r"[^\d.]", version)[0].split(".") if number)
 
 
 def _meminfo() -> dict[str, int]:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.module_owners import DEVICE_ROOT
 from experiments.sweep.options import PROJECT_ROOT
 
 STAND_IN = PROJECT_ROOT / "tests" / "stand_in"
@@ -29,8 +30,19 @@ class Ownership(NamedTuple):
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Return the environment of a process that finds Gaudis, whose locks are in ``folder``."""
     own = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
-    paths = {"PYTHONPATH": f"{STAND_IN}:{PROJECT_ROOT}", "HABANA_STAND_IN_DIR": str(folder)}
+    paths = {"PYTHONPATH": f"{STAND_IN}:{PROJECT_ROOT}", "HABANA_STAND_IN_DIR": str(folder), DEVICE_ROOT: str(folder)}
     return {**own, **paths, **variables}
+
+
+def lay_out_devices(folder: Path, modules: int) -> None:
+    """Make the files that a driver shows of its devices: on some servers their numbers run against the modules'."""
+    for index, module in enumerate(reversed(range(modules))):
+        file = folder / "dev" / "accel" / f"accel{index}"
+        in_sysfs = folder / "sys" / "class" / "accel" / file.name / "device"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        in_sysfs.mkdir(parents=True)
+        file.symlink_to(folder / f"module-{module}")  # which its owner has open
+        (in_sysfs / "module_id").write_text(f"{module}\n")
 
 
 def start(code: str, folder: Path, **variables: str) -> subprocess.Popen[str]:

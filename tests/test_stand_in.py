@@ -89,3 +89,28 @@ print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.me
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
     assert {ownership.module for ownership in ownerships(tmp_path)} == {6}
+
+
+def test_pyhlml_wants_to_be_initialised_once_and_counts_in_an_order_of_its_own(tmp_path: Path) -> None:
+    code = """
+import pyhlml
+def error(call, *arguments):
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__} {getattr(error, 'value', '')}"
+print("before", error(pyhlml.hlmlDeviceGetCount))
+pyhlml.hlmlInit()
+print("twice", error(pyhlml.hlmlInit))
+print("index 8", error(pyhlml.hlmlDeviceGetHandleByIndex, 8))
+print("modules", [pyhlml.hlmlDeviceGetModuleID(pyhlml.hlmlDeviceGetHandleByIndex(i)) for i in range(8)])
+pyhlml.hlmlShutdown()
+print("after", error(pyhlml.hlmlDeviceGetCount))
+"""
+    assert output_of(code, tmp_path).splitlines() == [
+        "before AttributeError ",
+        "twice HLMLError 5",
+        "index 8 HLMLError 2",
+        "modules [3, 4, 5, 6, 7, 0, 1, 2]",
+        "after HLMLError 1",
+    ]

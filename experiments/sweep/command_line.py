@@ -13,6 +13,7 @@ from rich.console import Console
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
+from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.searcher import make_sampler, propose
@@ -103,6 +104,7 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nconfig      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}"
         f"\ncheckpoint  {best['checkpoint']}"
         f"\nload it     {plan.experiment.load_line.format(checkpoint=best['checkpoint'])}"
+        f"\ndevices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}"
         f"\nsummary     {plan.summary_file}"
         f"\nmlflow      {summary['mlflow']}"
     )

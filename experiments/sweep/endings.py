@@ -9,7 +9,7 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.outcome import Outcome, end_of, failure_of
+from experiments.sweep.outcome import Outcome, end_of, error_of, why_diverged
 
 
 class TellsEndings(Callback):
@@ -25,8 +25,8 @@ class TellsEndings(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Tell of a trial that ended without an error."""
         outcome = end_of(trial.last_result, self._metric, self._budget)
-        self.trial_ended(trial, outcome, failure_of(trial, self._metric))
+        self.trial_ended(trial, outcome, why_diverged(trial.last_result, self._metric))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Tell of a trial that ended with an error."""
-        self.trial_ended(trial, "failed", failure_of(trial, self._metric))
+        self.trial_ended(trial, "failed", error_of(trial))

@@ -51,6 +51,12 @@ class SweepOptions:
     """Optuna sampler: tpe, random, gp, qmc, nsgaii or any other by its class name."""
     scheduler: Literal["asha", "median", "fifo"] = "asha"
     """asha and median stop weak trials early; fifo lets every trial finish."""
+    retries: int = 3
+    """How often a trial goes on from its last checkpoint after a worker, its actor or a node was lost. An error of the
+    train loop is never tried again: it would come again."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints of a trial, from which it goes on if something is lost; the best trials have
+    theirs in any case. 0: after every report."""
     baseline_only: bool = False
     """Train the published hyperparameters, and nothing else."""
     dry_run: bool = False

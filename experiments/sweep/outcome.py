@@ -33,12 +33,10 @@ def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
     return None
 
 
-def failure_of(trial: Trial, metric: str) -> str | None:
-    """Return why ``trial`` failed, None if it did not."""
+def error_of(trial: Trial) -> str | None:
+    """Return the text of the errors that ``trial`` has had, None if there were none; it may have survived them."""
     # Not trial.get_error(), which reads the copy in the sweep's folder, and that is made some time later.
-    if trial.error_file is not None:
-        return Path(trial.error_file).read_text().strip()
-    return why_diverged(trial.last_result, metric)
+    return None if trial.error_file is None else Path(trial.error_file).read_text().strip()
 
 
 def number_of(trial: Trial) -> int:

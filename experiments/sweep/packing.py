@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.sweep.errors import SweepError
-from trainables.runtime.device import Devices
+from trainables.runtime.device import MODULES_OF_A_NODE, Devices
 
 HPU_WIDTHS = (1, 2, 4, 8)
 """Workers per trial that a Gaudi node supports; beyond, whole nodes of 8."""
@@ -15,18 +15,23 @@ def pack(devices: Devices, workers_per_trial: int) -> int:
     Raises:
         SweepError: The width is not possible here; names the widths that are.
     """
-    possible = possible_widths(devices)
-    if workers_per_trial not in possible:
+    groups = groups_of(devices, workers_per_trial) if workers_per_trial > 0 else 0
+    if not groups:
+        possible = [width for width in range(1, devices.count + 1) if groups_of(devices, width)]
+        nodes = f" on {len(devices.nodes)} nodes" if len(devices.nodes) > 1 else ""
         raise SweepError(
             f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
-            f"device(s); possible here: {', '.join(map(str, possible))}"
+            f"device(s){nodes}; possible here: {', '.join(map(str, possible))}"
         )
-    return devices.count // workers_per_trial
+    return groups
 
 
-def possible_widths(devices: Devices) -> list[int]:
-    """Return every number of workers per trial that these devices allow."""
-    widths = range(1, devices.count + 1)
-    if devices.type.kind == "hpu":
-        return [n for n in widths if n in HPU_WIDTHS or n % HPU_WIDTHS[-1] == 0]
-    return list(widths)
+def groups_of(devices: Devices, width: int) -> int:
+    """Return how many groups of ``width`` fit: each within one node, or over whole nodes of the largest size."""
+    largest = MODULES_OF_A_NODE if devices.type.kind == "hpu" else max(devices.nodes)
+    if width > largest:
+        whole_nodes = devices.nodes.count(largest)
+        return 0 if width % largest else whole_nodes // (width // largest)
+    if devices.type.kind == "hpu" and width not in HPU_WIDTHS:
+        return 0
+    return sum(count // width for count in devices.nodes)

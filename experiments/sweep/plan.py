@@ -59,6 +59,11 @@ class Plan:
         """Where the sweep says what it came to."""
         return self.folder / SUMMARY_FILE
 
+    @property
+    def timeline_file(self) -> Path:
+        """The picture of what each device did."""
+        return self.folder / "timeline.png"
+
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width = self.options.workers_per_trial
@@ -135,8 +140,8 @@ def check_space(experiment: Experiment) -> None:
         raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
 
 
-def connect(address: str | None) -> Mapping[str, float] | None:
-    """Join the cluster at ``address`` and return its resources; None if this machine is to be used alone."""
+def connect(address: str | None) -> list[Mapping[str, float]] | None:
+    """Join the cluster at ``address`` and return its nodes' resources; None if this machine is to be used alone."""
     if address is not None and not ray.is_initialized():
         try:
             if address != "auto":
@@ -147,8 +152,7 @@ def connect(address: str | None) -> Mapping[str, float] | None:
                 f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
                 f"ray start --head, or auto on such a node."
             ) from error
-    resources: Mapping[str, float] | None = ray.cluster_resources() if ray.is_initialized() else None
-    return resources
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else None
 
 
 def choose_recipe(options: SweepOptions, devices: Devices) -> tuple[RecipeName, str]:

@@ -18,6 +18,7 @@ from rich.text import Text
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.tracking import told
+from trainables.runtime import names
 
 if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
@@ -53,10 +54,19 @@ class ShowProgress(TellsEndings):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
-        """Remember the best."""
+        """Remember the best, and tell of a loss."""
+        if names.LOST_SECONDS in result:
+            lost = _duration(result[names.LOST_SECONDS])
+            self._say(f"trial {number_of(trial):03d}  lost its workers, goes on in new ones ({lost} lost)")
         value = result.get(self._metric, math.nan)
         if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best[0])):
             self._best = (value, number_of(trial))
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Tell of a loss."""
+        saved = trial.checkpoint
+        start = "its last checkpoint" if saved else "its beginning"
+        self._say(f"trial {number_of(trial):03d}  lost its place, goes on from {start}")
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Say how the trial ended."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
-import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,42 +14,23 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
-from trainables.runtime import names
-from trainables.runtime.warm_trainable import START_SECONDS
+from experiments.sweep.timeline import draw_timeline
 
 if TYPE_CHECKING:
+    from experiments.sweep.ledger import Ledger
     from experiments.sweep.plan import Plan
     from experiments.sweep.tracking import MlflowTracking
 
-SECONDS_BY_KIND = {
-    START_SECONDS: "starting",
-    names.COMPILE_SECONDS: "compiling",
-    names.TRAIN_SECONDS: "training",
-    names.EVAL_SECONDS: "evaluating",
-}
-"""What a group does, by the metric that counts it."""
+logger = logging.getLogger(__name__)
 
 
 class WriteSummary(TellsEndings):
-    """Adds up the seconds of a sweep and writes its summary when it ends."""
+    """Writes the summary of a sweep, and draws its timeline, when it ends."""
 
-    def __init__(self, plan: Plan, tracking: MlflowTracking) -> None:
+    def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
-        self._plan, self._tracking = plan, tracking
+        self._plan, self._ledger, self._tracking = plan, ledger, tracking
         self._ended: dict[str, Outcome] = {}
-        self._seconds = dict.fromkeys(SECONDS_BY_KIND.values(), 0.0)
-        self._began = time.time()
-
-    def setup(self, **info: Any) -> None:
-        """Start the clock."""
-        self._began = time.time()
-
-    def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
-    ) -> None:
-        """Add the seconds of one report."""
-        for metric, kind in SECONDS_BY_KIND.items():
-            self._seconds[kind] += result.get(metric, 0.0)
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Note the outcome; a trial without one was interrupted."""
@@ -56,16 +38,17 @@ class WriteSummary(TellsEndings):
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
+        try:
+            draw_timeline(self._ledger, self._plan.name, self._plan.timeline_file)
+        except Exception:  # a picture is not worth a summary
+            logger.exception("the timeline could not be drawn")
         path = self._plan.summary_file
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(self._summary(trials), indent=2, default=str) + "\n")
         partial.replace(path)
 
     def _summary(self, trials: list[Trial]) -> dict[str, Any]:
-        plan = self._plan
-        wall = time.time() - self._began
-        idle = max(0.0, wall * plan.groups - sum(self._seconds.values()))
-        seconds = {"wall": wall, "groups": plan.groups, **self._seconds, "waiting or idle": idle}
+        plan, ledger = self._plan, self._ledger
         outcomes = Counter(self._ended.get(trial.trial_id, "interrupted") for trial in trials)
         return {
             "name": plan.name,
@@ -80,10 +63,19 @@ class WriteSummary(TellsEndings):
             "complete": len(self._ended) == plan.num_samples,
             "trials": dict(outcomes),
             "interrupted": [trial.trial_id for trial in trials if trial.trial_id not in self._ended],
-            "seconds": {kind: round(value, 2) for kind, value in seconds.items()},
+            "wall_s": round(ledger.ended - ledger.began, 2),
+            "device_seconds": _rounded(ledger.in_all()),
+            "ledger": {
+                "devices": {device: _rounded(seconds) for device, seconds in ledger.by_device().items()},
+                "trials": {number: _rounded(seconds) for number, seconds in sorted(ledger.by_trial.items())},
+            },
             "settings": plan.settings,
             "mlflow": self._tracking.address,
         }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {kind: round(value, 2) for kind, value in seconds.items()}
 
 
 def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:

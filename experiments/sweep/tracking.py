@@ -33,6 +33,7 @@ from experiments.sweep.tracking_store import NOT_ALLOWED, STORE, STORE_URI, UNKN
 from trainables.runtime import names
 
 if TYPE_CHECKING:
+    from experiments.sweep.ledger import Ledger
     from experiments.sweep.plan import Plan
 
 logger = logging.getLogger(__name__)
@@ -51,16 +52,20 @@ MAX_PARAM = 6000
 """MLflow's limit for the length of a parameter's value; it cuts off without a mark what is longer."""
 LONG_PARAMS = "long_parameters.json"
 """The artifact with the whole values of parameters that are longer."""
-NOT_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.EPOCH, names.STEP, "trial_id"}
+NOT_METRICS = {
+    *AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.ORDERED_AT, names.REPORTED_AT, names.EPOCH,
+    names.STEP, "trial_id",
+}  # fmt: skip
 """Entries of a Tune result that say nothing about the model, or are the time axis itself."""
 
 
 class MlflowTracking(TellsEndings):
     """Writes what happens in a sweep to its outbox. Nothing here waits for MLflow, and nothing here raises."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, ledger: Ledger) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
-        self._plan = plan
+        self._plan, self._ledger = plan, ledger
+        self._told: dict[str, int] = {}  # how far each trial's metrics are written down, by trial id
         self._sender: Sender | None = None
         self._ids: dict[str, str] = {}
         self._ended: Counter[Outcome] = Counter()
@@ -113,13 +118,17 @@ class MlflowTracking(TellsEndings):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
-        """Write down the metrics of one report."""
+        """Write down the metrics of one report, unless a trial that was lost comes by here again."""
+        step = self._budget.progress(result)
+        if step <= self._told.get(trial.trial_id, 0):
+            return
+        self._told[trial.trial_id] = step
         values = {
             name: float(value)
             for name, value in result.items()
             if name not in NOT_METRICS and not isinstance(value, bool) and isinstance(value, Real)
         }
-        self._send("metrics", trial, values=values, step=self._budget.progress(result))
+        self._send("metrics", trial, values=values, step=step)
         value = values.get(self._metric, math.nan)
         if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best)):
             self._best = value
@@ -127,7 +136,9 @@ class MlflowTracking(TellsEndings):
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""
-        self._send("end", trial, outcome=outcome, reason=reason)
+        seconds = {f"seconds/{kind}": value for kind, value in self._ledger.by_trial[number_of(trial)].items()}
+        step = self._told.get(trial.trial_id, 0)
+        self._send("end", trial, outcome=outcome, reason=reason, values=seconds, step=step)
         self._ended[outcome] += 1
         counts = {f"trials_{kind.replace(' ', '_')}": float(count) for kind, count in self._ended.items()}
         self._send("progress", trial, values=counts, tags={})
@@ -136,7 +147,10 @@ class MlflowTracking(TellsEndings):
         """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
         assert self._sender is not None
         summary = json.loads(self._plan.summary_file.read_text())
-        self._sender.outbox.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
+        timeline = str(self._plan.timeline_file)
+        self._sender.outbox.put(
+            {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": _now_ms()}
+        )
         self._sender.close()
         if self._sender.outbox.waiting:
             logger.error(
@@ -318,7 +332,8 @@ class _Delivery:
 
     def _end_trial(self, record: dict[str, Any]) -> None:
         run_id = self._ids[record["trial"]]
-        self._client.log_batch(run_id, tags=[RunTag("status", record["outcome"])])
+        seconds = [Metric(name, value, record["time_ms"], record["step"]) for name, value in record["values"].items()]
+        self._client.log_batch(run_id, metrics=seconds, tags=[RunTag("status", record["outcome"])])
         if record["reason"]:
             self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-MAX_TAG:])])
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
@@ -331,7 +346,12 @@ class _Delivery:
             ended = sum(summary["trials"].values())
             self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"], record["time_ms"], ended)
             self._client.log_batch(run_id, tags=[RunTag("best_trial", str(best["trial"]))])
+        seconds = summary["device_seconds"].items()
+        values = [Metric(f"seconds/{kind}", value, record["time_ms"], 0) for kind, value in seconds]
+        self._client.log_batch(run_id, metrics=values)
         self._client.log_dict(run_id, summary, "summary.json")
+        if Path(record["timeline"]).is_file():
+            self._client.log_artifact(run_id, record["timeline"])
         for trial in summary["interrupted"]:
             if trial in self._ids:
                 self._client.set_terminated(self._ids[trial], "KILLED", record["time_ms"])

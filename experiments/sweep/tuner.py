@@ -14,14 +14,16 @@ from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.checkpoints import KeepBest
+from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
+from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.orphans import FreeOrphans
 from experiments.sweep.outcome import number_of
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
+from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.scheduler import TrialEnds, make_scheduler
 from experiments.sweep.searcher import StudySearcher
 from experiments.sweep.summary import WriteSummary
@@ -80,17 +82,25 @@ def tuner_of(
     """
     start_ray(plan)
     plan.folder.mkdir(parents=True)
-    experiment, options, tracking = plan.experiment, plan.options, MlflowTracking(plan)
-    own = [KeepBest(experiment), WriteSummary(plan, tracking), ShowProgress(plan), tracking, FreeOrphans()]
+    experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
+    tracking = MlflowTracking(plan, ledger)
+    checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
+    own = [checkpoints, ledger, WriteSummary(plan, ledger, tracking), ShowProgress(plan), tracking, FreeOrphans()]
+    leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
         num_workers=options.workers_per_trial,
         device=plan.devices.type,
         storage=str(plan.folder / "worker_groups"),
+        over_nodes=options.workers_per_trial > max(plan.devices.nodes),
     )
     trainable = tune.with_resources(
         tune.with_parameters(
-            WarmTrainable, spec=spec, settings=plan.settings, environment_of=experiment.worker_environment
+            WarmTrainable,
+            spec=spec,
+            settings=plan.settings,
+            environment_of=experiment.worker_environment,
+            retries=options.retries,
         ),
         tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
     )
@@ -112,11 +122,12 @@ def tuner_of(
             storage_path=str(plan.folder.parent),
             stop=TrialEnds(experiment.metric, plan.budget),
             callbacks=[*own, *callbacks],
+            failure_config=tune.FailureConfig(max_failures=options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=1,
                 checkpoint_score_attribute=experiment.metric,
                 checkpoint_score_order=experiment.mode,
-                checkpoint_at_end=False,  # Tune's default for a class, which would save every trial; KeepBest asks
+                checkpoint_at_end=False,  # Tune's default for a class, which would save every trial
             ),
             verbose=0,
         ),

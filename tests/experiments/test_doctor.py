@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from experiments import doctor
 from experiments.sweep.options import PROJECT_ROOT
-from tests.stand_in_hpu import environment, ownerships, start
+from tests.stand_in_hpu import environment, lay_out_devices, ownerships, start
 
 HOLD = """
 import time, torch, habana_frameworks.torch
@@ -20,16 +24,25 @@ time.sleep(60)
 """
 
 
-def consult(folder: Path) -> tuple[int, str]:
+def consult(folder: Path, **variables: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "experiments.doctor"],
         cwd=PROJECT_ROOT,
-        env=environment(folder, HABANA_STAND_IN_MODULES="2", COLUMNS="200"),
+        env=environment(folder, **{"HABANA_STAND_IN_MODULES": "2", "COLUMNS": "320", **variables}),
         capture_output=True,
         text=True,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def install_hl_smi(folder: Path, printed: str) -> str:
+    """Make a command that prints as Intel's does, and return a PATH with it."""
+    command = folder / "bin" / "hl-smi"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
+    command.chmod(0o755)
+    return f"{command.parent}:{os.environ['PATH']}"
 
 
 def test_without_a_gaudi_it_says_what_there_is() -> None:
@@ -40,24 +53,74 @@ def test_without_a_gaudi_it_says_what_there_is() -> None:
 
 
 def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
-    _, printed = consult(tmp_path)
+    lay_out_devices(tmp_path, 2)
+    _, printed = consult(tmp_path, PATH=install_hl_smi(tmp_path, "1, 512 MiB, 98304 MiB\n0, 768 MiB, 98304 MiB"))
+    assert "no process seen from here has one of 2 modules" in printed
+    assert "module 0: 768 of 98304 MiB, module 1: 512 of 98304 MiB" in printed
     assert "right on each of 2 HPUs" in printed
     assert "right over 2 HPUs" in printed
     assert "finds 2 HPUs" in printed
     assert all(ownership.until is not None for ownership in ownerships(tmp_path))
 
 
-def test_a_module_that_is_taken_is_named_with_a_mend(tmp_path: Path) -> None:
+def test_a_module_that_is_taken_is_named_with_its_owner_and_a_mend(tmp_path: Path) -> None:
+    lay_out_devices(tmp_path, 2)
     with start(HOLD, tmp_path, HLS_MODULE_ID="1") as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "have it\n"
         status, printed = consult(tmp_path)
         owner.kill()
     assert status == 1
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert re.search(rf"!! +module 1 +owned by pid {owner.pid} \({user}\) \S*python\S* -c import time, torch", printed)
+    assert f"kill {owner.pid}" in printed
+    assert not re.search(r"module 0 +owned", printed)
     assert "matmul on module 1" in printed
     assert "synStatus=20 [Device already acquired]" in printed
-    assert "hl-smi names it; end it, or wait" in printed
+    assert "sudo hl-smi on the host names it; end it, or wait" in printed
     assert "matmul on module 0" not in printed
+
+
+def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Path) -> None:
+    status, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0")
+    assert status == 1
+    assert re.search(
+        r"!! +HPUs +habana is installed, and finds none +start the container with --runtime=habana", printed
+    )
+    assert "matmul" not in printed
+
+
+@pytest.mark.parametrize(
+    ("plugin", "torch", "mend"),
+    [
+        ("1.23.1.25", "2.9.0+hpu_1.23.1-25.git8598e6d", ""),
+        ("1.20.0.543", "2.6.0+hpu_1.20.0-543.git4952fce", ""),
+        ("1.22.0.740", "2.7.1+hpu_1.22.0", ""),
+        ("1.24.0.1007", "2.13.0+hpu_1.24.0", ""),
+        ("1.24.0.1007", "2.9.0+hpu_1.23.1", "it belongs with torch 2.10 or 2.11 or 2.12 or 2.13: install again"),
+        ("1.23.1.25", "2.11.0+cu130", "it belongs with torch 2.9: install again"),
+        ("1.23.1.25", "2.90.0", "it belongs with torch 2.9: install again"),
+        ("1.19.2.32", "2.5.1", "take Intel's container of release 1.20 or later"),
+        ("1.30.0.1", "3.0.0", ""),
+        ("", "2.9.0", "work in Intel's Gaudi container"),
+    ],
+)
+def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, mend: str) -> None:
+    finding = doctor.release(plugin, torch)
+    assert finding.mend.startswith(mend)
+    assert bool(finding.mend) is bool(mend)
+    assert plugin in finding.found
+
+
+def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
+    info = tmp_path / "habana_torch_plugin-1.20.0.543.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.20.0.543\n")
+    path = f"{environment(tmp_path)['PYTHONPATH']}:{tmp_path}"
+    _, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0", PYTHONPATH=path)
+    installed = version("torch")
+    assert not installed.startswith("2.6.")
+    assert re.search(rf"!! +release +habana-torch-plugin 1.20.0.543 with torch {re.escape(installed)}", printed)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
+import ray
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -24,6 +26,8 @@ CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
 
 MODULES_OF_A_NODE = 8
+RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 
@@ -62,34 +66,43 @@ class Devices:
     """The devices of this machine (or cluster) that a sweep may use."""
 
     type: DeviceType
-    count: int
-    """Number of devices; for cpu, the number of workers that fit on the cores."""
+    nodes: tuple[int, ...]
+    """Number of devices on each node that has any; for cpu, the number of workers that fit on its cores."""
     reason: str
     """Why this kind was chosen, for the one line that says so."""
 
+    @property
+    def count(self) -> int:
+        """Number of devices on all nodes."""
+        return sum(self.nodes)
 
-def find_devices(requested: Literal["auto", "hpu", "cuda", "cpu"], cluster: Mapping[str, float] | None) -> Devices:
+
+def find_devices(
+    requested: Literal["auto", "hpu", "cuda", "cpu"], cluster: Sequence[Mapping[str, float]] | None
+) -> Devices:
     """Choose the kind of device and count it, without acquiring any.
 
     Args:
         requested: A kind, or "auto" for the first of hpu, cuda and cpu that is there.
-        cluster: Ray's resource totals when a running cluster is used; None to look at this machine.
+        cluster: Ray's resources of each node when a running cluster is used; None to look at this machine.
 
     Raises:
         ValueError: The requested kind is not there.
     """
-    counts = _count_in(cluster) if cluster is not None else _count_here()
+    nodes = [_counts_of(node) for node in cluster] if cluster is not None else [_count_here()]
+    having = {kind: tuple(node[kind] for node in nodes if node[kind]) for kind in DEVICE_TYPES}
     if requested == "auto":
-        kind: DeviceKind = "hpu" if counts["hpu"] else "cuda" if counts["cuda"] else "cpu"
-        seen = ", ".join(f"{counts[k]} {k}" for k in ("hpu", "cuda")) + f", {counts['cpu']} cores"
-        return Devices(DEVICE_TYPES[kind], counts[kind] or 1, f"the best of what is here ({seen})")
-    if not counts[requested]:
-        there = ", ".join(kind for kind, count in counts.items() if count) or "none"
+        kind: DeviceKind = "hpu" if having["hpu"] else "cuda" if having["cuda"] else "cpu"
+        seen = ", ".join(f"{sum(having[k])} {k}" for k in ("hpu", "cuda")) + f", {sum(having['cpu'])} cores"
+        over = f" on {len(having[kind])} nodes" if len(having[kind]) > 1 else ""
+        return Devices(DEVICE_TYPES[kind], having[kind] or (1,), f"the best of what is here ({seen}{over})")
+    if not having[requested]:
+        there = ", ".join(kind for kind, counts in having.items() if counts) or "none"
         raise ValueError(
             f"--device {requested}: there is no such device here; there is {there}. Take --device auto, or start on a "
             f"machine that has one."
         )
-    return Devices(DEVICE_TYPES[requested], counts[requested], "asked for")
+    return Devices(DEVICE_TYPES[requested], having[requested], "asked for")
 
 
 def worker_device() -> torch.device:
@@ -173,10 +186,20 @@ def name_own_module() -> None:
         os.environ["HLS_MODULE_ID"] = modules
 
 
-def own_module() -> int | None:
-    """Return the number of this worker's HPU module, None on other devices."""
-    module = os.environ.get("HLS_MODULE_ID")
-    return int(module) if module is not None else None
+def make_recipe_folder() -> None:
+    """Make the folder for compiled graphs on this worker's node; who chose it may be on another."""
+    if folder := os.environ.get(RECIPE_CACHE, "").partition(",")[0]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def own_index(kind: DeviceKind) -> int | None:
+    """Return the number that this worker's device has on its node (an HPU's module), None on a CPU."""
+    if kind == "hpu":
+        return int(os.environ["HLS_MODULE_ID"])
+    if kind == "cuda":
+        (index,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+        return int(index)
+    return None
 
 
 def why_not_aligned(modules: Sequence[int]) -> str | None:
@@ -205,14 +228,27 @@ def has_habana() -> bool:
     return importlib.util.find_spec("habana_frameworks") is not None
 
 
+def hl_smi(*queries: str) -> list[list[str]]:
+    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); none where it is not there.
+
+    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
+    """
+    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
+    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+
+
 def _habana_environment() -> dict[str, str]:
-    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"
-    recipes.mkdir(parents=True, exist_ok=True)
+    recipes = cache_root() / "recipes" / f"{_habana_version()}-{_chip()}-bf16"  # the workers make it: on their node
     return {
         # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
         "PT_HPU_LAZY_MODE": "0",
         # Compiled graphs are shared by the node's workers. Never deleted: each first rank would wipe the others' away.
-        "PT_HPU_RECIPE_CACHE_CONFIG": f"{recipes},false,{RECIPE_CACHE_MB}",
+        RECIPE_CACHE: f"{recipes},false,{RECIPE_CACHE_MB}",
     }
 
 
@@ -226,12 +262,8 @@ def _habana_version() -> str:
 @cache
 def _chip() -> str:
     """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
-    command = ["hl-smi", "-Q", "name", "-f", "csv,noheader"]
-    try:
-        names = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return names[0] if names else "unknown"
+    answers = hl_smi("name")
+    return answers[0][0] if answers else "unknown"
 
 
 def _type_of(device: torch.device) -> DeviceType:
@@ -247,8 +279,8 @@ def _count_here() -> dict[DeviceKind, int]:
     return {"hpu": hpus, "cuda": torch.cuda.device_count(), "cpu": _usable_cores() // CPUS_PER_WORKER}
 
 
-def _count_in(cluster: Mapping[str, float]) -> dict[DeviceKind, int]:
-    return {kind: int(cluster.get(type_.resource, 0)) for kind, type_ in DEVICE_TYPES.items()}
+def _counts_of(node: Mapping[str, float]) -> dict[DeviceKind, int]:
+    return {kind: int(node.get(type_.resource, 0)) for kind, type_ in DEVICE_TYPES.items()}
 
 
 def _usable_cores() -> int:

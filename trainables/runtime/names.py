@@ -1,5 +1,6 @@
-"""The names under which a train loop reports; each is used by the parts that read it."""
+"""The names of what is reported; each is used by the parts that read it."""
 
+# By the train loop.
 EPOCH = "epoch"
 """Epochs finished: whole where the budget is in epochs, and then the time axis of schedulers and of every curve."""
 STEP = "step"
@@ -22,3 +23,18 @@ EVAL_SECONDS = "eval_s"
 """Seconds spent on validation."""
 FIRST_STEP_AT = "first_step_at"
 """Clock time (seconds since 1970) of the trial's first training step in this process."""
+
+# By the trial actor, for the ledger.
+ORDERED_AT = "ordered_at"
+"""Clock time at which the trial was told to train to this report."""
+REPORTED_AT = "reported_at"
+"""Clock time at which this report came in."""
+START_SECONDS = "start_s"
+"""Seconds from Tune's order to train until the trial's first training step; in its first report only, and in the first
+after workers were lost. The first trial of a group has the start of the workers in it."""
+LOST_SECONDS = "lost_s"
+"""Seconds that lost workers cost: until the loss was noticed, and to train again what had been reported before."""
+DEVICES = "devices"
+"""What the trial trains on: a :data:`NODE_DEVICE` of each worker, by rank, separated by blanks."""
+NODE_DEVICE = "{node}:{index}"
+"""A device: Ray's id of its node, and its number there (an HPU's module); no number for a CPU."""

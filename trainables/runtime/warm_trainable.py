@@ -6,20 +6,23 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.result import RESULT_DUPLICATE
 
 from trainables.runtime import names
-from trainables.runtime.worker_group import DevicesNotReadyError, WorkerGroup, WorkerGroupSpec
+from trainables.runtime.device_metrics import DeviceMetrics
+from trainables.runtime.worker_group import (
+    DevicesNotReadyError,
+    WorkerGroup,
+    WorkerGroupSpec,
+    WorkerRaisedError,
+    WorkersLostError,
+)
 
 logger = logging.getLogger(__name__)
-
-START_SECONDS = "start_s"
-"""Seconds from Tune's order to train until the trial's first training step; in its first report only. The first trial
-of a group has the start of the workers in it."""
-
 
 PAUSES_S = (2.0, 4.0, 8.0, 16.0)
 """How long to wait before each new try to get devices that are being released. Intel publishes no duration."""
@@ -32,12 +35,22 @@ class WarmTrainable(tune.Trainable):
     has trained no step too many, and a checkpoint is written only when Tune asks for one.
     """
 
+    _started: bool
+    """Whether the workers have the trial."""
+    _losses: int
+    """How often the trial has lost its workers."""
+    _checkpoint: str | None
+    """Folder of the trial's last checkpoint."""
+    _saved_at: int
+    """Iteration at which it was written."""
+
     def setup(
         self,
         config: dict[str, Any],
         spec: WorkerGroupSpec,
         settings: dict[str, Any],
         environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        retries: int = 0,
     ) -> None:
         """Take the first trial.
 
@@ -46,47 +59,88 @@ class WarmTrainable(tune.Trainable):
             spec: What it takes to start the group.
             settings: What the train loop is told in every trial besides its hyperparameters.
             environment_of: Returns the variables that the workers of a configuration must have been started with.
+            retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
         """
-        self.spec, self.settings, self.environment_of = spec, settings, environment_of
+        self.spec, self.settings, self.environment_of, self.retries = spec, settings, environment_of, retries
         self.group: WorkerGroup | None = None
+        self._sampler: DeviceMetrics | None = None
         self._begin(config)
 
     def step(self) -> dict[str, Any]:
         """Let the trial train to its next report, and return that.
 
         Raises:
-            WorkerGroupError: The train loop raised, or the workers are gone.
-            ValueError: The train loop returned without a report.
+            WorkerRaisedError: The train loop raised, or returned without a report.
+            WorkersLostError: The workers were lost once more than the retries allow.
+            DevicesNotReadyError: Someone else has the devices, and does not give them back.
         """
-        if self.group is None or not self._started:
-            return self._first_step()
-        report = self.group.next_report()
-        # The loop returned without another report: Tune then takes the last one as the trial's end.
-        return {RESULT_DUPLICATE: True, "done": True} if report["kind"] == "finished" else report["metrics"]
+        ordered_at, lost_s = time.time(), 0.0
+        while (report := self._report_unless_lost()) is None:
+            lost_s = time.time() - ordered_at
+        if report["kind"] == "finished":
+            # The loop returned without another report: Tune then takes the last one as the trial's end.
+            return {RESULT_DUPLICATE: True, "done": True}
+        reported: dict[str, Any] = report["metrics"]
+        if lost_s:
+            reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
+        assert self.group is not None, "it has just reported"
+        times = {names.ORDERED_AT: ordered_at, names.REPORTED_AT: time.time()}
+        return {**reported, **self._device_metrics(), **times, names.DEVICES: self.group.devices}
 
-    def _first_step(self) -> dict[str, Any]:
+    def _report_unless_lost(self) -> dict[str, Any] | None:
+        """Return the next report; None if the workers were lost and the trial may go on in a new group."""
+        try:
+            return self.group.next_report() if self.group is not None and self._started else self._first_report()
+        except WorkersLostError as error:
+            self._losses += 1
+            if self._losses > self.retries:
+                raise
+            why = str(error).strip().splitlines()[-1]
+            logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
+            self._end_group()
+            self._started = False
+            return None
+
+    def _first_report(self) -> dict[str, Any]:
+        """Start the trial, from its last checkpoint if there is one, and return its first report that is new."""
         began = time.time()
+        if self._checkpoint is not None and not Path(self._checkpoint).is_dir():
+            self._checkpoint, self._saved_at = None, 0
         config = {**self.settings, **self.trial_config}
         group = self._group_with(dict(self.environment_of(config)))
         ready = time.time()
+        self._device_metrics()  # of the time between two trials: nobody's
         report = group.start(config, self._checkpoint)
-        self._started = True
         if report["kind"] == "finished":
-            raise ValueError("the train loop returned without a report: call trainables.runtime.report() once an epoch")
-        reported: dict[str, Any] = report["metrics"]
-        reported[START_SECONDS] = reported.get(names.FIRST_STEP_AT, ready) - began
-        return reported
+            raise WorkerRaisedError(
+                "the train loop returned without a report: call trainables.runtime.report() once an epoch"
+            )
+        first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
+        known = self.iteration - self._saved_at  # reported before the workers were lost; each report is one iteration
+        for _ in range(known):
+            again_from = time.time()
+            report = group.next_report()
+        self._started = True
+        report.setdefault("metrics", {})[names.START_SECONDS] = first_step_at - began
+        if known:
+            report["metrics"][names.LOST_SECONDS] = again_from - first_step_at
+        return report
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
         """Return the group, started if there is none whose processes have these variables."""
         # Not in setup(): an error there ends the actor's creation, and Tune would wait for it for ever.
         if self.group is not None and self.spec.environment != environment:
-            self.group.exit()
-            self.group = None
+            self._end_group()
         if self.group is None:
             self.spec = replace(self.spec, environment=environment)
             self.group = self._new_group()
+            indices = self.group.indices_here
+            self._sampler = None if indices is None else DeviceMetrics(self.spec.device.kind, indices)
         return self.group
+
+    def _device_metrics(self) -> dict[str, float]:
+        """Return what the devices did since this was asked last; nothing if they are another node's."""
+        return self._sampler.take() if self._sampler is not None else {}
 
     def _new_group(self) -> WorkerGroup:
         """Start a group; devices that their last owner has not given back yet are waited for."""
@@ -110,6 +164,12 @@ class WarmTrainable(tune.Trainable):
         self._begin(new_config)
         return True
 
+    def save(self, checkpoint_dir: str | None = None) -> Any:
+        """Save as Tune does, and remember where, to go on from there if the workers are lost."""
+        saved = super().save(checkpoint_dir)
+        self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
+        return saved
+
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
@@ -117,12 +177,20 @@ class WarmTrainable(tune.Trainable):
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint, at its next step."""
-        self._begin(self.trial_config, checkpoint_dir)
+        self._begin(self.trial_config, checkpoint_dir, self.iteration)
 
     def cleanup(self) -> None:
         """End the workers."""
+        self._end_group()
+
+    def _end_group(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
         if self.group is not None:
             self.group.exit()
+            self.group = None
 
-    def _begin(self, config: dict[str, Any], checkpoint: str | None = None) -> None:
-        self.trial_config, self._checkpoint, self._started = config, checkpoint, False
+    def _begin(self, config: dict[str, Any], checkpoint: str | None = None, saved_at: int = 0) -> None:
+        self.trial_config, self._started, self._losses = config, False, 0
+        self._checkpoint, self._saved_at = checkpoint, saved_at

@@ -15,29 +15,39 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
+from ray.exceptions import RayActorError
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2._internal.exceptions import (  # what a TorchTrainer raises when processes or nodes are gone
+    WorkerGroupStartupFailedError,
+    WorkerGroupStartupTimeoutError,
+    WorkerHealthCheckFailedError,
+    WorkerHealthCheckTimeoutError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from trainables.runtime import names
 from trainables.runtime.contract import SaveFunction, get_context, open_session
 from trainables.runtime.device import (
     MODULES_OF_A_NODE,
     DeviceType,
     is_being_released,
     is_out_of_memory,
-    own_module,
+    own_index,
     why_not_aligned,
 )
 from trainables.runtime.fresh_start import fresh_start, release_memory
-from trainables.runtime.gaudi_backend import GaudiTorchConfig
+from trainables.runtime.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.rendezvous import Rendezvous
 
 logger = logging.getLogger(__name__)
@@ -51,10 +61,20 @@ EXIT_TIMEOUT_S = 30
 """How long the workers may take to leave after "exit" before they are left to Ray, which ends them with their owner."""
 LOOK_EVERY_S = 1.0
 """How often to see whether the workers are still there while waiting for them."""
+TOLD_WITHIN_S = 15
+"""How long Ray Train may take to tell why a worker failed; it looks every 2 s."""
 
 
 class WorkerGroupError(RuntimeError):
-    """The workers are gone, or the train loop raised; the group cannot be used again."""
+    """The group cannot be used again."""
+
+
+class WorkerRaisedError(WorkerGroupError):
+    """What the workers ran raised: the train loop, or what sets a worker up. It would raise again."""
+
+
+class WorkersLostError(WorkerGroupError):
+    """A process of the group, or its node, is gone; in a new group the trial can go on from its last checkpoint."""
 
 
 class DevicesNotReadyError(WorkerGroupError):
@@ -70,8 +90,15 @@ class WorkerGroupSpec:
     device: DeviceType
     storage: str
     """Folder in which the TorchTrainer keeps its own files."""
+    over_nodes: bool = False
+    """Whether the group takes several whole nodes; else its workers are on one."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
+
+    @property
+    def placement_strategy(self) -> str:
+        """How Ray places the workers. PACK takes whole nodes if nothing else has parts of them."""
+        return "PACK" if self.over_nodes else "STRICT_PACK"
 
 
 class WorkerGroup:
@@ -81,24 +108,42 @@ class WorkerGroup:
         """Start the workers and wait until they are there.
 
         Raises:
-            WorkerGroupError: They did not start.
+            WorkerRaisedError: They could not be set up.
+            WorkersLostError: They were lost while they started.
             DevicesNotReadyError: They did not start, and may do so in a while.
         """
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._node = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(self._node, soft=False)
         actor = ray.remote(Rendezvous).options(num_cpus=0, scheduling_strategy=here)
         self._rendezvous = actor.remote(spec.num_workers)
         self._failure: BaseException | None = None
+        self._storage = Path(spec.storage)
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
         try:
-            reports = self._wait(self._rendezvous.reports.remote())
-            self._check_modules([report["module"] for report in reports if report["module"] is not None], name)
+            self._places: list[tuple[str, int | None]] = [
+                (report["node"], report["index"]) for report in self._wait(self._rendezvous.reports.remote())
+            ]
+            if spec.device.kind == "hpu":
+                self._check_modules(name)
         except WorkerGroupError as error:
             self.exit()
-            if is_being_released(str(error)):
+            if is_being_released(str(error)) or _timed_out(self._failure):
                 raise DevicesNotReadyError(str(error)) from error
             raise
+
+    @property
+    def devices(self) -> str:
+        """What the workers train on, as :data:`names.DEVICES` has it."""
+        named = [names.NODE_DEVICE.format(node=node, index="" if i is None else i) for node, i in self._places]
+        return " ".join(named)
+
+    @property
+    def indices_here(self) -> list[int] | None:
+        """Numbers of the group's devices, none for CPUs; None if they are not on this node."""
+        here = [index for node, index in self._places if node == self._node]
+        return [index for index in here if index is not None] if here else None
 
     def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
         """Start a trial (ending the one that is there) and return its first report."""
@@ -109,8 +154,16 @@ class WorkerGroup:
         return self._tell({"do": "continue"})
 
     def save(self, directory: str) -> None:
-        """Write a checkpoint of the trial, which waits or has finished, into ``directory``."""
-        self._tell({"do": "save", "path": directory})
+        """Write a checkpoint of the trial, which waits or has finished, into ``directory`` of this node."""
+        node_of_rank_0, _ = self._places[0]
+        if node_of_rank_0 == self._node:
+            self._tell({"do": "save", "path": directory})
+            return
+        # Rank 0 writes on a node of its own, and both nodes see the folder of the sweep.
+        self._storage.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="handed-over-", dir=self._storage) as shared:
+            self._tell({"do": "save", "path": shared})
+            shutil.copytree(shared, directory, dirs_exist_ok=True)
 
     def stop_trial(self) -> None:
         """End the trial, if there is one; the workers stay."""
@@ -125,28 +178,40 @@ class WorkerGroup:
             logger.warning("%s: the workers did not leave within %d s", self._trainer.name, EXIT_TIMEOUT_S)
         ray.kill(self._rendezvous)
 
-    def _check_modules(self, modules: list[int], name: str) -> None:
-        """See that HPUs of one node are a set that Intel supports, and whether the ranks follow their order."""
-        if not modules or len(modules) > MODULES_OF_A_NODE:
-            return
-        if reason := why_not_aligned(modules):
-            raise DevicesNotReadyError(reason)
-        if modules != sorted(modules):
-            logger.warning("%s: its ranks are on modules %s, not in their order", name, modules)
-        logger.info("%s: modules %s", name, modules)
+    def _check_modules(self, name: str) -> None:
+        """See that the HPUs of each node are a set that Intel supports."""
+        of_node: dict[str, list[int]] = {}
+        for node, module in self._places:
+            of_node.setdefault(node, []).append(cast(int, module))
+        for modules in of_node.values():
+            reason = why_not_aligned(modules)
+            if reason is None and len(of_node) > 1 and len(modules) < MODULES_OF_A_NODE:
+                reason = f"of a group over several nodes, one has modules {modules} only; something holds the others"
+            if reason is not None:
+                raise DevicesNotReadyError(reason)
+            logger.info("%s: modules %s", name, modules)
 
     def _tell(self, command: dict[str, Any]) -> dict[str, Any]:
         reports = self._wait(self._rendezvous.command.remote(command))
         for report in reports:
             if report["kind"] == "error":
-                raise WorkerGroupError(report["error"])
+                raise self._why(report["error"])
         return reports[0]
+
+    def _why(self, error: str) -> WorkerGroupError:
+        """Return what an error on one rank means: it may have failed only because another rank is gone."""
+        self._trainer.join(TOLD_WITHIN_S)
+        return WorkersLostError(error) if _is_loss(self._failure) else WorkerRaisedError(error)
 
     def _wait(self, reports: ray.ObjectRef) -> list[dict[str, Any]]:
         while not ray.wait([reports], timeout=LOOK_EVERY_S)[0]:
             if not self._trainer.is_alive():
-                raise WorkerGroupError(f"the worker group ended: {self._failure}") from self._failure
-        answer: list[dict[str, Any]] = ray.get(reports)
+                kind = WorkersLostError if _is_loss(self._failure) else WorkerRaisedError
+                raise kind(f"the worker group ended: {self._failure}") from self._failure
+        try:
+            answer: list[dict[str, Any]] = ray.get(reports)
+        except RayActorError as error:
+            raise WorkersLostError(f"the group's rendezvous is gone: {error}") from error
         return answer
 
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
@@ -159,15 +224,17 @@ class WorkerGroup:
         # Read by Ray Train in this process when the trainer is made.
         os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(START_TIMEOUT_S)
         os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # an actor a group, for clouds that announce evictions
+        on_gaudi = spec.device.kind == "hpu"
+        about = {"train_loop": spec.train_loop, "rendezvous": self._rendezvous, "kind": spec.device.kind}
         return TorchTrainer(
             serve_trials,
-            train_loop_config={"train_loop": spec.train_loop, "rendezvous": self._rendezvous},
-            torch_config=GaudiTorchConfig() if spec.device.kind == "hpu" else TorchConfig(backend=spec.device.backend),
+            train_loop_config=about,
+            torch_config=GaudiTorchConfig() if on_gaudi else TorchConfig(backend=spec.device.backend),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.kind == "cuda",
                 resources_per_worker=spec.device.worker_resources(),
-                placement_strategy="STRICT_PACK",
+                placement_strategy=spec.placement_strategy,
             ),
             run_config=RunConfig(
                 name=name,
@@ -175,8 +242,23 @@ class WorkerGroup:
                 # A failed group is rebuilt by the trial actor; -1, the default of the second, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
+                callbacks=[RanksByModule()] if on_gaudi else [],
             ),
         )
+
+
+def _is_loss(failure: BaseException | None) -> bool:
+    """Whether a TorchTrainer failed because processes or nodes are gone, and not by an error in what they ran."""
+    gone = (
+        RayActorError, WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError, WorkerGroupStartupFailedError,
+    )  # fmt: skip
+    of_workers = getattr(failure, "worker_failures", {}).values()
+    return any(isinstance(e, gone) for e in (failure, getattr(failure, "controller_failure", None), *of_workers))
+
+
+def _timed_out(failure: BaseException | None) -> bool:
+    """Whether a TorchTrainer waited in vain for its devices."""
+    return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
 
 
 class _Channel:
@@ -199,7 +281,9 @@ class _Channel:
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as the rendezvous says: the TorchTrainer's own train loop."""
     channel = _Channel(config["rendezvous"], get_context().get_world_rank())
-    command = channel.hand_in({"kind": "idle", "module": own_module()})
+    command = channel.hand_in(
+        {"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": own_index(config["kind"])}
+    )
     while command["do"] != "exit":
         if command["do"] == "start":
             command = _run_trial(config["train_loop"], command, channel)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ray.tune.result import SHOULD_CHECKPOINT
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.checkpoints import KeepBest
+from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.outcome import end_of, why_diverged
 from experiments.sweep.scheduler import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -35,16 +35,40 @@ def test_a_diverged_trial_says_of_what() -> None:
     assert why_diverged({"epoch": 4, "val_loss": math.nan}, "score") == "diverged: val_loss is nan after epoch 4"
 
 
-def test_checkpoints_are_written_of_the_best_so_far_and_the_best_end_only() -> None:
-    keep = KeepBest(QUADRATIC)
+class Reporting:
+    """As much of a trial as the rules look at."""
 
-    def wanted(score: float, done: bool = False) -> bool:
-        result = {"score": score, "done": done}
-        keep.on_trial_result(0, [], None, result)  # looks at the result alone
-        return bool(result.get(SHOULD_CHECKPOINT))
+    def __init__(self, trial_id: str = "a") -> None:
+        self.trial_id = trial_id
 
-    assert [wanted(0.5), wanted(0.4), wanted(0.5), wanted(0.6), wanted(math.nan)] == [True, False, True, True, False]
-    assert [wanted(0.3, done=True), wanted(0.2, done=True), wanted(0.4, done=True)] == [True, False, True]
-    restored = KeepBest(QUADRATIC)
-    restored.set_state(keep.get_state())
+
+def wanted(rule: ChooseCheckpoints, score: float, done: bool = False, trial: Any = None) -> bool:
+    result = {"score": score, "done": done}
+    rule.on_trial_result(0, [], trial or Reporting(), result)
+    return bool(result.get(SHOULD_CHECKPOINT))
+
+
+def test_the_best_so_far_and_the_best_end_get_a_checkpoint() -> None:
+    rule = ChooseCheckpoints(QUADRATIC, every_s=3600)
+    rule.on_trial_start(0, [], cast(Any, Reporting()))
+    assert [wanted(rule, score) for score in (0.5, 0.4, 0.5, 0.6, math.nan)] == [True, False, True, True, False]
+    assert [wanted(rule, score, done=True) for score in (0.3, 0.2, 0.4)] == [True, False, True]
+    restored = ChooseCheckpoints(QUADRATIC, every_s=3600)
+    restored.set_state(rule.get_state())
     assert restored.get_state() == {"best": 0.6, "best_at_end": 0.4}
+
+
+def test_a_trial_that_has_trained_for_a_while_gets_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("experiments.sweep.checkpoints.time.time", lambda: now)
+    rule, trial = ChooseCheckpoints(QUADRATIC, every_s=60), Reporting()
+    rule.on_trial_start(0, [], cast(Any, trial))
+    assert wanted(rule, 0.9, trial=trial)
+    due = {}
+    for moment in (1059.0, 1060.0, 1119.0, 1120.0):
+        now = moment
+        due[moment] = wanted(rule, 0.1, trial=trial)
+    assert due == {1059.0: False, 1060.0: True, 1119.0: False, 1120.0: True}
+    assert wanted(rule, 0.5, done=True, trial=trial)
+    now = 2000.0
+    assert not wanted(rule, 0.1, done=True, trial=trial)

@@ -129,7 +129,9 @@ def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], re
         assert [(m.step, m.value) for m in logged] == list(
             result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
         )
-        assert set(child.data.metrics) <= {"score", "train_loss", "noise", "start_s"}
+        assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
+        told = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
+        assert told <= {"score", "train_loss", "noise", "start_s"}
 
 
 def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
@@ -140,10 +142,25 @@ def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[R
     assert not any(mlflow.MlflowClient().list_artifacts(run.info.run_id) for run in others)
 
 
-def test_seconds_are_told_by_kind(summary: dict[str, Any]) -> None:
-    assert summary["seconds"]["groups"] == 2
-    kinds = {"starting", "compiling", "training", "evaluating", "waiting or idle"}
-    assert set(summary["seconds"]) == {"wall", "groups", *kinds}
+def test_the_ledger_accounts_for_every_second_of_each_device(summary: dict[str, Any], folder: Path) -> None:
+    devices = summary["ledger"]["devices"]
+    assert sorted(devices) == ["cpu 0", "cpu 1"]
+    for seconds in devices.values():
+        assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.1)
+        assert seconds["starting"] > 1  # the workers
+        assert seconds["training"] > 0
+        assert seconds["lost"] >= 0
+    assert set(summary["ledger"]["trials"]) == {str(number) for number in range(1, 9)}
+    by_trial = sum(seconds.get("training", 0) for seconds in summary["ledger"]["trials"].values())
+    assert summary["device_seconds"]["training"] == pytest.approx(by_trial, abs=0.1)
+    assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mlflow_has_the_ledger_and_the_timeline(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+    parent, children = runs
+    assert parent.data.metrics["seconds/idle"] == summary["device_seconds"]["idle"]
+    assert children[0].data.metrics["seconds/training"] >= 0
+    assert "timeline.png" in {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(

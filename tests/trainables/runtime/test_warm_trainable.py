@@ -10,8 +10,9 @@ import pytest
 from ray import tune
 
 from tests.loops import environment_at_start
+from trainables.runtime import names
 from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.warm_trainable import START_SECONDS, WarmTrainable
+from trainables.runtime.warm_trainable import WarmTrainable
 from trainables.runtime.worker_group import WorkerGroupSpec
 
 MIGRATION = "PT_HPU_GPU_MIGRATION"
@@ -37,10 +38,10 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     """The loop reports what its process was started with, before any import: torch reads some variables but once."""
     seen = []
     for gpu_migration in (False, False, True, True):
-        trainable.reset_config({"gpu_migration": gpu_migration})
+        trainable.reset({"gpu_migration": gpu_migration})
         result = trainable.train()
         seen.append((result["worker_pid"], result[MIGRATION]))
-        assert result[START_SECONDS] >= 0
+        assert result[names.START_SECONDS] >= 0
     assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
     assert seen[0] == seen[1]
     assert seen[2] == seen[3] != seen[0]

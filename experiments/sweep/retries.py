@@ -1,0 +1,28 @@
+"""Which failures of a trial are worth another try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune.experiment import Trial
+
+from trainables.runtime.worker_group import WorkerRaisedError
+
+
+def leave_errors_of_workers() -> None:
+    """Have Tune try again after lost processes and nodes, and not after an error that would only come again.
+
+    Tune's ``max_failures`` counts both alike, and no callback comes between an error and what Tune makes of it (Ray
+    2.60), so the method of its trials that is told of errors is wrapped. Trials of other trainables are left alone.
+    """
+    tell = Trial.handle_error
+    if getattr(tell, "leaves_errors_of_workers", False):
+        return
+
+    def handle_error(self: Trial, exc: Any = None) -> None:
+        tell(self, exc)
+        if isinstance(getattr(exc, "cause", None), WorkerRaisedError):
+            self.max_failures = 0
+
+    handle_error.leaves_errors_of_workers = True  # type: ignore[attr-defined]
+    Trial.handle_error = handle_error

@@ -1,0 +1,129 @@
+"""A sweep over several nodes, each a raylet with stand-in HPUs of its own; run by the tests in a process of its own.
+
+    python -m tests.cluster_sweep FOLDER --nodes 2 --hpus 1 --width 1 --trials 6 [--lose 20] [--add 20]
+
+Prints, last, one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.cluster_utils import Cluster
+from ray.tune.experiment import Trial
+
+from experiments import SweepOptions
+from experiments.sweep.plan import make_plan
+from experiments.sweep.tuner import ENVIRONMENT, tuner_of
+from tests.experiments.sweep.sleeping import SLEEPING
+from trainables.runtime import names
+
+
+class Nodes(tune.Callback):
+    """Loses and adds nodes when so many reports have come in, and notes what each trial trained on."""
+
+    def __init__(self, cluster: Cluster, folder: Path, hpus: int, lose_at: int, add_at: int) -> None:
+        self._cluster, self._folder, self._hpus = cluster, folder, hpus
+        self._at = {lose_at: self.lose, add_at: self.add}
+        self._reports = 0
+        self.seen: list[dict[str, Any]] = []
+        self.lost: str | None = None
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
+    ) -> None:
+        self._reports += 1
+        keys = ("epoch", "training_iteration", names.DEVICES, names.LOST_SECONDS)
+        self.seen.append({"trial": str(trial), **{key: result[key] for key in keys if key in result}})
+        if act := self._at.get(self._reports):
+            act()
+
+    def add(self) -> None:
+        """Add a node."""
+        number = len(list(self._folder.glob("node-*")))
+        folder = self._folder / f"node-{number}"
+        folder.mkdir()
+        resources = {"HPU": self._hpus}
+        place = {"HABANA_STAND_IN_DIR": str(folder), "HABANA_STAND_IN_MODULES": str(self._hpus)}
+        self._cluster.add_node(num_cpus=self._hpus + 2, resources=resources, env_vars=place)
+
+    def lose(self) -> None:
+        """Kill the node of the last report, with all its processes."""
+        self.lost = self.seen[-1][names.DEVICES].split(":")[0]
+        node = next(node for node in self._cluster.worker_nodes if node.node_id == self.lost)
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Nodes:
+        return self
+
+
+def main() -> None:
+    os.environ.update(ENVIRONMENT)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    for option, default in (("nodes", 2), ("hpus", 1), ("width", 1), ("trials", 6), ("lose", 0), ("add", 0)):
+        parser.add_argument(f"--{option}", type=int, default=default)
+    asked = parser.parse_args()
+    with socket.socket() as free:  # Ray takes another port by itself in ray.init() alone
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = Nodes(cluster, asked.folder, asked.hpus, asked.lose, asked.add)
+    for _ in range(asked.nodes):
+        nodes.add()
+    try:
+        print(json.dumps(sweep(cluster.address, nodes, asked)))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, Any]:
+    """Run the sweep and return what came of it."""
+    options = SweepOptions(
+        num_samples=asked.trials,
+        workers_per_trial=asked.width,
+        recipe="sample",
+        scheduler="fifo",
+        search="random",
+        checkpoint_minutes=0,
+        address=address,
+        storage=asked.folder / "results",
+        name="cluster",
+        tracking_uri=f"sqlite:///{asked.folder}/mlflow.db",
+        settings=("epoch_s=1.0",),
+    )
+    plan = make_plan(SLEEPING, options)
+    print("\n".join(plan.lines()), flush=True)
+    results = tuner_of(plan, callbacks=[nodes]).fit()
+    deadline = time.time() + 10
+    total = ray.cluster_resources().get("HPU", 0)
+    while ray.available_resources().get("HPU", 0) < total and time.time() < deadline:
+        time.sleep(0.2)
+    summary = json.loads(plan.summary_file.read_text())
+    return {
+        "errors": [str(error) for error in results.errors],
+        "groups": plan.groups,
+        "trials": summary["trials"],
+        "devices": sorted(summary["ledger"]["devices"]),
+        "ledger": summary["device_seconds"],
+        "seen": nodes.seen,
+        "lost": nodes.lost,
+        "free": [ray.available_resources().get("HPU", 0), total],
+    }
+
+
+if __name__ == "__main__":
+    main()
