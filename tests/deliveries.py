@@ -29,7 +29,14 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = [{**begin, **about}]
     trials = [f"{name}-{number}" for number in range(TRIALS)]
     start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
-    end = {"what": "end", "time_ms": now + 99, "outcome": "finished", "reason": None}
+    end = {
+        "what": "end",
+        "time_ms": now + 99,
+        "outcome": "finished",
+        "reason": None,
+        "values": {"seconds/training": 1.5},
+        "step": EPOCHS,
+    }
     records += [{**start, "trial": trial, "name": trial} for trial in trials]
     for epoch in range(1, EPOCHS + 1):  # trials take turns
         reported = {"time_ms": now + epoch, "step": epoch, "values": {"score": epoch / 10, "loss": 1 / epoch}}

@@ -88,8 +88,10 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: B
     checkpoint.mkdir()
     (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
     best = {"value": 0.4, "trial": 0, "trial_id": "whole-0", "checkpoint": str(checkpoint)}
-    summary = {"metric": "score", "best": best, "trials": {"finished": 3}, "interrupted": [], "complete": True}
-    end = {"what": "end of sweep", "summary": summary, "time_ms": int(time.time() * 1000)}
+    figures = {"trials": {"finished": 3}, "device_seconds": {"training": 4.5}}
+    summary = {"metric": "score", "best": best, **figures, "interrupted": [], "complete": True}
+    timeline = str(tmp_path / "none")
+    end = {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": int(time.time() * 1000)}
     outbox = outbox_in(tmp_path / "whole", [*records_of("whole", team.uri), end])
     deliver(team.uri, outbox, [])
     assert not outbox.waiting
