@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu test lint ui benchmarks constraints clean
+.PHONY: help demo demo-hpu test lint ui server benchmarks constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 	mkdir -p mlflow/store
 	$(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
 		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
+
+server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
+	mlflow/server.sh
 
 benchmarks: $(READY) ## Measure trial turnaround and memory, about 20 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py

@@ -66,7 +66,9 @@ class Outbox:
 
     def put(self, record: dict[str, Any]) -> None:
         """Append a record."""
-        line = json.dumps(record, default=str).encode() + b"\n"
+        # PostgreSQL takes no zero character, HTTP no half of a pair; a record that always fails would stop all others.
+        text = json.dumps(record, default=str, ensure_ascii=False).encode(errors="replace")
+        line = text.replace(rb"\u0000", rb"\ufffd") + b"\n"
         with self._writing:
             self._lock.write(line)
             self._lock.flush()

@@ -29,7 +29,7 @@ from experiments.sweep.outbox import Outbox
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.provenance import provenance
 from experiments.sweep.searcher import distributions_of
-from experiments.sweep.tracking_store import STORE, STORE_URI
+from experiments.sweep.tracking_store import NOT_ALLOWED, STORE, STORE_URI, UNKNOWN_USER
 from trainables.runtime import names
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ MAX_TAG = 5000
 """MLflow's limit for the length of a tag."""
 MAX_METRICS = 1000
 """MLflow's limit for one batch."""
+MAX_PARAM = 6000
+"""MLflow's limit for the length of a parameter's value; it cuts off without a mark what is longer."""
+LONG_PARAMS = "long_parameters.json"
+"""The artifact with the whole values of parameters that are longer."""
 NOT_METRICS = {
     *AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.ORDERED_AT, names.REPORTED_AT, names.EPOCH,
     names.STEP, "trial_id",
@@ -236,18 +240,26 @@ class Sender(threading.Thread):
             # Else it is for another store, or another sweep runs there, and delivers.
             if outbox.belongs_to(self._store) and outbox.take():
                 logger.warning("delivering to MLflow what %s left", folder)
-                _Delivery(self._client, outbox).deliver_all()
+                try:
+                    _Delivery(self._client, outbox, waits_for_rights=False).deliver_all()
+                except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
+                    logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
         delivery, more = _Delivery(self._client, self.outbox), True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
             delivery.deliver_all()
 
 
+class _DeniedError(Exception):
+    """MLflow does not take this user's password, or does not let the user log there."""
+
+
 class _Delivery:
     """Turns the records of one outbox into calls of MLflow."""
 
-    def __init__(self, client: MlflowClient, outbox: Outbox) -> None:
+    def __init__(self, client: MlflowClient, outbox: Outbox, *, waits_for_rights: bool = True) -> None:
         self._client, self._outbox, self._ids = client, outbox, outbox.ids
+        self._waits_for_rights = waits_for_rights
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
 
@@ -264,9 +276,13 @@ class _Delivery:
             try:
                 return send()
             except MlflowException as error:
-                if error.get_http_status_code() < 500:
+                status, first_line = error.get_http_status_code(), str(error).split("\n", maxsplit=1)[0]
+                if status in (UNKNOWN_USER, NOT_ALLOWED):  # a password that was changed is no reason to lose a sweep
+                    if not self._waits_for_rights:
+                        raise _DeniedError(first_line) from error
+                elif status < 500:
                     return logger.error("MLflow refused: %s", error)
-                logger.warning("MLflow does not answer (%s); trying again", str(error).split("\n", maxsplit=1)[0])
+                logger.warning("MLflow does not answer (%s); trying again", first_line)
             except FileNotFoundError as error:
                 return logger.error("not delivered to MLflow: %s", error)  # a checkpoint that someone removed
             except OSError as error:  # artifacts travel past MLflow's own errors: connections, full disks
@@ -310,7 +326,10 @@ class _Delivery:
             self._client.update_run(self._ids[key], status="RUNNING")
             return
         self._ids[key] = self._existing(tags) or self._create(tags, record)
-        self._client.log_batch(self._ids[key], params=[Param(name, value) for name, value in record["params"].items()])
+        params = record["params"]
+        self._client.log_batch(self._ids[key], params=[Param(name, shortened(value)) for name, value in params.items()])
+        if long := {name: value for name, value in params.items() if len(value) > MAX_PARAM}:
+            self._client.log_dict(self._ids[key], long, LONG_PARAMS)
 
     def _existing(self, tags: dict[str, str]) -> str | None:
         if not self._look_first:
@@ -383,6 +402,12 @@ def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         if record["what"] == "metrics":
             open_groups[trial] = groups[-1]
     return groups
+
+
+def shortened(value: str) -> str:
+    """Return the value of a parameter, cut to MLflow's limit with a mark that says where the whole of it is."""
+    mark = f" ... ({len(value)} characters; whole in {LONG_PARAMS})"
+    return value if len(value) <= MAX_PARAM else value[: MAX_PARAM - len(mark)] + mark
 
 
 def store_of(tracking_uri: str) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.errors import SweepError
@@ -17,6 +18,11 @@ STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
+LOGGED_BY = "logged_by"
+"""The tag of an MLflow experiment whose writing shows that a user may log there."""
+UNKNOWN_USER, NOT_ALLOWED = 401, 403
+"""What a server with passwords answers over HTTP to a wrong password, and to a user without the right."""
+
 
 def tracking_uri(given: str | None) -> str:
     """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store."""
@@ -26,8 +32,10 @@ def tracking_uri(given: str | None) -> str:
 def check_tracking(uri: str, experiment: str) -> None:
     """See that the tracking store answers, and takes runs of ``experiment``.
 
+    On a server this writes a tag to the experiment, where it exists: with passwords, many may read and few may write.
+
     Raises:
-        SweepError: It does not answer within 10 s, or the experiment was deleted there.
+        SweepError: It does not answer within 10 s, wants another user, or the experiment was deleted there.
     """
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
     if uri == STORE_URI:
@@ -36,14 +44,13 @@ def check_tracking(uri: str, experiment: str) -> None:
     MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
     MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
     try:
-        known = MlflowClient(uri).get_experiment_by_name(experiment)
+        client = MlflowClient(uri)
+        known = client.get_experiment_by_name(experiment)
+        if known is not None and known.lifecycle_stage == "active" and uri.startswith("http"):
+            client.set_experiment_tag(known.experiment_id, LOGGED_BY, "gaudi-tune")
     except Exception as error:
         # Each kind of store fails in its own way: HTTP, SQL, a file, an unknown scheme.
-        first_line = str(error).strip().split("\n", maxsplit=1)[0]
-        raise SweepError(
-            f"--tracking-uri {uri}: no MLflow tracking store answers there ({first_line}). Start it, correct the "
-            f"address, or leave the option and $MLFLOW_TRACKING_URI out for the local store."
-        ) from error
+        raise SweepError(f"--tracking-uri {uri}: {_what_is_wrong(error, experiment)}") from error
     finally:
         for variable, value in kept.items():
             variable.unset() if value is None else variable.set(value)
@@ -52,3 +59,31 @@ def check_tracking(uri: str, experiment: str) -> None:
             f"--tracking-uri {uri}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
             f"mlflow experiments restore --experiment-id {known.experiment_id}"
         )
+
+
+def _what_is_wrong(error: Exception, experiment: str) -> str:
+    """Say what a store's refusal means, and what to do."""
+    status = error.get_http_status_code() if isinstance(error, MlflowException) else None
+    user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+    who = f"the user {user!r}" if user else "requests without a user"
+    if status == UNKNOWN_USER:
+        return (
+            f"MLflow there wants a user and the right password, and does not take {who} (HTTP 401). Set "
+            f"MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to those that its administrator gave you."
+        )
+    if status == NOT_ALLOWED and "Invalid Host" in str(error):
+        return (
+            "MLflow there does not go by this name (HTTP 403, Invalid Host header). Add host and port of the address "
+            "to MLFLOW_SERVER_ALLOWED_HOSTS of the server."
+        )
+    if status == NOT_ALLOWED:
+        return (
+            f"MLflow there does not let {who} log to the experiment {experiment!r} (HTTP 403). Have its administrator "
+            f"grant EDIT on it (mlflow/README.md says how), or set MLFLOW_TRACKING_USERNAME and "
+            f"MLFLOW_TRACKING_PASSWORD to a user who has it."
+        )
+    first_line = str(error).strip().split("\n", maxsplit=1)[0]
+    return (
+        f"no MLflow tracking store answers there ({first_line}). Start it, correct the address, or leave the option "
+        f"and $MLFLOW_TRACKING_URI out for the local store."
+    )

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import socket
+import os
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mlflow.entities import Run
-from mlflow.tracking import MlflowClient
 
 from experiments.sweep.outbox import RECORDS_FILE, Outbox
-from experiments.sweep.tracking import Sender, store_of
-
-TRIALS, EPOCHS = 3, 4
+from experiments.sweep.tracking import Sender
+from tests.deliveries import check_delivered, free_port, records_of
 
 
 class Server:
     """A tracking server on SQLite, on a port of its own, which stays the same."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.folder = folder
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -36,7 +30,10 @@ class Server:
         store = [f"sqlite:///{self.folder}/mlflow.db", "--artifacts-destination", str(self.folder / "artifacts")]
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(self.port)]
         self.process = subprocess.Popen(
-            [*command, "--backend-store-uri", *store], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, "--backend-store-uri", *store],
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # seven more processes, of no use here
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + 60
         while not self._answers():
@@ -63,40 +60,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.start()
     yield server
     server.kill()
-
-
-def records_of(name: str, uri: str) -> list[dict[str, Any]]:
-    """What a sweep puts into its outbox."""
-    now = int(time.time() * 1000)
-    begin = {"what": "begin sweep", "store": store_of(uri), "experiment": "delivery", "artifacts": None, "name": name}
-    about = {"tags": {"kind": "sweep"}, "about": {}, "space": {}, "params": {"seed": "0"}, "time_ms": now}
-    records: list[dict[str, Any]] = [{**begin, **about}]
-    trials = [f"{name}-{number}" for number in range(TRIALS)]
-    start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
-    end = {"what": "end", "time_ms": now + 99, "outcome": "finished", "reason": None}
-    records += [{**start, "trial": trial, "name": trial} for trial in trials]
-    for epoch in range(1, EPOCHS + 1):  # trials take turns
-        reported = {"time_ms": now + epoch, "step": epoch, "values": {"score": epoch / 10, "loss": 1 / epoch}}
-        records += [{"what": "metrics", "trial": trial, **reported} for trial in trials]
-    return [*records, *({**end, "trial": trial} for trial in trials)]
-
-
-def check_delivered(uri: str, name: str) -> None:
-    """Everything is there, and everything once."""
-    client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("delivery")
-    assert experiment is not None
-    runs: list[Run] = client.search_runs([experiment.experiment_id])
-    parents = [run for run in runs if run.info.run_name == name]
-    assert len(parents) == 1
-    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
-    assert sorted(run.info.run_name for run in children) == [f"{name}-{number}" for number in range(TRIALS)]
-    for run in children:
-        assert run.data.params == {"lr": "0.1"}
-        assert (run.info.status, run.data.tags["status"]) == ("FINISHED", "finished")
-        for metric in ("score", "loss"):
-            history = client.get_metric_history(run.info.run_id, metric)
-            assert [value.step for value in history] == list(range(1, EPOCHS + 1))
 
 
 def test_a_server_that_is_killed_and_comes_back_has_everything_once(server: Server, tmp_path: Path) -> None:

@@ -1,0 +1,262 @@
+"""The team's server as a team has it: its script, a real PostgreSQL, passwords, artifacts on S3; all of it killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from experiments.sweep.errors import SweepError
+from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.outbox import Outbox
+from experiments.sweep.tracking import LONG_PARAMS, MAX_PARAM, Sender
+from experiments.sweep.tracking_store import check_tracking
+from tests.deliveries import check_delivered, free_port, records_of
+from tests.team_server import Bucket, TeamServer, wait_until
+
+PASSWORDS = {"ada": "password-of-ada", "guest": "password-of-guest"}
+
+
+def sign_in(patch: pytest.MonkeyPatch, user: str, password: str) -> None:
+    patch.setenv("MLFLOW_TRACKING_USERNAME", user)
+    patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    bucket = Bucket()
+    yield bucket
+    bucket.close()
+
+
+@pytest.fixture(scope="module")
+def team(bucket: Bucket) -> Iterator[TeamServer]:
+    """The server with two users: ada logs to every experiment, the guest reads."""
+    server = TeamServer(bucket)
+    try:
+        print(f"the server answered after {server.start():.1f} s")
+        with pytest.MonkeyPatch.context() as patch:
+            sign_in(patch, "admin", server.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
+            for user, password in PASSWORDS.items():
+                server.ask("/api/2.0/mlflow/users/create", {"username": user, "password": password})
+            server.grant("ada", "EDIT", "*")
+            MlflowClient(server.uri).create_experiment("delivery")
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(autouse=True)
+def ada(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is ada, who has a password of MLflow, and none of S3."""
+    sign_in(monkeypatch, "ada", PASSWORDS["ada"])
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "MLFLOW_S3_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    return client.search_runs([found.experiment_id], f"attributes.run_name = '{name}'")[0]
+
+
+def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
+    folder.mkdir()
+    outbox = Outbox(folder)
+    for record in records:
+        outbox.put(record)
+    return outbox
+
+
+def deliver(uri: str, outbox: Outbox, left: list[Path]) -> None:
+    sender = Sender(uri, outbox, left)
+    sender.start()
+    sender.close()
+
+
+def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: Bucket, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint_000000"
+    checkpoint.mkdir()
+    (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
+    best = {"value": 0.4, "trial": 0, "trial_id": "whole-0", "checkpoint": str(checkpoint)}
+    figures = {"trials": {"finished": 3}, "device_seconds": {"training": 4.5}}
+    summary = {"metric": "score", "best": best, **figures, "interrupted": [], "complete": True}
+    timeline = str(tmp_path / "none")
+    end = {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": int(time.time() * 1000)}
+    outbox = outbox_in(tmp_path / "whole", [*records_of("whole", team.uri), end])
+    deliver(team.uri, outbox, [])
+    assert not outbox.waiting
+    check_delivered(team.uri, "whole")
+    trial = run_named(team.uri, "whole-0").info
+    assert trial.artifact_uri.startswith("mlflow-artifacts:")
+    name = f"artifacts/{trial.experiment_id}/{trial.run_id}/artifacts/checkpoint/weights.pt"
+    assert bucket.objects()[name] == 300_000
+    fetched = MlflowClient(team.uri).download_artifacts(trial.run_id, "checkpoint/weights.pt", str(tmp_path))
+    assert Path(fetched).read_bytes() == b"w" * 300_000
+    assert run_named(team.uri, "whole").info.status == "FINISHED"
+
+
+def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in(monkeypatch, "ada", "not-her-password")
+    with pytest.raises(
+        SweepError, match=r"(?s)does not take the user 'ada' \(HTTP 401\).*MLFLOW_TRACKING_PASSWORD"
+    ) as said:
+        check_tracking(team.uri, "delivery")
+    assert "not-her-password" not in str(said.value)
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    with pytest.raises(SweepError, match="requests without a user"):
+        check_tracking(team.uri, "delivery")
+
+
+def test_an_address_without_a_server_is_said_before_a_sweep() -> None:
+    with pytest.raises(SweepError, match="no MLflow tracking store answers there"):
+        check_tracking(f"http://127.0.0.1:{free_port()}", "delivery")
+
+
+def test_a_name_that_the_server_does_not_go_by_is_said(team: TeamServer) -> None:
+    with pytest.raises(SweepError, match="MLFLOW_SERVER_ALLOWED_HOSTS"):
+        check_tracking(team.uri.replace("127.0.0.1", "0.0.0.0"), "delivery")
+
+
+def test_a_user_who_may_only_read_is_told_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_tracking(team.uri, "delivery")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    with pytest.raises(SweepError, match=r"'guest' log to the experiment 'delivery' \(HTTP 403\).*EDIT"):
+        check_tracking(team.uri, "delivery")
+    check_tracking(team.uri, "one that is not there yet")
+
+
+def test_what_another_left_does_not_hold_up_a_sweep(
+    team: TeamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for an experiment where this user may only read: it stays on disk."""
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    outbox_in(tmp_path / "foreign", records_of("foreign", team.uri))
+    first, *more = records_of("own", team.uri)
+    own = outbox_in(tmp_path / "own", [{**first, "experiment": "of the guest"}, *more])
+    deliver(team.uri, own, [tmp_path / "foreign"])
+    assert not own.waiting
+    assert run_named(team.uri, "own-0", "of the guest").data.tags["status"] == "finished"
+    assert Outbox.left_in(tmp_path) == [tmp_path / "foreign"]
+
+
+def test_a_password_that_is_changed_in_the_middle_loses_nothing(
+    team: TeamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of("changed", team.uri)
+    outbox = outbox_in(tmp_path / "changed", records[:6])
+    sender = Sender(team.uri, outbox, [])
+    sender.start()
+    wait_until(lambda: not outbox.waiting, 30, "nothing was delivered")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "the-old-password")
+    for record in records[6:]:
+        outbox.put(record)
+    time.sleep(2.5)
+    assert outbox.waiting
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORDS["ada"])
+    sender.close()
+    assert not outbox.waiting
+    check_delivered(team.uri, "changed")
+
+
+def test_values_that_mlflow_has_no_room_for(team: TeamServer, tmp_path: Path) -> None:
+    """Long ones are cut with a mark and kept whole beside; characters that PostgreSQL refuses are replaced."""
+    begin, trial, *_ = records_of("odd", team.uri)
+    params = {"long": "x" * 7000, "fits": "y" * MAX_PARAM, "odd": "zero \0 half \ud800", "lr": "0.1"}
+    outbox = outbox_in(tmp_path / "odd", [begin, {**trial, "params": params}])
+    deliver(team.uri, outbox, [])
+    assert not outbox.waiting
+    run = run_named(team.uri, "odd-0")
+    kept = run.data.params
+    assert len(kept["long"]) == MAX_PARAM
+    assert kept["long"].endswith(f"x ... (7000 characters; whole in {LONG_PARAMS})")
+    assert (kept["fits"], kept["odd"], kept["lr"]) == ("y" * MAX_PARAM, "zero \ufffd half ?", "0.1")
+    whole = MlflowClient(team.uri).download_artifacts(run.info.run_id, LONG_PARAMS, str(tmp_path))
+    assert json.loads(Path(whole).read_text()) == {"long": "x" * 7000}
+
+
+def test_all_of_it_killed_in_the_middle_loses_and_doubles_nothing(team: TeamServer, tmp_path: Path) -> None:
+    records = records_of("killed", team.uri)
+    outbox = outbox_in(tmp_path / "killed", records[:5])
+    sender = Sender(team.uri, outbox, [])
+    sender.start()
+    wait_until(lambda: not outbox.waiting, 30, "nothing was delivered")
+    team.freeze_database()
+    for record in records[5:9]:
+        outbox.put(record)
+    time.sleep(2)  # a delivery has begun
+    team.kill()
+    assert outbox.waiting
+    for record in records[9:]:
+        outbox.put(record)
+    print(f"the server answered after a kill in {team.start():.1f} s")
+    sender.close()
+    assert not outbox.waiting
+    check_delivered(team.uri, "killed")
+    check_delivered(team.uri, "whole")  # what was there before still is
+
+
+def test_postgresql_alone_comes_back_by_itself(team: TeamServer, tmp_path: Path) -> None:
+    before = team.database
+    before.kill()
+    deliver(team.uri, outbox_in(tmp_path / "alone", records_of("alone", team.uri)), [])
+    check_delivered(team.uri, "alone")
+    assert team.database.pid != before.pid
+
+
+def test_a_folder_has_one_server_and_commands_go_to_its_database(team: TeamServer) -> None:
+    second = team.run(MLFLOW_PORT=str(free_port()))
+    assert second.returncode == 1
+    assert "a server already runs on" in second.stderr
+    counted = team.run("psql", "--no-psqlrc", "--tuples-only", "--command", "SELECT count(*) > 0 FROM runs")
+    assert (counted.returncode, counted.stdout.strip()) == (0, "t")
+
+
+def test_the_script_makes_its_secrets_and_takes_no_others(team: TeamServer, tmp_path: Path) -> None:
+    assert team.settings.stat().st_mode & 0o777 == 0o600
+    secrets = re.findall(r"(?m)^\w+=([0-9a-f]{48})$", team.settings.read_text())
+    assert len(set(secrets)) == 4
+    example = tmp_path / "server.env"
+    example.write_text((PROJECT_ROOT / "mlflow" / "server.env.example").read_text())
+    example.chmod(0o600)
+    filled = example.read_text().replace("_KEY=\n", "_KEY=0123456789abcdef\n")
+    for change, said in (
+        (example.read_text(), "MLFLOW_AUTH_ADMIN_PASSWORD is empty"),
+        (filled.replace("ADMIN_PASSWORD=", "ADMIN_PASSWORD=short"), "shorter than 12 characters"),
+        (filled.replace("ADMIN_PASSWORD=", "ADMIN_PASSWORD=$(touch x) long enough"), "is not NAME=value"),
+    ):
+        example.write_text(change)
+        refused = team.run("--env", str(example))
+        assert refused.returncode == 1
+        assert said in refused.stderr
+    example.write_text(filled)
+    example.chmod(0o644)
+    assert "others may read it" in team.run("--env", str(example)).stderr
+
+
+def test_the_compose_file_pins_its_images_and_stays_on_this_machine() -> None:
+    """Nothing here can start it: what can be known without Docker is checked."""
+    folder = PROJECT_ROOT / "mlflow"
+    text = (folder / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    base = re.search(r"(?m)^FROM (\S+)$", (folder / "Dockerfile").read_text())
+    assert base is not None
+    pulled = [service["image"] for service in services.values() if "build" not in service] + [base[1]]
+    for image in pulled:
+        assert re.fullmatch(r"([a-z]+/)?[a-z]+:v?\d+\.\d+(\.\d+)?(-[a-z]+)*", image), f"{image} is not pinned"
+    assert [service.get("ports") for service in services.values() if "ports" in service] == [
+        ["${MLFLOW_HOST:-127.0.0.1}:${MLFLOW_PORT:-5000}:5000"]
+    ]
+    example = (folder / "server.env.example").read_text()
+    empty = set(re.findall(r"(?m)^(\w+)=$", example))
+    assert empty == set(re.findall(r"\$\{(\w+):\?", text)) - {"AWS_ACCESS_KEY_ID"}
+    assert set(re.findall(r"\$\{(\w+)", text)) <= set(re.findall(r"(?m)^(\w+)=", example))
