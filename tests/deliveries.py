@@ -25,9 +25,16 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
     """What a sweep puts into its outbox."""
     now = int(time.time() * 1000)
     begin = {"what": "begin sweep", "store": store_of(uri), "experiment": "delivery", "artifacts": None, "name": name}
-    about = {"tags": {"kind": "sweep"}, "about": {}, "space": {}, "params": {"seed": "0"}, "time_ms": now}
+    about = {
+        "tags": {"kind": "sweep"},
+        "about": {},
+        "space": {},
+        "params": {"seed": "0"},
+        "outbox": str(now),
+        "time_ms": now,
+    }
     records: list[dict[str, Any]] = [{**begin, **about}]
-    trials = [f"{name}-{number}" for number in range(TRIALS)]
+    trials = [f"{number:03d}" for number in range(TRIALS)]
     start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
     end = {
         "what": "end",
@@ -37,7 +44,7 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
         "values": {"seconds/training": 1.5},
         "step": EPOCHS,
     }
-    records += [{**start, "trial": trial, "name": trial} for trial in trials]
+    records += [{**start, "trial": key, "name": f"{name}-{int(key)}", "trial_id": key} for key in trials]
     for epoch in range(1, EPOCHS + 1):  # trials take turns
         reported = {"time_ms": now + epoch, "step": epoch, "values": {"score": epoch / 10, "loss": 1 / epoch}}
         records += [{"what": "metrics", "trial": trial, **reported} for trial in trials]
