@@ -15,7 +15,8 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.searcher import make_sampler, propose
+from experiments.sweep.samplers import make_sampler
+from experiments.sweep.searcher import propose
 from experiments.sweep.tuner import tuner_of
 
 INTERRUPTED = 130

@@ -20,7 +20,8 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
-from experiments.sweep.searcher import distributions_of, make_sampler, propose
+from experiments.sweep.samplers import make_sampler
+from experiments.sweep.searcher import distributions_of, propose
 from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices

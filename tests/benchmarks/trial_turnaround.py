@@ -36,7 +36,8 @@ from ray.tune.schedulers import FIFOScheduler
 
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.searcher import make_sampler, propose, trial_seed
+from experiments.sweep.samplers import make_sampler
+from experiments.sweep.searcher import propose, trial_seed
 from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, start_ray, tuner_of
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
