@@ -20,8 +20,8 @@ OTHERS_NEEDED = 3
 class MedianRule(FIFOScheduler):
     """Ends a trial whose best value so far is worse than the median of the others' mean values until then.
 
-    The rule of Vizier (Golovin et al., 2017). Ray's class with this rule pauses trials while it knows too few, Tune would
-    then start another trial actor for which there are no devices; and it keeps nothing for a resumed sweep.
+    The rule of Vizier (Golovin et al., 2017). Ray's class with this rule pauses trials while it knows too few, and Tune
+    would then start another trial actor for which there are no devices; and it keeps nothing for a resumed sweep.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from experiments.sweep.experiment import SearchSpace
 
 EXCHANGES = 9
-"""About how often in its budget a trial is held against the others, at least two reports apart where there are so many."""
+"""About how often in its budget a trial is held against the others, if it reports as often."""
 
 
 class Population(PopulationBasedTraining):
@@ -29,11 +29,12 @@ class Population(PopulationBasedTraining):
         super().on_trial_add(SimpleNamespace(search_alg=None), trial)
 
 
-def make_population(budget: Budget, space: SearchSpace, seed: int) -> Population:
+def make_population(budget: Budget, space: SearchSpace) -> Population:
     """Return the scheduler. It changes hyperparameters with a continuous range, and keeps them inside it.
 
     The others (optimizer, batch size) shape the state that is taken over, and come with it unchanged. The population
-    is the trials that train at a time; what a trial's configuration became, its folder says (``pbt_policy_*.txt``).
+    is the trials that train at a time; what a trial's configuration became, the sweep's folder says
+    (``pbt_policy_*.txt``). Ray draws from Python's global generator: no two runs are alike.
 
     Raises:
         SweepError: There is no such hyperparameter, or the space is a function, whose ranges are not known.

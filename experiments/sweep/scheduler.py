@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ray.tune import Callback, Stopper
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -11,13 +11,12 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
 from experiments.sweep.halving import SuccessiveHalving
 from experiments.sweep.median import MedianRule
+from experiments.sweep.options import SchedulerName
 from experiments.sweep.outcome import why_diverged
 from experiments.sweep.population import make_population
 
 if TYPE_CHECKING:
     from experiments.sweep.experiment import SearchSpace
-
-SchedulerName: TypeAlias = Literal["asha", "asha-promote", "hyperband", "median", "pbt", "fifo"]
 
 
 def make_scheduler(
@@ -27,7 +26,6 @@ def make_scheduler(
     space: SearchSpace | None = None,
     trials: int = 0,
     groups: int = 0,
-    seed: int = 0,
 ) -> TrialScheduler:
     """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
 
@@ -37,7 +35,6 @@ def make_scheduler(
         space: Where pbt finds new values.
         trials: In the whole sweep; asha-promote must know when the last one has come.
         groups: Trials that train at a time; asha-promote resumes no more than that.
-        seed: Of what a scheduler draws.
 
     Raises:
         SweepError: pbt cannot change anything in this space.
@@ -51,15 +48,15 @@ def make_scheduler(
     if name == "median":
         return MedianRule(budget)
     if name == "pbt":
-        return make_population(budget, space or {}, seed)
+        return make_population(budget, space or {})
     return FIFOScheduler()
 
 
 def bracket_shares(budget: Budget) -> list[float]:
     """Return Hyperband's share of trials that begin at each rung, the last of which is never stopped.
 
-    Hyperband (Li et al., 2018) gives each bracket about the same number of epochs: of brackets 0 to *s*, bracket *b* has
-    a number of trials in proportion to 3**(s - b) / (s - b + 1).
+    Hyperband (Li et al., 2018) gives each bracket about the same number of epochs: of brackets 0 to *s*, bracket *b*
+    has a number of trials in proportion to 3**(s - b) / (s - b + 1).
     """
     last = len(budget.rungs())
     weights = [REDUCTION_FACTOR ** (last - bracket) / (last - bracket + 1) for bracket in range(last + 1)]

@@ -32,9 +32,9 @@ class StudySearcher(Searcher):
 
     The study in the database is the record: every report, COMPLETE for a trial with its full budget (with its best
     value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. The sampler
-    sees another one, made anew for each proposal (:mod:`experiments.sweep.model_study`), with a seed that depends on the
-    sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored sweep goes on
-    as if it had never ended.
+    sees another study, made anew for each proposal (:mod:`experiments.sweep.model_study`), with a seed that depends on
+    the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored sweep goes
+    on as if it had never ended.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class StudySearcher(Searcher):
             metric: Name of the objective in a result.
             mode: "max" or "min".
             baseline: The first proposal.
-            sampler: A short name in :data:`SAMPLERS` or the class name of an Optuna sampler.
+            sampler: A name for :func:`~experiments.sweep.samplers.make_sampler`.
             seed: Seeds the sampler and, with the trial's number, every trial.
             study_name: Name of the study in the storage.
             storage: The database of the study: its address, or Optuna's own object.
