@@ -48,7 +48,7 @@ class SuccessiveHalving(FIFOScheduler):
         super().__init__()
         self._budget, self._pausing, self._shares = budget, pausing, list(shares)
         self._trials, self._groups = trials, groups
-        self._metric: str | None = None
+        self._metric = ""
         self._sign = 1.0
         self._bracket: dict[str, int] = {}
         """Bracket of each trial, in the order in which they were added."""
@@ -65,7 +65,7 @@ class SuccessiveHalving(FIFOScheduler):
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take the objective from Tune."""
-        self._metric, self._sign = metric, -1.0 if mode == "min" else 1.0
+        self._metric, self._sign = metric or "", -1.0 if mode == "min" else 1.0
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:

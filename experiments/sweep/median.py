@@ -27,14 +27,14 @@ class MedianRule(FIFOScheduler):
     def __init__(self, budget: Budget) -> None:
         super().__init__()
         self._budget = budget
-        self._metric: str | None = None
+        self._metric = ""
         self._sign = 1.0
         self._scores: dict[str, dict[int, float]] = {}
         """The scores (more is better) of each trial by epoch or step."""
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take the objective from Tune."""
-        self._metric, self._sign = metric, -1.0 if mode == "min" else 1.0
+        self._metric, self._sign = metric or "", -1.0 if mode == "min" else 1.0
         return True
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:

@@ -122,11 +122,12 @@ class StudySearcher(Searcher):
         value = result.get(self._metric, math.nan)
         if trial is None or not math.isfinite(value):
             return
-        step = self._budget.progress(result)
-        if step not in self.study.get_trials(deepcopy=False)[trial.number].intermediate_values:
-            trial.report(float(value), step)
+        # Not through optuna.Trial, which reads the trial three times over; this is Tune's event loop.
+        storage, step = self.study._storage, self._budget.progress(result)
+        if step not in trial.intermediate_values:
+            storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
         if constraints := constraints_of(result):
-            trial.set_user_attr(ATTR_CONSTRAINTS, constraints)
+            storage.set_trial_user_attr(trial._trial_id, ATTR_CONSTRAINTS, constraints)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Record the end of a trial; without a result, one that was paused has ended."""
@@ -135,32 +136,31 @@ class StudySearcher(Searcher):
         trial = self._unfinished(trial_id)
         self._numbers.pop(trial_id, None)
         self._paused.discard(trial_id)
-        if trial is None:
-            return
-        for name, value in trial.user_attrs.get(ATTR_CONSTRAINTS, {}).items():
-            trial.set_constraint(name, value)
-        why = why_diverged(result or {}, self._metric) or ("an error ended it" if error else None)
-        if why:
-            trial.set_user_attr(ATTR_FAILURE, why)
-        self._tell(trial.number, failed=why is not None)
+        if trial is not None:
+            why = why_diverged(result or {}, self._metric) or ("an error ended it" if error else None)
+            self._tell(trial, why)
 
-    def _tell(self, number: int, failed: bool) -> None:
-        curve = self.study.get_trials(deepcopy=False)[number].intermediate_values
-        if failed or not curve:
-            self.study.tell(number, state=TrialState.FAIL)
+    def _tell(self, trial: FrozenTrial, why_failed: str | None) -> None:
+        handle = optuna.Trial(self.study, trial._trial_id)
+        for name, value in trial.user_attrs.get(ATTR_CONSTRAINTS, {}).items():
+            handle.set_constraint(name, value)
+        curve = trial.intermediate_values
+        if why_failed or not curve:
+            handle.set_user_attr(ATTR_FAILURE, why_failed or f"no report of a finite {self._metric}")
+            self.study.tell(trial.number, state=TrialState.FAIL)
         elif max(curve) >= self._budget.total:
             best = max if self._mode == "max" else min
-            self.study.tell(number, best(curve.values()))
+            self.study.tell(trial.number, best(curve.values()))
         else:
-            self.study.tell(number, state=TrialState.PRUNED)
+            self.study.tell(trial.number, state=TrialState.PRUNED)
 
-    def _unfinished(self, trial_id: str) -> optuna.Trial | None:
+    def _unfinished(self, trial_id: str) -> FrozenTrial | None:
         """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
         number = self._numbers.get(trial_id)
-        trials = self.study.get_trials(deepcopy=False)
+        trials = self.study.get_trials(deepcopy=False) if number is not None else []
         if number is None or number >= len(trials) or trials[number].state.is_finished():
             return None
-        return optuna.Trial(self.study, trials[number]._trial_id)
+        return trials[number]
 
     def _fail_orphans(self, study: optuna.Study) -> None:
         """End trials that were proposed after Tune's last snapshot; their proposals are made again."""

@@ -123,7 +123,7 @@ def test_steps_count_where_the_budget_is_in_steps() -> None:
     for name, score, decision in (("a", 2.0, CONTINUE), ("b", 1.0, STOP)):
         sweep.add(name)
         result = {"step": 100, "epoch": 9.5, "score": score}
-        assert scheduler.on_trial_result(sweep, sweep.trials[name], result) == decision  # type: ignore[arg-type]
+        assert scheduler.on_trial_result(sweep, sweep.trials[name], result) == decision
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
