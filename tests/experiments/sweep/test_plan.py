@@ -132,7 +132,10 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scheduler": "hyperband"}, "scheduler='hyperband': Input should be 'asha', 'median' or 'fifo'"),
+        (
+            {"scheduler": "pbtt"},
+            "scheduler='pbtt': Input should be 'asha', 'asha-promote', 'hyperband', 'median', 'pbt'",
+        ),
         ({"device": "tpu"}, "device='tpu': Input should be 'auto', 'hpu'"),
         ({"num_samples": "many"}, "num_samples='many': .*integer"),
     ],
