@@ -72,8 +72,8 @@ class SuccessiveHalving(FIFOScheduler):
         """Give the trial its bracket; one that a restored sweep had paused stays so."""
         if trial.trial_id not in self._bracket:
             self._bracket[trial.trial_id] = self._next_bracket()
-        elif trial.trial_id in self._waiting and trial.status == Trial.PENDING:
-            trial.set_status(Trial.PAUSED)
+        elif trial.status == Trial.PENDING and (trial.trial_id in self._waiting or trial.trial_id in self._next):
+            trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Decide at a rung; between rungs a trial goes on."""

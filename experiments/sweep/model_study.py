@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -61,18 +62,21 @@ def _diverged(trial: FrozenTrial) -> bool:
 
 
 def _as_told(trial: FrozenTrial, value: float | None) -> FrozenTrial:
-    state = TrialState.COMPLETE if value is not None else trial.state
+    # A trial that somebody put in the queue of the record would be handed out by the model in place of a proposal.
+    unknown = TrialState.FAIL if trial.state == TrialState.WAITING else trial.state
+    state = TrialState.COMPLETE if value is not None else unknown
     attributes: dict[str, Any] = trial.system_attrs
     if state == TrialState.COMPLETE and not trial.state.is_finished():
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         attributes = {**attributes, **{f"constraints:{name}": at for name, at in constraints.items()}}
+    began = trial.datetime_start or datetime.now()
     return _Told(
         number=trial.number,
         trial_id=trial.number,
         state=state,
         value=value,
-        datetime_start=trial.datetime_start,
-        datetime_complete=trial.datetime_start if state.is_finished() else None,
+        datetime_start=began,
+        datetime_complete=began if state.is_finished() else None,
         params=trial.params,
         distributions=trial.distributions,
         user_attrs={},

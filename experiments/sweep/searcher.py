@@ -75,7 +75,7 @@ class StudySearcher(Searcher):
         """Number in the study of each trial that has not ended, by Tune's id."""
         self._paused: set[str] = set()
         self._again: list[dict[str, Any]] = []
-        """Proposals that an interrupted sweep had made after its last snapshot."""
+        """Proposals that an interrupted sweep had made after its last snapshot, to be made again."""
 
     @property
     def study(self) -> optuna.Study:
@@ -164,12 +164,13 @@ class StudySearcher(Searcher):
 
     def _fail_orphans(self, study: optuna.Study) -> None:
         """End trials that were proposed after Tune's last snapshot; their proposals are made again."""
-        known = set(self._numbers.values())
+        known, orphans = set(self._numbers.values()), []
         for trial in study.get_trials(states=(TrialState.RUNNING, TrialState.WAITING)):
             if trial.number not in known:
                 optuna.Trial(study, trial._trial_id).set_user_attr(ATTR_FAILURE, INTERRUPTED)
                 study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-                self._again.append(trial.params)
+                orphans.append(trial.params)
+        self._again = [*orphans, *(params for params in self._again if params not in orphans)]
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Take over from Tune's limiter, to which a paused trial is one that trains."""
@@ -187,13 +188,13 @@ class StudySearcher(Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study; the study itself is in its database."""
         state = {"proposed": self._proposed, "numbers": self._numbers, "paused": sorted(self._paused)}
-        Path(checkpoint_path).write_text(json.dumps(state))
+        Path(checkpoint_path).write_text(json.dumps({**state, "again": self._again}))
 
     def restore(self, checkpoint_path: str) -> None:
         """Read what :meth:`save` wrote."""
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
-        self._study, self._again = None, []
+        self._study, self._again = None, state["again"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_study": None}  # Tune copies searchers; an open database cannot be copied

@@ -215,12 +215,11 @@ def test_rungs_survive_a_snapshot(pausing: bool) -> None:
     restored = promoting() if pausing else asha()
     KeepState(restored.scheduler).set_state(state)
     assert restored.scheduler.get_state() == sweep.scheduler.get_state()
-    # Tune adds the unfinished trials again as pending; those that were paused are not to start.
+    # Tune adds the unfinished trials again as pending, and would start all of them, groups or not.
     for name in "abc":
         restored.add(name, "PENDING")
-    assert [trial.status for trial in restored.get_trials()] == (
-        ["PENDING", "PAUSED", "PAUSED"] if pausing else ["PENDING"] * 3
-    )
+    assert [trial.status for trial in restored.get_trials()] == (["PAUSED"] * 3 if pausing else ["PENDING"] * 3)
+    assert restored.chosen() == "a"  # first among the pending, or promoted before the snapshot
     assert restored.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
     assert restored.report("e", 1, 4.2) == (PAUSE if pausing else STOP)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
@@ -25,15 +26,9 @@ BUDGET = Budget(epochs=3)
 
 
 def searcher_in(folder: Path, space: SearchSpace = SPACE, **changes: Any) -> StudySearcher:
-    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "tpe", "seed": 0, "budget": BUDGET, **changes}
-    return StudySearcher(
-        space,
-        metric="score",
-        mode="max",
-        study_name="a-sweep",
-        storage=f"sqlite:///{folder}/optuna.db",
-        **arguments,
-    )
+    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "tpe", "seed": 0, "budget": BUDGET}
+    arguments |= {"storage": f"sqlite:///{folder}/optuna.db", **changes}
+    return StudySearcher(space, metric="score", mode="max", study_name="a-sweep", **arguments)
 
 
 def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
@@ -100,7 +95,8 @@ def conditional(trial: optuna.Trial) -> dict[str, Any]:
 
 
 def test_a_space_may_be_a_function_of_the_trial(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path, conditional, baseline={"optimizer": "sgd", "momentum": 0.7})
+    baseline = {"optimizer": "sgd", "momentum": 0.7}
+    searcher = searcher_in(tmp_path, conditional, baseline=baseline, storage=InMemoryStorage())
     first = proposal(searcher, "t0")
     assert (first["optimizer"], first["momentum"], first["layers"]) == ("sgd", 0.7, 4)
     for number in range(1, 15):
@@ -208,20 +204,23 @@ def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) ->
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sampler: str, tmp_path: Path) -> None:
     space = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
-    folders = [tmp_path / "one", tmp_path / "other"]
     proposals = []
-    for folder in folders:
-        folder.mkdir()
-        searcher = searcher_in(folder, space, sampler=sampler, baseline={"x": 0.5, "y": 0.5})
-        made = []
+    for interrupted in (False, True):
+        same: dict[str, Any] = {
+            "space": space,
+            "sampler": sampler,
+            "baseline": {"x": 0.5, "y": 0.5},
+            "storage": InMemoryStorage(),
+        }
+        searcher, made = searcher_in(tmp_path, **same), []
         for number in range(13):
             made.append(proposal(searcher, str(number)))
             train(searcher, str(number), made[-1]["x"] / 2, made[-1]["x"])
             if number % 2:
                 searcher.on_trial_complete(str(number), {"score": made[-1]["y"], "epoch": 3})
-            if folder.name == "other" and number % 5 == 2:
-                searcher.save(str(folder / "state"))
-                searcher = crashed(searcher, folder / "state", space=space, sampler=sampler, baseline={})
+            if interrupted and number % 5 == 2:
+                searcher.save(str(tmp_path / "state"))
+                searcher = crashed(searcher, tmp_path / "state", **same)
         proposals.append(made)
     assert proposals[0] == proposals[1]
     assert len({config["x"] for config in proposals[0]}) > 8
@@ -239,6 +238,32 @@ def test_proposals_made_after_the_snapshot_are_failed_and_made_again(tmp_path: P
     assert proposal(restored, "c") == lost  # its seed, too
     assert proposal(restored, "d") != lost
     assert told(restored)[1] == (TrialState.FAIL, None)
+
+
+@pytest.mark.parametrize("saved", [1, 2, 3, 4])
+def test_a_sweep_may_be_interrupted_again_and_again(saved: int, tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.save(str(tmp_path / "state"))
+    lost = [proposal(searcher, name) for name in "abc"]
+    searcher = crashed(searcher, tmp_path / "state")
+    made = []
+    for number in range(1, 6):
+        made.append(proposal(searcher, f"t{number}"))
+        if number == saved:
+            searcher.save(str(tmp_path / "state"))
+    again = crashed(searcher, tmp_path / "state")
+    made[saved:] = [proposal(again, f"u{number}") for number in range(saved, 5)]
+    assert made[:3] == lost
+    assert len({config["seed"] for config in made}) == 5
+    assert states(again).count(TrialState.RUNNING) == 5
+
+
+def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.study.enqueue_trial({"lr": 0.01})
+    assert proposal(searcher, "b")["lr"] != 0.01
+    assert states(searcher) == [TrialState.RUNNING, TrialState.WAITING, TrialState.RUNNING]
 
 
 def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(ray_here: None, folder: Path) -> tune.ResultGrid:
     # fifo: an early stop could come before the mishap, depending on which group starts first.
-    options = {"num_samples": 8, "epochs": 4, "seed": 3, "scheduler": "fifo"}
+    options: dict[str, Any] = {"num_samples": 8, "epochs": 4, "seed": 3, "scheduler": "fifo"}
     tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, **options)
     assert isinstance(tuner, tune.Tuner)
     return tuner.fit()
