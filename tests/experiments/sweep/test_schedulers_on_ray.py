@@ -31,15 +31,6 @@ def swept(
     return results, json.loads((folder / name / "summary.json").read_text()), study
 
 
-def test_stopping_needs_no_checkpoint_but_the_best_trial_s(ray_here: None, tmp_path: Path) -> None:
-    results, summary, study = swept("hyperband", tmp_path)
-    assert not results.errors
-    assert summary["complete"] and summary["trials"]["stopped early"] >= 1
-    lengths = [len(result.metrics_dataframe) for result in results if result.metrics_dataframe is not None]
-    assert len(lengths) == 7 and set(lengths) <= {1, 3, 9} and 9 in lengths
-    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-
-
 def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
     results, summary, study = swept("asha-promote", tmp_path)
     assert not results.errors
@@ -57,9 +48,9 @@ def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_he
 
 
 def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:
-    results, summary, study = swept("pbt", tmp_path, num_samples=6, epochs=30, settings=("seconds=0.2",))
+    results, summary, study = swept("pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",))
     assert not results.errors
     assert summary["complete"]
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 6
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
     changed = [json.loads(line) for line in (tmp_path / "with-pbt" / "pbt_global.txt").read_text().splitlines()]
     assert changed and all(-1 <= new["x"] <= 1 and new["x"] != old["x"] for *_, old, new in changed)
