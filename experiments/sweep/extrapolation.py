@@ -16,6 +16,8 @@ Mode: TypeAlias = Literal["min", "max"]
 
 CLOSEST = 1e-4
 """How near to 0 and 1 a share is told apart from them."""
+LEAST = 1e-12
+"""What a loss of 0 is taken for, which has no logarithm."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,14 @@ class Scale:
 def scale_of(values: Sequence[float], mode: Mode) -> Scale:
     """Return the scale on which progress of good and of weak trials is about the same.
 
-    Losses (positive and minimised) fall by factors: their logarithms. Accuracies and error rates (all from 0 to 1)
-    approach an end: their log odds. Of anything else nothing is known, and the values themselves are taken.
+    Losses and error rates (none below 0, less is better) fall by factors: their logarithms. Accuracies (from 0 to 1,
+    more is better) approach 1: their log odds, so that what is left falls by factors. Of anything else nothing is
+    known, and the values themselves are taken.
     """
     if all(0 <= value <= 1 for value in values) and mode == "max":
         return Scale(_log_odds, _share)
-    if all(value > 0 for value in values) and mode == "min":
-        return Scale(math.log, math.exp)
+    if all(value >= 0 for value in values) and mode == "min":
+        return Scale(lambda value: math.log(max(value, LEAST)), math.exp)
     return Scale(float, float)
 
 

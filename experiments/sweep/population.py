@@ -32,18 +32,15 @@ class Population(PopulationBasedTraining):
 def make_population(budget: Budget, space: SearchSpace) -> Population:
     """Return the scheduler. It changes hyperparameters with a continuous range, and keeps them inside it.
 
-    The others (optimizer, batch size) shape the state that is taken over, and come with it unchanged. The population
+    The others (optimizer, batch size) shape the state that is taken over, and come with it unchanged. The study keeps
+    the configuration that a trial began with. The population
     is the trials that train at a time; what a trial's configuration became, the sweep's folder says
     (``pbt_policy_*.txt``). Ray draws from Python's global generator: no two runs are alike.
 
     Raises:
-        SweepError: There is no such hyperparameter, or the space is a function, whose ranges are not known.
+        SweepError: As :func:`changeable` says.
     """
-    if callable(space):
-        raise SweepError("--scheduler pbt: it needs a search space of ranges by name, and this one is a function")
-    changed = {name: domain for name, domain in space.items() if isinstance(domain, Float)}
-    if not changed:
-        raise SweepError("--scheduler pbt: it changes hyperparameters with a continuous range, and there is none")
+    changed = changeable(space)
     every = max(1, round(budget.total / budget.between_reports / EXCHANGES)) * budget.between_reports
     return Population(
         time_attr=budget.unit,
@@ -51,6 +48,20 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
         hyperparam_mutations=changed,
         custom_explore_fn=partial(_inside, ranges={name: (d.lower, d.upper) for name, d in changed.items()}),
     )
+
+
+def changeable(space: SearchSpace) -> dict[str, Float]:
+    """Return the hyperparameters that pbt changes.
+
+    Raises:
+        SweepError: There is none, or the space is a function, whose ranges are not known.
+    """
+    if callable(space):
+        raise SweepError("--scheduler pbt: it needs a search space of ranges by name, and this one is a function")
+    changed = {name: domain for name, domain in space.items() if isinstance(domain, Float)}
+    if not changed:
+        raise SweepError("--scheduler pbt: it changes hyperparameters with a continuous range, and there is none")
+    return changed
 
 
 def _inside(config: dict[str, Any], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:

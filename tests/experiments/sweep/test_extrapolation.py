@@ -37,6 +37,11 @@ def test_accuracies_move_by_log_odds_and_stay_below_one() -> None:
     assert expected[1] == pytest.approx(36 / 37)  # odds of 9 times 4
 
 
+def test_a_loss_of_zero_is_no_error_and_changes_nothing_for_the_others() -> None:
+    curves = [{1: 1.0, 3: 0.0}, {1: 1.0, 3: 0.5}, {1: 2.0, 3: 1.0}, {1: 4.0}]
+    assert extrapolate(curves, "min", [1, 3]) == pytest.approx([0.0, 0.5, 1.0, 2.0])
+
+
 def test_a_perfect_accuracy_is_no_error() -> None:
     expected = extrapolate([{1: 0.5, 3: 1.0}, {1: 0.0}, {1: 1.0}], "max", [1, 3])
     assert all(value is not None and 0 <= value <= 1 for value in expected)

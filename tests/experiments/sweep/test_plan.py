@@ -146,6 +146,12 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
         build_tuner(QUADRATIC, **changes)
 
 
+def test_pbt_on_a_space_that_is_a_function_is_an_error_before_anything_is_written(storage: Path) -> None:
+    with pytest.raises(SweepError, match="--scheduler pbt: it needs a search space of ranges by name"):
+        make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x"))
+    assert not (storage / "x").exists()
+
+
 def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/deleted.db")
     client.delete_experiment(client.create_experiment("bert"))
