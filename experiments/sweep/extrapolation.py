@@ -60,10 +60,12 @@ def extrapolate(curves: Sequence[Curve], mode: Mode, levels: Sequence[int]) -> l
     best_of = max if mode == "max" else min
     bests = [_bests(curve, levels, scale, best_of) for curve in curves]
     changes = _changes(bests, len(levels))
-    return [
-        scale.back(scale.forth(best_of(curve.values())) + _to_come(max(curve), levels, changes)) if curve else None
-        for curve in curves
-    ]
+    moved: list[float | None] = []
+    for curve in curves:
+        best = best_of(curve.values(), default=None)
+        change = _to_come(max(curve), levels, changes) if curve else 0.0
+        moved.append(scale.back(scale.forth(best) + change) if best is not None and change else best)
+    return moved
 
 
 def _bests(

@@ -44,6 +44,7 @@ def test_a_loss_of_zero_is_no_error_and_changes_nothing_for_the_others() -> None
 
 def test_a_perfect_accuracy_is_no_error() -> None:
     expected = extrapolate([{1: 0.5, 3: 1.0}, {1: 0.0}, {1: 1.0}], "max", [1, 3])
+    assert expected[0] == 1.0
     assert all(value is not None and 0 <= value <= 1 for value in expected)
 
 
