@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class QuadraticConfig(TrialConfig):
     """Epoch from which the loss is NaN; 0 means never."""
     epochs_of_loop: int = 0
     """Epochs after which the loop returns by itself; 0 means at its budget."""
+    seconds: float = 0.0
+    """How long an epoch takes."""
 
 
 def quadratic(config: dict[str, Any]) -> None:
@@ -37,6 +40,7 @@ def quadratic(config: dict[str, Any]) -> None:
     for epoch in range(done + 1, (trial.epochs_of_loop or trial.epochs) + 1):
         if epoch == trial.fail_at:
             raise RuntimeError(f"failed on purpose at epoch {epoch}")
+        time.sleep(trial.seconds)
         loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
         report(
             {"epoch": epoch, "score": 1 - trial.x**2 - 1 / epoch, "train_loss": loss, "noise": torch.rand(()).item()},

@@ -10,6 +10,9 @@ from ray.tune.result import TRAINING_ITERATION
 
 from trainables.runtime import names
 
+REDUCTION_FACTOR = 3
+"""From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -46,6 +49,13 @@ class Budget:
     def progress(self, result: Mapping[str, Any]) -> int:
         """Return the units that a result stands for; a loop that reports none is taken to report one at a time."""
         return int(result.get(self.unit, result.get(TRAINING_ITERATION, 0) * self.between_reports))
+
+    def rungs(self) -> list[int]:
+        """Return where trials are compared: the first report, and each time that has trained three times as long."""
+        rungs = [self.between_reports]
+        while rungs[-1] * REDUCTION_FACTOR < self.total:
+            rungs.append(rungs[-1] * REDUCTION_FACTOR)
+        return [rung for rung in rungs if rung < self.total]
 
     def spent(self, result: Mapping[str, Any]) -> bool:
         """Whether a trial has trained in full."""

@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-import optuna
 import ray
 import tyro
+from optuna.storages import InMemoryStorage
 from rich.console import Console
 
 from experiments.sweep.errors import SweepError
@@ -16,8 +16,7 @@ from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.searcher import make_sampler, propose
-from experiments.sweep.tuner import tuner_of
+from experiments.sweep.tuner import make_searcher, tuner_of
 
 INTERRUPTED = 130
 """Exit status of a sweep that was ended by Ctrl-C, as shells have it."""
@@ -73,10 +72,9 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
 
 def dry_run_lines(plan: Plan) -> list[str]:
     """Return the settings, the first proposals and the largest possible effort, a line each."""
-    study = optuna.create_study(sampler=make_sampler(plan.options.search, plan.options.seed))
-    study.enqueue_trial(dict(plan.experiment.baseline))
-    count = min(PROPOSALS_SHOWN, plan.num_samples)
-    proposals = [propose(study, plan.experiment.space)[0] for _ in range(count)]
+    searcher = make_searcher(plan, InMemoryStorage())
+    made = (searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples)))
+    proposals = [{k: v for k, v in config.items() if k != "seed"} for config in made if isinstance(config, dict)]
     units, unit = plan.num_samples * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",

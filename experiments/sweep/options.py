@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import tyro
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_STORAGE = PROJECT_ROOT / "results"
+SchedulerName: TypeAlias = Literal["asha", "asha-promote", "hyperband", "median", "pbt", "fifo"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,12 @@ class SweepOptions:
     """Seeds the search and every trial."""
     search: str = "tpe"
     """Optuna sampler: tpe, random, gp, qmc, nsgaii or any other by its class name."""
-    scheduler: Literal["asha", "median", "fifo"] = "asha"
-    """asha and median stop weak trials early; fifo lets every trial finish."""
+    scheduler: SchedulerName = "asha"
+    """asha ends a trial that is not in the best third of those that got as far, after 1, 3, 9, ... reports.
+    asha-promote pauses it instead (with a checkpoint each time) and resumes it when it is. hyperband is asha in which
+    some trials are first compared later, and some never. median ends what is worse than the middle of the others.
+    pbt lets weak trials go on from the weights of strong ones with changed hyperparameters; its population are the
+    trials that run at a time. fifo lets every trial finish."""
     retries: int = 3
     """How often a trial goes on from its last checkpoint after a worker, its actor or a node was lost. An error of the
     train loop is never tried again: it would come again."""

@@ -40,6 +40,15 @@ def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
     return None
 
 
+def constraints_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the soft constraints that a trial reports, by name; above 0 means violated."""
+    return {
+        name.removeprefix(names.CONSTRAINT_PREFIX): float(value)
+        for name, value in result.items()
+        if name.startswith(names.CONSTRAINT_PREFIX) and math.isfinite(value)
+    }
+
+
 def error_of(trial: Trial) -> str | None:
     """Return the text of the errors that ``trial`` has had, None if there were none; it may have survived them."""
     # Not trial.get_error(), which reads the copy in the sweep's folder, and that is made some time later.

@@ -20,8 +20,10 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
+from experiments.sweep.population import changeable
 from experiments.sweep.resume import SWEEP_FILE, options_of_sweep
-from experiments.sweep.searcher import distributions_of, make_sampler, propose
+from experiments.sweep.samplers import make_sampler
+from experiments.sweep.searcher import distributions_of, propose
 from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
@@ -116,6 +118,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
     chosen = settings_of(experiment, options, recipe)
     experiment = with_fixed(experiment, chosen)
+    if options.scheduler == "pbt":
+        changeable(experiment.space)
     settings, facts = check_trials(experiment, {**chosen, **budget.settings()}, options.workers_per_trial)
     return Plan(
         experiment=experiment,

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import ray
+from optuna.storages import BaseStorage
 from pydantic import TypeAdapter, ValidationError
 from ray import tune
 from ray.tune.experiment import Trial
@@ -25,7 +26,7 @@ from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
 from experiments.sweep.resume import KeepSnapshots, make_ready, write_sweep_file
 from experiments.sweep.retries import leave_errors_of_workers
-from experiments.sweep.scheduler import TrialEnds, make_scheduler
+from experiments.sweep.scheduler import KeepState, TrialEnds, make_scheduler
 from experiments.sweep.searcher import StudySearcher
 from experiments.sweep.summary import WriteSummary
 from experiments.sweep.tracking import MlflowTracking
@@ -92,7 +93,8 @@ def tuner_of(
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
     own = [checkpoints, ledger, WriteSummary(plan, ledger, tracking), ShowProgress(plan), tracking, FreeOrphans()]
-    own.append(KeepSnapshots(plan.folder))
+    scheduler = scheduler or scheduler_of(plan)
+    own += [KeepState(scheduler), KeepSnapshots(plan.folder)]
     leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
@@ -117,8 +119,8 @@ def tuner_of(
             metric=experiment.metric,
             mode=experiment.mode,
             search_alg=make_searcher(plan),
-            scheduler=scheduler or make_scheduler("fifo" if options.baseline_only else options.scheduler, plan.budget),
-            num_samples=plan.num_samples,
+            scheduler=scheduler,
+            num_samples=-1,  # the searcher counts: Tune ends the group of a paused trial once it has had the last one
             max_concurrent_trials=plan.groups,
             reuse_actors=True,
             trial_name_creator=trial_name,
@@ -131,7 +133,8 @@ def tuner_of(
             callbacks=[*own, *callbacks],
             failure_config=tune.FailureConfig(max_failures=options.retries),
             checkpoint_config=tune.CheckpointConfig(
-                num_to_keep=1,
+                # pbt: a trial takes over what another saved a while ago
+                num_to_keep=None if options.scheduler == "pbt" else 1,
                 checkpoint_score_attribute=experiment.metric,
                 checkpoint_score_order=experiment.mode,
                 checkpoint_at_end=False,  # Tune's default for a class, which would save every trial
@@ -143,8 +146,8 @@ def tuner_of(
     return tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True) if plan.resumed else tuner
 
 
-def make_searcher(plan: Plan) -> StudySearcher:
-    """Return the searcher of a plan, its study in the sweep's folder."""
+def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
+    """Return the searcher of a plan, its study in the sweep's folder unless it is to be in ``storage``."""
     return StudySearcher(
         plan.experiment.space,
         metric=plan.experiment.metric,
@@ -153,7 +156,20 @@ def make_searcher(plan: Plan) -> StudySearcher:
         sampler=plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
-        storage_url=f"sqlite:///{plan.folder / STUDY_FILE}",
+        storage=storage or f"sqlite:///{plan.folder / STUDY_FILE}",
+        budget=plan.budget,
+        num_trials=plan.num_samples,
+    )
+
+
+def scheduler_of(plan: Plan) -> TrialScheduler:
+    """Return the scheduler of a plan."""
+    return make_scheduler(
+        "fifo" if plan.options.baseline_only else plan.options.scheduler,
+        plan.budget,
+        space=plan.experiment.space,
+        trials=plan.num_samples,
+        groups=plan.groups,
     )
 
 

@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import optuna
 import ray
+from optuna.storages import InMemoryStorage
 from processes import TreeMonitor
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
@@ -36,8 +36,7 @@ from ray.tune.schedulers import FIFOScheduler
 
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.searcher import make_sampler, propose, trial_seed
-from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, start_ray, tuner_of
+from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, make_searcher, start_ray, tuner_of
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
 from trainables.runtime import names
@@ -143,11 +142,9 @@ def plain_tuner(plan: Plan) -> tune.Tuner:
 
 def configurations(plan: Plan) -> list[dict[str, Any]]:
     """Return the configurations that the warm way's random search proposes, whole."""
-    seed = plan.options.seed
-    study = optuna.create_study(sampler=make_sampler(plan.options.search, seed))
-    study.enqueue_trial(dict(plan.experiment.baseline))
-    proposals = [propose(study, plan.experiment.space) for _ in range(plan.num_samples)]
-    return [{**plan.settings, **config, "seed": trial_seed(seed, number)} for config, number in proposals]
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposals = [searcher.suggest(str(number)) for number in range(plan.num_samples)]
+    return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]
 
 
 def start_times(results: list[dict[str, Any]], groups: int) -> dict[str, float]:

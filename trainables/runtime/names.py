@@ -23,6 +23,8 @@ EVAL_SECONDS = "eval_s"
 """Seconds spent on validation."""
 FIRST_STEP_AT = "first_step_at"
 """Clock time (seconds since 1970) of the trial's first training step in this process."""
+CONSTRAINT_PREFIX = "constraint/"
+"""Begins the names of soft constraints, for example constraint/memory_gb: above 0 means violated, and by how much."""
 
 # By the trial actor, for the ledger.
 ORDERED_AT = "ordered_at"

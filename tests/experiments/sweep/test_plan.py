@@ -132,7 +132,10 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scheduler": "hyperband"}, "scheduler='hyperband': Input should be 'asha', 'median' or 'fifo'"),
+        (
+            {"scheduler": "pbtt"},
+            "scheduler='pbtt': Input should be 'asha', 'asha-promote', 'hyperband', 'median', 'pbt'",
+        ),
         ({"device": "tpu"}, "device='tpu': Input should be 'auto', 'hpu'"),
         ({"num_samples": "many"}, "num_samples='many': .*integer"),
     ],
@@ -141,6 +144,12 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
 def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         build_tuner(QUADRATIC, **changes)
+
+
+def test_pbt_on_a_space_that_is_a_function_is_an_error_before_anything_is_written(storage: Path) -> None:
+    with pytest.raises(SweepError, match="--scheduler pbt: it needs a search space of ranges by name"):
+        make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x"))
+    assert not (storage / "x").exists()
 
 
 def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:

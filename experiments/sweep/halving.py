@@ -1,0 +1,177 @@
+"""Asynchronous successive halving: of the trials that reach a rung, the best third goes on to the next."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from experiments.sweep.budget import REDUCTION_FACTOR, Budget
+
+
+class SuccessiveHalving(FIFOScheduler):
+    """ASHA (Li et al., 2020) with the rungs of the budget, in two kinds.
+
+    *Stopping*: a trial that reaches a rung goes on if it is in the best third of those that got there before it, and
+    ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best third now; otherwise it writes a
+    checkpoint and waits until enough others have come that it is. When no new trial is to come, a third is rounded up,
+    so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+
+    With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
+
+    All that it knows is plain data. Tune saves no scheduler's state: :class:`experiments.sweep.scheduler.KeepState`
+    does. A trial whose earlier reports are not known (because a snapshot was lost) fills no rung that it has passed.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        pausing: bool = False,
+        shares: Sequence[float] = (1.0,),
+        trials: int = 0,
+        groups: int = 0,
+    ) -> None:
+        """Take what the rungs depend on.
+
+        Args:
+            budget: Of a full trial.
+            pausing: Whether weak trials wait; otherwise they end.
+            shares: The share of trials of each bracket.
+            trials: In the whole sweep; counts where ``pausing``.
+            groups: Trials that train at a time; counts where ``pausing``.
+        """
+        super().__init__()
+        self._budget, self._pausing, self._shares = budget, pausing, list(shares)
+        self._trials, self._groups = trials, groups
+        self._metric = ""
+        self._sign = 1.0
+        self._bracket: dict[str, int] = {}
+        """Bracket of each trial, in the order in which they were added."""
+        self._at: dict[str, int] = {}
+        """Epochs or steps of each trial's last report."""
+        self._scores: list[dict[int, dict[str, float]]] = [
+            {r: {} for r in budget.rungs()[b:]} for b in range(len(shares))
+        ]
+        """For each bracket and rung the scores (more is better) of the trials that got there."""
+        self._waiting: dict[str, int] = {}
+        """Paused trials, with their rung."""
+        self._next: list[str] = []
+        """Paused trials that are to go on."""
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Take the objective from Tune."""
+        self._metric, self._sign = metric or "", -1.0 if mode == "min" else 1.0
+        return True
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Give the trial its bracket; one that a restored sweep had paused stays so."""
+        if trial.trial_id not in self._bracket:
+            self._bracket[trial.trial_id] = self._next_bracket()
+        elif trial.status == Trial.PENDING and (trial.trial_id in self._waiting or trial.trial_id in self._next):
+            trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Decide at a rung; between rungs a trial goes on."""
+        name, score = trial.trial_id, self._sign * float(result.get(self._metric, math.nan))
+        if name in self._next:
+            self._next.remove(name)
+        if not math.isfinite(score):
+            return TrialScheduler.STOP
+        rung = self._rung_reached(name, self._budget.progress(result))
+        if rung is None:
+            return TrialScheduler.CONTINUE
+        scores = self._scores[self._bracket[name]][rung]
+        scores[name] = score
+        if not self._pausing:
+            return TrialScheduler.CONTINUE if _is_among_best(name, scores) else TrialScheduler.STOP
+        goes_on = name in self._promotable(scores)
+        if not goes_on:
+            self._waiting[name] = rung
+            tune_controller.search_alg.searcher.on_pause(name)
+        self._promote(tune_controller)
+        return TrialScheduler.CONTINUE if goes_on else TrialScheduler.PAUSE
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Return a promoted trial as soon as there is a group for it, else the next new one."""
+        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
+        busy = sum(trial.status in (Trial.RUNNING, Trial.PENDING) for trial in trials.values())
+        if self._waiting or self._next:
+            self._promote(tune_controller)
+        for name in self._next:
+            if trials[name].status == Trial.PENDING or (trials[name].status == Trial.PAUSED and busy < self._groups):
+                return trials[name]
+        if self._no_more() and not busy and not self._next:
+            self._end_waiting(tune_controller, trials)
+        return next((trial for trial in trials.values() if trial.status == Trial.PENDING), None)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Forget that the trial was to go on."""
+        self.on_trial_remove(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Forget that the trial was to go on."""
+        self.on_trial_remove(tune_controller, trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Forget that the trial waits or was to go on; its scores stay."""
+        self._waiting.pop(trial.trial_id, None)
+        self._next = [name for name in self._next if name != trial.trial_id]
+
+    def debug_string(self) -> str:
+        """Return how many trials reached each rung."""
+        reached = [{rung: len(scores) for rung, scores in bracket.items()} for bracket in self._scores]
+        return f"successive halving: {len(self._waiting)} paused, trials by rung: {reached}"
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know."""
+        kept = ("_bracket", "_at", "_scores", "_waiting", "_next")
+        return copy.deepcopy({name: self.__dict__[name] for name in kept})
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned."""
+        self.__dict__.update(copy.deepcopy(state))
+
+    def _next_bracket(self) -> int:
+        """Return the bracket that is furthest behind its share."""
+        there = list(self._bracket.values())
+        behind = [share * (len(there) + 1) - there.count(bracket) for bracket, share in enumerate(self._shares)]
+        return behind.index(max(behind))
+
+    def _rung_reached(self, name: str, progress: int) -> int | None:
+        """Return the rung that the trial has reached since its last report."""
+        before = self._at.get(name, progress - self._budget.between_reports)
+        self._at[name] = max(before, progress)
+        passed = [rung for rung in self._scores[self._bracket[name]] if before < rung <= progress]
+        return max(passed, default=None)
+
+    def _no_more(self) -> bool:
+        return len(self._bracket) >= self._trials
+
+    def _promotable(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the trials of a rung that belong to the next, the best first."""
+        count = -(-len(scores) // REDUCTION_FACTOR) if self._no_more() else len(scores) // REDUCTION_FACTOR
+        return sorted(scores, key=lambda name: scores[name], reverse=True)[:count]
+
+    def _promote(self, tune_controller: Any) -> None:
+        """Choose paused trials that are to go on, those of the highest rungs first."""
+        for rung in reversed(self._budget.rungs()):
+            for bracket in self._scores:
+                for name in self._promotable(bracket.get(rung, {})):
+                    if self._waiting.get(name) == rung:
+                        del self._waiting[name]
+                        self._next.append(name)
+                        tune_controller.search_alg.searcher.on_unpause(name)
+
+    def _end_waiting(self, tune_controller: Any, trials: Mapping[str, Trial]) -> None:
+        for name in list(self._waiting):
+            tune_controller.stop_trial(trials[name])
+
+
+def _is_among_best(name: str, scores: Mapping[str, float]) -> bool:
+    """Whether fewer than a third are better; a tie is not."""
+    return sum(score > scores[name] for score in scores.values()) < max(1.0, len(scores) / REDUCTION_FACTOR)

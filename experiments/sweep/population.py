@@ -1,0 +1,69 @@
+"""Population-based training: weak trials take over the weights of strong ones, with changed hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.search.sample import Float
+
+from experiments.sweep.budget import Budget
+from experiments.sweep.errors import SweepError
+
+if TYPE_CHECKING:
+    from experiments.sweep.experiment import SearchSpace
+
+EXCHANGES = 9
+"""About how often in its budget a trial is held against the others, if it reports as often."""
+
+
+class Population(PopulationBasedTraining):
+    """Ray's scheduler, with the first configurations from our searcher. Ray itself takes them from a grid alone."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add the trial as if there were no searcher, the one thing that Ray's scheduler asks its controller for."""
+        super().on_trial_add(SimpleNamespace(search_alg=None), trial)
+
+
+def make_population(budget: Budget, space: SearchSpace) -> Population:
+    """Return the scheduler. It changes hyperparameters with a continuous range, and keeps them inside it.
+
+    The others (optimizer, batch size) shape the state that is taken over, and come with it unchanged. The study keeps
+    the configuration that a trial began with. The population
+    is the trials that train at a time; what a trial's configuration became, the sweep's folder says
+    (``pbt_policy_*.txt``). Ray draws from Python's global generator: no two runs are alike.
+
+    Raises:
+        SweepError: As :func:`changeable` says.
+    """
+    changed = changeable(space)
+    every = max(1, round(budget.total / budget.between_reports / EXCHANGES)) * budget.between_reports
+    return Population(
+        time_attr=budget.unit,
+        perturbation_interval=every,
+        hyperparam_mutations=changed,
+        custom_explore_fn=partial(_inside, ranges={name: (d.lower, d.upper) for name, d in changed.items()}),
+    )
+
+
+def changeable(space: SearchSpace) -> dict[str, Float]:
+    """Return the hyperparameters that pbt changes.
+
+    Raises:
+        SweepError: There is none, or the space is a function, whose ranges are not known.
+    """
+    if callable(space):
+        raise SweepError("--scheduler pbt: it needs a search space of ranges by name, and this one is a function")
+    changed = {name: domain for name, domain in space.items() if isinstance(domain, Float)}
+    if not changed:
+        raise SweepError("--scheduler pbt: it changes hyperparameters with a continuous range, and there is none")
+    return changed
+
+
+def _inside(config: dict[str, Any], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    held = {name: min(max(config[name], low), high) for name, (low, high) in ranges.items()}
+    return {**config, **held}

@@ -1,0 +1,299 @@
+"""Schedulers held by hand: a stand-in for Tune's controller, no Ray."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from experiments.sweep.budget import Budget
+from experiments.sweep.errors import SweepError
+from experiments.sweep.halving import SuccessiveHalving
+from experiments.sweep.median import MedianRule
+from experiments.sweep.options import SchedulerName
+from experiments.sweep.population import Population, make_population
+from experiments.sweep.scheduler import KeepState, bracket_shares, make_scheduler
+
+CONTINUE, PAUSE, STOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP
+EPOCHS = Budget(epochs=27)
+
+
+@dataclass(eq=False)
+class ATrial:
+    trial_id: str
+    status: str = "PENDING"
+
+    def set_status(self, status: str) -> None:
+        self.status = status
+
+
+@dataclass
+class Controller:
+    """What a scheduler calls of Tune, and a sweep on it."""
+
+    scheduler: Any
+    mode: str = "max"
+    trials: dict[str, ATrial] = field(default_factory=dict)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scheduler.set_search_properties("score", self.mode)
+        searcher = SimpleNamespace(
+            on_pause=lambda name: self.told.append(("pause", name)),
+            on_unpause=lambda name: self.told.append(("unpause", name)),
+        )
+        self.search_alg = SimpleNamespace(searcher=searcher)
+
+    def get_trials(self) -> list[ATrial]:
+        return list(self.trials.values())
+
+    def stop_trial(self, trial: ATrial) -> None:
+        self.scheduler.on_trial_remove(self, trial)
+        trial.status = "TERMINATED"
+
+    def add(self, name: str, status: str = "RUNNING") -> None:
+        self.trials[name] = ATrial(name, status)
+        self.scheduler.on_trial_add(self, self.trials[name])
+
+    def report(self, name: str, epoch: int, score: float) -> str:
+        if name not in self.trials:
+            self.add(name)
+        decision: str = self.scheduler.on_trial_result(self, self.trials[name], {"epoch": epoch, "score": score})
+        self.trials[name].status = {CONTINUE: "RUNNING", PAUSE: "PAUSED", STOP: "TERMINATED"}[decision]
+        return decision
+
+    def chosen(self) -> str | None:
+        trial = self.scheduler.choose_trial_to_run(self)
+        if trial is not None:
+            trial.status = "RUNNING"
+        return None if trial is None else trial.trial_id
+
+
+def asha(**changes: Any) -> Controller:
+    return Controller(SuccessiveHalving(EPOCHS, **changes))
+
+
+def promoting(trials: int = 1000, groups: int = 2) -> Controller:
+    return asha(pausing=True, trials=trials, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("budget", "rungs"),
+    [
+        (Budget(epochs=27), [1, 3, 9]),
+        (Budget(epochs=28), [1, 3, 9, 27]),
+        (Budget(epochs=1), []),
+        (Budget(epochs=2), [1]),
+        (Budget(steps=1000, eval_every=100), [100, 300, 900]),
+        (Budget(steps=100, eval_every=100), []),
+    ],
+)
+def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -> None:
+    assert budget.rungs() == rungs
+
+
+def test_asha_keeps_the_best_third_at_each_rung() -> None:
+    sweep = asha()
+    decisions = [sweep.report(name, 1, score) for name, score in zip("abcdefg", (5, 4, 6, 5, 1, 7, 6), strict=True)]
+    # b is beaten by a, c by none, d by c alone of four, e by all, f by none, g by f alone (c ties).
+    assert decisions == [CONTINUE, STOP, CONTINUE, CONTINUE, STOP, CONTINUE, CONTINUE]
+    assert sweep.report("a", 2, 0) == CONTINUE  # between rungs nothing is compared
+    assert sweep.report("a", 3, 1) == CONTINUE  # the first at its rung
+    assert [sweep.report("c", 2, 9), sweep.report("c", 3, 0)] == [CONTINUE, STOP]
+
+
+def test_less_is_better_where_the_mode_says_so() -> None:
+    sweep = Controller(SuccessiveHalving(EPOCHS), mode="min")
+    assert [sweep.report("a", 1, 1.0), sweep.report("b", 1, 2.0), sweep.report("c", 1, 0.5)] == [
+        CONTINUE,
+        STOP,
+        CONTINUE,
+    ]
+
+
+def test_steps_count_where_the_budget_is_in_steps() -> None:
+    scheduler = SuccessiveHalving(Budget(steps=1000, eval_every=100))
+    sweep = Controller(scheduler)
+    for name, score, decision in (("a", 2.0, CONTINUE), ("b", 1.0, STOP)):
+        sweep.add(name)
+        result = {"step": 100, "epoch": 9.5, "score": score}
+        assert scheduler.on_trial_result(sweep, sweep.trials[name], result) == decision
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["asha", "asha-promote", "hyperband", "median"])
+def test_a_value_that_is_not_finite_never_goes_on_and_is_not_compared(name: SchedulerName, value: float) -> None:
+    sweep = Controller(make_scheduler(name, EPOCHS, trials=100, groups=2))
+    assert sweep.report("a", 1, value) == STOP
+    assert "inf" not in str(sweep.scheduler.get_state()) and "nan" not in str(sweep.scheduler.get_state())
+
+
+def test_a_trial_first_seen_late_fills_no_earlier_rung() -> None:
+    sweep = asha()
+    assert sweep.report("resumed", 10, 100.0) == CONTINUE
+    assert sweep.report("new", 1, 0.1) == CONTINUE  # held against nobody
+    assert sweep.scheduler.get_state()["_scores"] == [{1: {"new": 0.1}, 3: {}, 9: {}}]
+
+
+def test_a_rung_is_filled_once_whatever_is_reported_again() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5.0)
+    sweep.report("a", 2, 6.0)
+    assert sweep.report("a", 1, 9.0) == CONTINUE  # trains again from its last checkpoint
+    sweep.report("b", 1, 7.0)
+    assert sweep.scheduler.get_state()["_scores"][0][1] == {"a": 5.0, "b": 7.0}
+
+
+def test_a_loop_that_reports_seldom_is_compared_at_the_rungs_it_passes() -> None:
+    sweep = asha()
+    for epoch in (2, 4, 6, 8, 10):
+        sweep.report("a", epoch, float(epoch))
+    assert sweep.scheduler.get_state()["_scores"] == [{1: {}, 3: {"a": 4.0}, 9: {"a": 10.0}}]
+
+
+def test_promotion_pauses_until_a_trial_is_in_the_best_third() -> None:
+    sweep = promoting()
+    assert [sweep.report("a", 1, 5.0), sweep.report("b", 1, 4.0)] == [PAUSE, PAUSE]
+    assert sweep.chosen() is None  # two have come: nobody is in the best third
+    assert sweep.report("c", 1, 3.0) == PAUSE
+    assert sweep.chosen() == "a"
+    assert sweep.told == [("pause", "a"), ("pause", "b"), ("pause", "c"), ("unpause", "a")]
+    assert sweep.report("a", 2, 9.0) == CONTINUE
+    assert sweep.report("d", 1, 8.0) == CONTINUE  # the best of four goes on at once
+    assert sweep.scheduler.get_state()["_waiting"] == {"b": 1, "c": 1}
+
+
+def test_a_promoted_trial_waits_for_a_group_and_goes_before_a_new_one() -> None:
+    sweep = promoting(groups=2)
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    sweep.add("x")
+    sweep.add("y")
+    assert sweep.chosen() is None  # both groups are busy
+    sweep.trials["x"].status = "TERMINATED"
+    sweep.add("new", "PENDING")
+    sweep.trials["y"].status = "TERMINATED"
+    assert [sweep.chosen(), sweep.chosen()] == ["a", "new"]
+
+
+def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> None:
+    sweep = promoting(trials=4)
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0), ("d", 2.0)):
+        sweep.report(name, 1, score)
+    # A third of four, rounded up: two of them.
+    assert [sweep.chosen(), sweep.chosen(), sweep.chosen()] == ["a", "b", None]
+    assert sweep.report("a", 3, 6.0) == CONTINUE  # the first at its rung, of which one at least goes on
+    assert sweep.report("b", 3, 5.0) == PAUSE
+    assert sweep.report("a", 9, 7.0) == CONTINUE
+    assert sweep.trials["c"].status == "PAUSED"  # as long as another trains
+    sweep.trials["a"].status = "TERMINATED"
+    assert sweep.chosen() is None
+    assert {name: trial.status for name, trial in sweep.trials.items()} == dict.fromkeys("abcd", "TERMINATED")
+
+
+def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
+    sweep = promoting()
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    sweep.trials["a"].status = "ERROR"
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["a"])
+    assert sweep.chosen() is None
+
+
+@pytest.mark.parametrize("pausing", [False, True])
+def test_rungs_survive_a_snapshot(pausing: bool) -> None:
+    sweep = promoting() if pausing else asha()
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    state = pickle.loads(pickle.dumps(KeepState(sweep.scheduler).get_state()))
+    restored = promoting() if pausing else asha()
+    KeepState(restored.scheduler).set_state(state)
+    assert restored.scheduler.get_state() == sweep.scheduler.get_state()
+    # Tune adds the unfinished trials again as pending, and would start all of them, groups or not.
+    for name in "abc":
+        restored.add(name, "PENDING")
+    assert [trial.status for trial in restored.get_trials()] == (["PAUSED"] * 3 if pausing else ["PENDING"] * 3)
+    assert restored.chosen() == "a"  # first among the pending, or promoted before the snapshot
+    assert restored.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
+    assert restored.report("e", 1, 4.2) == (PAUSE if pausing else STOP)
+
+
+def test_a_snapshot_is_not_changed_by_what_comes_after() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5.0)
+    state = sweep.scheduler.get_state()
+    sweep.report("b", 1, 6.0)
+    assert state["_scores"][0][1] == {"a": 5.0}
+
+
+def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
+    shares = bracket_shares(EPOCHS)
+    assert shares == pytest.approx([27 / 4 / 13.25, 9 / 3 / 13.25, 3 / 2 / 13.25, 1 / 1 / 13.25], rel=0.1)
+    sweep = Controller(make_scheduler("hyperband", EPOCHS))
+    for index in range(100):
+        sweep.report(f"t{index}", 1, float(-index))
+    going = [name for name, trial in sweep.trials.items() if trial.status == "RUNNING"]
+    brackets = list(sweep.scheduler.get_state()["_bracket"].values())
+    assert [brackets.count(bracket) for bracket in range(4)] == pytest.approx([100 * share for share in shares], abs=1)
+    assert len(going) == 100 - brackets.count(0) + 1  # of bracket 0 the first alone
+
+
+def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
+        assert sweep.report(name, 1, score) == CONTINUE
+    assert sweep.report("low", 1, 1.9) == STOP
+    assert sweep.report("high", 1, 2.1) == CONTINUE
+    restored = MedianRule(EPOCHS)
+    restored.set_state(sweep.scheduler.get_state())
+    again = Controller(restored)
+    assert again.report("low again", 1, 1.8) == STOP
+
+
+def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 2.5)):
+        sweep.report(name, 1, score)
+    assert sweep.report("d", 2, 0.0) == CONTINUE  # alone at epoch 2
+    for name in "abc":
+        sweep.report(name, 2, 0.0)
+    assert sweep.report("late", 1, 1.0) == STOP
+
+
+def test_every_scheduler_is_made_by_its_name() -> None:
+    space = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])}
+    kinds = {
+        name: type(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2)) for name in get_args(SchedulerName)
+    }
+    assert kinds == {
+        "asha": SuccessiveHalving,
+        "asha-promote": SuccessiveHalving,
+        "hyperband": SuccessiveHalving,
+        "median": MedianRule,
+        "pbt": Population,
+        "fifo": FIFOScheduler,
+    }
+    assert KeepState(FIFOScheduler()).get_state() is None
+
+
+def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_ranges() -> None:
+    space = {"lr": tune.loguniform(1e-4, 1e-1), "dropout": tune.uniform(0, 0.3), "optimizer": tune.choice(["sgd"])}
+    population = make_population(Budget(steps=900, eval_every=10), space)
+    assert population._perturbation_interval == 100
+    config = {"lr": 1e-1, "dropout": 0.3, "optimizer": "sgd", "seed": 4}
+    found = [population._get_new_config(None, SimpleNamespace(config=config))[0] for _ in range(50)]
+    assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
+    assert len({c["lr"] for c in found}) > 2
+    assert {(c["optimizer"], c["seed"]) for c in found} == {("sgd", 4)}
+
+
+@pytest.mark.parametrize("space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}])
+def test_pbt_says_what_it_cannot_change(space: Any) -> None:
+    with pytest.raises(SweepError, match="--scheduler pbt: "):
+        make_scheduler("pbt", EPOCHS, space=space)

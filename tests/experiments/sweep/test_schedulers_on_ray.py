@@ -1,0 +1,56 @@
+"""Short sweeps through the API on real workers, one for each scheduler that pauses trials."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+from ray import tune
+from ray.util import placement_group_table
+
+from experiments import build_tuner
+from experiments.sweep.options import SchedulerName
+from experiments.sweep.tuner import STUDY_FILE
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+"""Without mishaps, and with ranges that pbt can change."""
+
+
+def swept(
+    scheduler: SchedulerName, folder: Path, **changes: Any
+) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
+    name = f"with-{scheduler}"
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, **changes}
+    results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
+    study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
+    return results, json.loads((folder / name / "summary.json").read_text()), study
+
+
+def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
+    results, summary, study = swept("asha-promote", tmp_path)
+    assert not results.errors
+    assert summary["complete"]
+    assert summary["trials"]["finished"] >= 1
+    assert summary["trials"]["stopped early"] >= 3
+    for result in results:
+        assert result.metrics_dataframe is not None
+        epochs = list(result.metrics_dataframe["epoch"])
+        assert epochs == list(range(1, len(epochs) + 1))  # resumed where it was paused, nothing twice
+        assert len(epochs) in (1, 3, 9)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert booked == []
+
+
+def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:
+    results, summary, study = swept("pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",))
+    assert not results.errors
+    assert summary["complete"]
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
+    changed = [json.loads(line) for line in (tmp_path / "with-pbt" / "pbt_global.txt").read_text().splitlines()]
+    assert changed and all(-1 <= new["x"] <= 1 and new["x"] != old["x"] for *_, old, new in changed)
