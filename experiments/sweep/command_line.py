@@ -14,7 +14,7 @@ from rich.console import Console
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
-from experiments.sweep.options import SweepOptions
+from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.tuner import make_searcher, tuner_of
 
@@ -90,6 +90,7 @@ def _say_result(console: Console, plan: Plan) -> int:
     if not summary["complete"]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
         print(f"the sweep was interrupted: of {plan.num_samples} trials {counts or 'none had begun'}", file=sys.stderr)
+        print(f"go on with it: python {sys.argv[0]} --resume {plan.name}{_storage_option(plan)}", file=sys.stderr)
     if best is None and not summary["complete"]:
         return INTERRUPTED
     if best is None:
@@ -107,6 +108,10 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nmlflow      {summary['mlflow']}"
     )
     return 0 if summary["complete"] else INTERRUPTED
+
+
+def _storage_option(plan: Plan) -> str:
+    return "" if plan.options.storage == DEFAULT_STORAGE else f" --storage {plan.options.storage}"
 
 
 def _short(value: object) -> str:

@@ -28,11 +28,11 @@ KEPT = 2
 """Snapshots kept."""
 STATE_FILES: dict[str, Callable[[Path], Any]] = {
     "experiment_state-*.json": lambda file: json.loads(file.read_text()),
-    "search_gen_state-*.json": lambda file: json.loads(file.read_bytes()),
-    "searcher-state-*.pkl": lambda file: json.loads(file.read_text()),  # the ending is Tune's
-    "callback-states-*.pkl": lambda file: pickle.loads(file.read_bytes()),  # written by this project's own process
+    "search_gen_state-*.json": lambda file: pickle.loads(file.read_bytes()),  # the ending is Tune's, as the next
+    "searcher-state-*.pkl": lambda file: json.loads(file.read_text()),
+    "callback-states-*.pkl": lambda file: pickle.loads(file.read_bytes()),
 }
-"""Tune's state, and how to see that a file of it is whole."""
+"""Tune's state, and how to see that a file of it is whole. The pickles are files of this user's own sweep."""
 MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes"}
 """Options that a resumed sweep takes from its own command line."""
 
@@ -124,8 +124,8 @@ def whole_state(folder: Path) -> list[Path]:
 def _let_it_propose(folder: Path) -> None:
     """Let Tune ask the searcher again, which says itself when it has no more."""
     for file in folder.glob("search_gen_state-*.json"):
-        state = json.loads(file.read_text())
-        file.write_text(json.dumps({**state, "_finished": False}))
+        state = pickle.loads(file.read_bytes())
+        file.write_bytes(pickle.dumps({**state, "finished": False}))
 
 
 def _numbers_in(folder: Path) -> Iterator[int]:
