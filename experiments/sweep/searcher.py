@@ -124,8 +124,7 @@ class StudySearcher(Searcher):
             return
         # Not through optuna.Trial, which reads the trial three times over; this is Tune's event loop.
         storage, step = self.study._storage, self._budget.progress(result)
-        if step not in trial.intermediate_values:
-            storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
+        storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
         if constraints := constraints_of(result):
             storage.set_trial_user_attr(trial._trial_id, ATTR_CONSTRAINTS, constraints)
 
