@@ -29,9 +29,10 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 	$(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
 		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
 
-benchmarks: $(READY) ## Measure trial turnaround and memory, about 20 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory and search, about 30 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
+	$(BIN)/python tests/benchmarks/search_quality.py
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \
