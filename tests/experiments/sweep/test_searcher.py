@@ -266,6 +266,7 @@ def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
     searcher.study.enqueue_trial({"lr": 0.01})
     assert proposal(searcher, "b")["lr"] != 0.01
     assert states(searcher) == [TrialState.RUNNING, TrialState.WAITING, TrialState.RUNNING]
+    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.WAITING, TrialState.FAIL]
 
 
 def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_path: Path) -> None:
