@@ -32,9 +32,10 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround and memory, about 20 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory and search, about 30 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
+	$(BIN)/python tests/benchmarks/search_quality.py
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \

@@ -124,8 +124,7 @@ class StudySearcher(Searcher):
             return
         # Not through optuna.Trial, which reads the trial three times over; this is Tune's event loop.
         storage, step = self.study._storage, self._budget.progress(result)
-        if step not in trial.intermediate_values:
-            storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
+        storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
         if constraints := constraints_of(result):
             storage.set_trial_user_attr(trial._trial_id, ATTR_CONSTRAINTS, constraints)
 
@@ -165,7 +164,7 @@ class StudySearcher(Searcher):
     def _fail_orphans(self, study: optuna.Study) -> None:
         """End trials that were proposed after Tune's last snapshot; their proposals are made again."""
         known, orphans = set(self._numbers.values()), []
-        for trial in study.get_trials(states=(TrialState.RUNNING, TrialState.WAITING)):
+        for trial in study.get_trials(states=(TrialState.RUNNING,)):
             if trial.number not in known:
                 optuna.Trial(study, trial._trial_id).set_user_attr(ATTR_FAILURE, INTERRUPTED)
                 study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)

@@ -143,11 +143,12 @@ def test_a_trial_first_seen_late_fills_no_earlier_rung() -> None:
 
 def test_a_rung_is_filled_once_whatever_is_reported_again() -> None:
     sweep = asha()
-    sweep.report("a", 1, 5.0)
-    sweep.report("a", 2, 6.0)
-    assert sweep.report("a", 1, 9.0) == CONTINUE  # trains again from its last checkpoint
+    for epoch, score in ((1, 5.0), (2, 6.0), (3, 7.0)):
+        sweep.report("a", epoch, score)
+    for epoch in (1, 2, 3, 4):  # trains again from its last checkpoint
+        assert sweep.report("a", epoch, 9.0) == CONTINUE
     sweep.report("b", 1, 7.0)
-    assert sweep.scheduler.get_state()["_scores"][0][1] == {"a": 5.0, "b": 7.0}
+    assert sweep.scheduler.get_state()["_scores"][0] == {1: {"a": 5.0, "b": 7.0}, 3: {"a": 7.0}, 9: {}}
 
 
 def test_a_loop_that_reports_seldom_is_compared_at_the_rungs_it_passes() -> None:
@@ -195,6 +196,16 @@ def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> 
     sweep.trials["a"].status = "TERMINATED"
     assert sweep.chosen() is None
     assert {name: trial.status for name, trial in sweep.trials.items()} == dict.fromkeys("abcd", "TERMINATED")
+
+
+def test_trials_of_higher_rungs_go_on_first() -> None:
+    sweep = promoting(trials=6, groups=1)
+    for name, score in (("e", 5.0), ("d", 4.0), ("c", 3.0), ("b", 2.0), ("a", 1.0)):
+        sweep.report(name, 1, score)
+    assert sweep.chosen() == "e"  # the one best of five
+    assert sweep.report("e", 3, 5.0) == PAUSE
+    sweep.report("f", 1, 0.0)  # the last: thirds are rounded up from now on, at both rungs
+    assert [sweep.chosen(), sweep.scheduler.get_state()["_next"]] == ["e", ["e", "d"]]
 
 
 def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
@@ -258,12 +269,17 @@ def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> N
 
 def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
     sweep = Controller(MedianRule(EPOCHS))
-    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 2.5)):
-        sweep.report(name, 1, score)
-    assert sweep.report("d", 2, 0.0) == CONTINUE  # alone at epoch 2
-    for name in "abc":
-        sweep.report(name, 2, 0.0)
-    assert sweep.report("late", 1, 1.0) == STOP
+    for name, score in (("a", 5.0), ("b", 5.0), ("c", 5.0), ("d", 1.0)):
+        sweep.scheduler.set_state({"scores": {**sweep.scheduler.get_state()["scores"], name: {1: score}}})
+    assert sweep.report("d", 2, 1.0) == CONTINUE  # nobody else has got there
+
+
+def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_then() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    others = {name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"}
+    sweep.scheduler.set_state({"scores": {**others, "once good": {1: 3.5}, "never good": {1: 2.5}}})
+    assert sweep.report("once good", 2, 0.0) == CONTINUE  # 3.5 against a mean of 3
+    assert sweep.report("never good", 2, 2.9) == STOP
 
 
 def test_every_scheduler_is_made_by_its_name() -> None:
