@@ -40,7 +40,7 @@ class Plan:
     options: SweepOptions
     devices: Devices
     groups: int
-    """Worker groups, and so trials at a time."""
+    """Worker groups, and so trials at a time; no more than there are trials."""
     recipe: RecipeName
     recipe_reason: str
     settings: dict[str, Any]
@@ -107,7 +107,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         devices = find_devices(options.device, cluster)
     except ValueError as error:
         raise SweepError(str(error)) from error
-    groups = pack(devices, options.workers_per_trial)
+    room = pack(devices, options.workers_per_trial)
     recipe, reason = choose_recipe(options, devices)
     name = options.name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if options.resume is None:
@@ -116,6 +116,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     check_tracking(uri, experiment.name)
     budget = choose_budget(options, experiment.recipes[recipe].budget)
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
+    trials = 1 if options.baseline_only else num_samples
     chosen = settings_of(experiment, options, recipe)
     experiment = with_fixed(experiment, chosen)
     if options.scheduler == "pbt":
@@ -125,12 +126,12 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         experiment=experiment,
         options=options,
         devices=devices,
-        groups=groups,
+        groups=min(room, trials),
         recipe=recipe,
         recipe_reason=reason,
         settings=settings,
         budget=budget,
-        num_samples=1 if options.baseline_only else num_samples,
+        num_samples=trials,
         name=name,
         tracking_uri=uri,
         facts=facts,
