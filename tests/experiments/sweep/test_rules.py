@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ray.exceptions import RayActorError, RayTaskError
+from ray.tune.experiment import Trial
 from ray.tune.result import SHOULD_CHECKPOINT
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.outcome import end_of, why_diverged
+from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.scheduler import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime.worker_group import WorkerRaisedError, WorkersLostError
 
 
 @pytest.mark.parametrize(
@@ -72,3 +77,21 @@ def test_a_trial_that_has_trained_for_a_while_gets_a_checkpoint(monkeypatch: pyt
     assert wanted(rule, 0.5, done=True, trial=trial)
     now = 2000.0
     assert not wanted(rule, 0.1, done=True, trial=trial)
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (RayTaskError("train", "traceback", WorkerRaisedError("no such column")), False),
+        (RayTaskError("train", "traceback", WorkersLostError("killed")), True),
+        (RayActorError(), True),
+    ],
+)
+def test_an_error_of_the_train_loop_is_final_and_a_loss_is_not(error: Exception, again: bool) -> None:
+    leave_errors_of_workers()
+    leave_errors_of_workers()  # once is enough
+    trial = Trial("any", stub=True, max_failures=2)
+    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # it writes its error nowhere
+    trial.handle_error(error)
+    assert trial.should_recover() is again
+    assert trial.num_failures == 1
