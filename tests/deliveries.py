@@ -9,7 +9,7 @@ from typing import Any
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from experiments.sweep.tracking import store_of
+from experiments.sweep.tracking_store import store_of
 
 TRIALS, EPOCHS = 3, 4
 

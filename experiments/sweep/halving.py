@@ -60,6 +60,8 @@ class SuccessiveHalving(FIFOScheduler):
         """For each bracket and rung the scores (more is better) of the trials that got there."""
         self._waiting: dict[str, int] = {}
         """Paused trials, with their rung."""
+        self._to_end: dict[str, int] = {}
+        """Trials that were told to end, with their rung, until they have."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
 
@@ -88,7 +90,10 @@ class SuccessiveHalving(FIFOScheduler):
         scores = self._scores[self._bracket[name]][rung]
         scores[name] = score
         if not self._pausing:
-            return TrialScheduler.CONTINUE if _is_among_best(name, scores) else TrialScheduler.STOP
+            if _is_among_best(name, scores):
+                return TrialScheduler.CONTINUE
+            self._to_end[name] = rung
+            return TrialScheduler.STOP
         goes_on = name in self._promotable(scores)
         if not goes_on:
             self._waiting[name] = rung
@@ -114,12 +119,22 @@ class SuccessiveHalving(FIFOScheduler):
         self.on_trial_remove(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Forget that the trial was to go on."""
+        """Take back what the trial was told at its last rung: it may have failed before it could be done.
+
+        A trial that Tune starts again comes by that rung again, or by what is reported first after it.
+        """
+        name = trial.trial_id
+        rung = self._waiting.get(name, self._to_end.get(name))
+        if rung is not None:
+            self._at[name] = rung - 1
+        if name in self._waiting:
+            tune_controller.search_alg.searcher.on_unpause(name)
         self.on_trial_remove(tune_controller, trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Forget that the trial waits or was to go on; its scores stay."""
         self._waiting.pop(trial.trial_id, None)
+        self._to_end.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
 
     def debug_string(self) -> str:
@@ -129,7 +144,7 @@ class SuccessiveHalving(FIFOScheduler):
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know."""
-        kept = ("_bracket", "_at", "_scores", "_waiting", "_next")
+        kept = ("_bracket", "_at", "_scores", "_waiting", "_to_end", "_next")
         return copy.deepcopy({name: self.__dict__[name] for name in kept})
 
     def set_state(self, state: dict[str, Any]) -> None:

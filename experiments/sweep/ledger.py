@@ -70,8 +70,9 @@ class Ledger(TellsEndings):
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
 
     def setup(self, **info: Any) -> None:
-        """Start the clock."""
-        self.began = self.ended = time.time()
+        """Start the clock, unless it was restored, which comes before."""
+        if not self.stretches:
+            self.began = self.ended = time.time()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Note when the trial got its place; which devices that means, its first report tells."""

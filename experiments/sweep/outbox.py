@@ -44,6 +44,10 @@ class Outbox:
         self._cut_torn_line()
         return True
 
+    def close(self) -> None:
+        """Give the outbox back."""
+        self._lock.close()
+
     def _cut_torn_line(self) -> None:
         """Remove what a killed process had not finished writing."""
         content = self._records.read_bytes()

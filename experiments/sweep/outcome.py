@@ -24,13 +24,6 @@ def end_of(last_result: Mapping[str, Any], metric: str, budget: Budget) -> Outco
     return "finished" if budget.spent(last_result) else "stopped early"
 
 
-def outcome_of(trial: Trial, metric: str, budget: Budget) -> Outcome | Literal["interrupted"]:
-    """Return what became of a trial; one that has not ended was interrupted."""
-    if trial.status == Trial.TERMINATED:
-        return end_of(trial.last_result, metric, budget)
-    return "failed" if trial.status == Trial.ERROR else "interrupted"
-
-
 def why_diverged(result: Mapping[str, Any], metric: str) -> str | None:
     """Return which reported number is not finite, if the objective or a loss is not."""
     for name, value in result.items():

@@ -21,7 +21,7 @@ from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
 from experiments.sweep.population import changeable
-from experiments.sweep.resume import SWEEP_FILE, options_of_sweep
+from experiments.sweep.resume import SWEEP_FILE, check_resumable, options_of_sweep
 from experiments.sweep.samplers import make_sampler
 from experiments.sweep.searcher import distributions_of, propose
 from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
@@ -122,7 +122,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     if options.scheduler == "pbt":
         changeable(experiment.space)
     settings, facts = check_trials(experiment, {**chosen, **budget.settings()}, options.workers_per_trial)
-    return Plan(
+    plan = Plan(
         experiment=experiment,
         options=options,
         devices=devices,
@@ -136,6 +136,9 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         tracking_uri=uri,
         facts=facts,
     )
+    if plan.resumed:
+        check_resumable(plan)
+    return plan
 
 
 def check_space(experiment: Experiment) -> None:

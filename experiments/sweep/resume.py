@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from ray.tune.experiment import Trial
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.outbox import Outbox
+from experiments.sweep.tracking_store import store_of
 
 if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
@@ -26,6 +29,8 @@ SNAPSHOTS = "snapshots"
 """Whole copies of Tune's state, in a sweep's folder; Tune's own files there may be torn."""
 KEPT = 2
 """Snapshots kept."""
+LOOK_EVERY_S = 1.0
+"""How often to see whether Tune has written its state."""
 STATE_FILES: dict[str, Callable[[Path], Any]] = {
     "experiment_state-*.json": lambda file: json.loads(file.read_text()),
     "search_gen_state-*.json": lambda file: pickle.loads(file.read_bytes()),  # the ending is Tune's, as the next
@@ -45,7 +50,8 @@ def write_sweep_file(plan: Plan) -> None:
     options = {**asdict(plan.options), **decided, **sources, "device": plan.devices.type.kind}
     kept = {name: value for name, value in options.items() if name not in MAY_DIFFER}
     partial = plan.folder / f"{SWEEP_FILE}.partial"
-    partial.write_text(json.dumps({"experiment": plan.experiment.name, "options": kept}, indent=2) + "\n")
+    about = {"experiment": plan.experiment.name, "groups": plan.groups, "options": kept}
+    partial.write_text(json.dumps(about, indent=2) + "\n")
     partial.replace(plan.folder / SWEEP_FILE)
 
 
@@ -71,11 +77,32 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         raise SweepError(f"--resume {given.resume}: the sweep keeps what it began with; leave out {flags}")
     if given.add_trials < 0:
         raise SweepError(f"--add-trials must be at least 0, but got {given.add_trials}")
-    if not Outbox(folder).take():
-        raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
+    with closing(Outbox(folder)) as outbox:
+        if not outbox.take():
+            raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
     kept = {**began_with["options"], "settings": tuple(began_with["options"]["settings"])}
     own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER}
     return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+
+
+def check_resumable(plan: Plan) -> None:
+    """See that the place and the records of the sweep are what they were.
+
+    Raises:
+        SweepError: There is less room than its trials need, or its runs are in another tracking store.
+    """
+    needed = json.loads((plan.folder / SWEEP_FILE).read_text())["groups"]
+    if plan.groups < min(needed, plan.num_samples):
+        raise SweepError(
+            f"--resume {plan.name}: the sweep had {needed} trials at a time, and there is room for {plan.groups}; "
+            f"resume it where there are as many devices"
+        )
+    with closing(Outbox(plan.folder)) as outbox:
+        if outbox.interrupted and not outbox.belongs_to(store_of(plan.tracking_uri)):
+            raise SweepError(
+                f"--resume {plan.name}: its runs are in another tracking store than {plan.tracking_uri}; give the "
+                f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
+            )
 
 
 def make_ready(folder: Path) -> None:
@@ -140,10 +167,12 @@ class KeepSnapshots(tune.Callback):
     def __init__(self, folder: Path) -> None:
         self._folder = folder / SNAPSHOTS
         self._copied = 0
+        self._looked_at = 0.0
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Copy what Tune has written since the last time."""
-        if trials:
+        if trials and time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = time.monotonic()
             self._copy(Path(trials[0].storage.experiment_driver_staging_path))
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:

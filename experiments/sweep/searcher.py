@@ -6,23 +6,24 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 from ray.tune.search.sample import Domain
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.experiment import SearchSpace
-from experiments.sweep.model_study import ATTR_CONSTRAINTS, ATTR_FAILURE, carry_attributes, model_study
+from experiments.sweep.model_study import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
 from experiments.sweep.outcome import constraints_of, why_diverged
 from experiments.sweep.samplers import make_sampler
+from experiments.sweep.study_record import StudyRecord
 
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
@@ -68,29 +69,38 @@ class StudySearcher(Searcher):
         super().__init__(metric=metric, mode=mode)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage, self._budget, self._num_trials = study_name, storage, budget, num_trials
-        self._study: optuna.Study | None = None
+        self._open_record: StudyRecord | None = None
         self._at_a_time: int | None = None
         self._proposed = 0
         self._numbers: dict[str, int] = {}
         """Number in the study of each trial that has not ended, by Tune's id."""
         self._paused: set[str] = set()
-        self._again: list[dict[str, Any]] = []
-        """Proposals that an interrupted sweep had made after its last snapshot, to be made again."""
+        self._again: list[int] = []
+        """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+        self._length: int | None = None
+        """Trials in the study at the snapshot from which this was restored."""
 
     @property
     def study(self) -> optuna.Study:
-        """The study of this sweep; trials in it that nobody trains any more are told that they failed."""
-        if self._study is None:
+        """The study in its database, with everything in it that is known."""
+        self._record.flush()
+        return self._record.stored
+
+    @property
+    def _record(self) -> StudyRecord:
+        """The study of this sweep, opened at the first use."""
+        if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
-            self._study = optuna.create_study(
+            study = optuna.create_study(
                 storage=self._storage,
                 study_name=self._study_name,
                 sampler=RandomSampler(seed=0),  # never asked
                 direction="maximize" if self._mode == "max" else "minimize",
                 load_if_exists=True,
             )
-            self._fail_orphans(self._study)
-        return self._study
+            self._settle_orphans(study)
+            self._open_record = StudyRecord(study)
+        return self._open_record
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration: hyperparameters, and the seed of the trial.
@@ -101,20 +111,27 @@ class StudySearcher(Searcher):
             return None if self._numbers else Searcher.FINISHED
         if self._at_a_time is not None and len(self._numbers) - len(self._paused) >= self._at_a_time:
             return None
-        trials = self.study.get_trials(deepcopy=False)
-        # Not the trial's number: that one goes on counting where an interrupted sweep had got to.
+        trials = self._record.trials()
+        # Not the trial's number: others may have put trials into the study.
         seed = trial_seed(self._seed, self._proposed)
-        model = model_study(self.study, make_sampler(self._sampler, seed), self._budget)
-        if self._proposed == 0 or self._again:
-            model.enqueue_trial(self._again.pop(0) if self._again else self._baseline)
-        config, number = propose(model, self._space)
-        assert number == len(trials), "nobody else writes to the study of a running sweep"
-        asked = model.get_trials(deepcopy=False)[number]
-        self.study.add_trial(_running(asked))
-        carry_attributes(model, self.study)
-        self._numbers[trial_id] = number
         self._proposed += 1
+        if self._again:
+            self._numbers[trial_id] = self._again.pop(0)
+            return {**self._config_of(trials[self._numbers[trial_id]]), "seed": seed}
+        model = model_study(self._record.memory, make_sampler(self._sampler, seed), self._budget)
+        if self._proposed == 1:
+            model.enqueue_trial(self._baseline)
+        config, number = propose(model, self._space)
+        assert number == len(trials), "the model has the trials of the record"
+        self._numbers[trial_id] = self._record.add(_running(model.get_trials(deepcopy=False)[number]))
+        self._record.keep_attributes_of(model)
         return {**config, "seed": seed}
+
+    def _config_of(self, trial: FrozenTrial) -> dict[str, Any]:
+        """Return the configuration that was proposed as ``trial``."""
+        if callable(self._space):
+            return {**(self._space(cast(Any, FixedTrial(trial.params, trial.number))) or {}), **trial.params}
+        return {**constants_of(self._space), **trial.params}
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a report; one of a trial that has ended in the study already changes nothing."""
@@ -122,11 +139,14 @@ class StudySearcher(Searcher):
         value = result.get(self._metric, math.nan)
         if trial is None or not math.isfinite(value):
             return
-        # Not through optuna.Trial, which reads the trial three times over; this is Tune's event loop.
-        storage, step = self.study._storage, self._budget.progress(result)
-        storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
-        if constraints := constraints_of(result):
-            storage.set_trial_user_attr(trial._trial_id, ATTR_CONSTRAINTS, constraints)
+        step, constraints = self._budget.progress(result), constraints_of(result)
+
+        def add(study: optuna.Study, at: int) -> None:
+            study._storage.set_trial_intermediate_value(at, step, float(value))
+            if constraints:
+                study._storage.set_trial_user_attr(at, ATTR_CONSTRAINTS, constraints)
+
+        self._record.change(trial.number, add)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Record the end of a trial; without a result, one that was paused has ended."""
@@ -140,36 +160,46 @@ class StudySearcher(Searcher):
             self._tell(trial, why)
 
     def _tell(self, trial: FrozenTrial, why_failed: str | None) -> None:
-        handle = optuna.Trial(self.study, trial._trial_id)
-        for name, value in trial.user_attrs.get(ATTR_CONSTRAINTS, {}).items():
-            handle.set_constraint(name, value)
-        curve = trial.intermediate_values
-        if why_failed or not curve:
-            handle.set_user_attr(ATTR_FAILURE, why_failed or f"no report of a finite {self._metric}")
-            self.study.tell(trial.number, state=TrialState.FAIL)
-        elif max(curve) >= self._budget.total:
-            best = max if self._mode == "max" else min
-            self.study.tell(trial.number, best(curve.values()))
-        else:
-            self.study.tell(trial.number, state=TrialState.PRUNED)
+        curve, best = trial.intermediate_values, max if self._mode == "max" else min
+        failure = why_failed or ("" if curve else f"no report of a finite {self._metric}")
+        complete = not failure and max(curve) >= self._budget.total
+        state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
+        value = best(curve.values()) if complete else None
+        constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
+
+        def end(study: optuna.Study, at: int) -> None:
+            handle = optuna.Trial(study, at)
+            for name, violation in constraints.items():
+                handle.set_constraint(name, violation)
+            if failure:
+                handle.set_user_attr(ATTR_FAILURE, failure)
+            study.tell(handle, value, state=state)
+
+        self._record.change(trial.number, end)
 
     def _unfinished(self, trial_id: str) -> FrozenTrial | None:
         """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
         number = self._numbers.get(trial_id)
-        trials = self.study.get_trials(deepcopy=False) if number is not None else []
+        trials = self._record.trials() if number is not None else []
         if number is None or number >= len(trials) or trials[number].state.is_finished():
             return None
         return trials[number]
 
-    def _fail_orphans(self, study: optuna.Study) -> None:
-        """End trials that were proposed after Tune's last snapshot; their proposals are made again."""
-        known, orphans = set(self._numbers.values()), []
-        for trial in study.get_trials(states=(TrialState.RUNNING,)):
-            if trial.number not in known:
+    def _settle_orphans(self, study: optuna.Study) -> None:
+        """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
+
+        They keep their place in the study, so that trial and configuration belong together as before. Others that run
+        in the study, and that nobody trains any more, have failed.
+        """
+        known = {*self._numbers.values(), *self._again}
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number in known or trial.state == TrialState.WAITING:
+                continue
+            if self._length is not None and trial.number >= self._length:
+                self._again.append(trial.number)
+            elif trial.state == TrialState.RUNNING:
                 optuna.Trial(study, trial._trial_id).set_user_attr(ATTR_FAILURE, INTERRUPTED)
                 study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-                orphans.append(trial.params)
-        self._again = [*orphans, *(params for params in self._again if params not in orphans)]
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Take over from Tune's limiter, to which a paused trial is one that trains."""
@@ -187,16 +217,18 @@ class StudySearcher(Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study; the study itself is in its database."""
         state = {"proposed": self._proposed, "numbers": self._numbers, "paused": sorted(self._paused)}
-        Path(checkpoint_path).write_text(json.dumps({**state, "again": self._again}))
+        self._record.flush()  # else the snapshot would name trials that the database has not
+        length = len(self._record.trials())
+        Path(checkpoint_path).write_text(json.dumps({**state, "again": self._again, "length": length}))
 
     def restore(self, checkpoint_path: str) -> None:
         """Read what :meth:`save` wrote."""
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
-        self._study, self._again = None, state["again"]
+        self._open_record, self._again, self._length = None, state["again"], state["length"]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_study": None}  # Tune copies searchers; an open database cannot be copied
+        return {**self.__dict__, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
 
 
 def propose(study: optuna.Study, space: SearchSpace) -> tuple[dict[str, Any], int]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from experiments.sweep.outcome import number_of, outcome_of
+from experiments.sweep.endings import TellsEndings
+from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.timeline import draw_timeline
 
 if TYPE_CHECKING:
@@ -24,11 +24,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class WriteSummary(Callback):
+class WriteSummary(TellsEndings):
     """Writes the summary of a sweep, and draws its timeline, when it ends."""
 
     def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking) -> None:
+        super().__init__(plan.experiment.metric, plan.budget)
         self._plan, self._ledger, self._tracking = plan, ledger, tracking
+        # Not from Tune's status: when a sweep is interrupted, Tune calls its running trials terminated.
+        self._ended: dict[str, Outcome] = {}
+
+    def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
+        """Note the outcome; a trial without one was interrupted."""
+        self._ended[trial.trial_id] = outcome
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know."""
+        return {"ended": dict(self._ended)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned."""
+        self._ended = dict(state["ended"])
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
@@ -43,8 +58,8 @@ class WriteSummary(Callback):
 
     def _summary(self, trials: list[Trial]) -> dict[str, Any]:
         plan, ledger = self._plan, self._ledger
-        outcomes = {trial: outcome_of(trial, plan.experiment.metric, plan.budget) for trial in trials}
-        interrupted = [number_of(trial) for trial, outcome in outcomes.items() if outcome == "interrupted"]
+        outcomes = [self._ended.get(trial.trial_id, "interrupted") for trial in trials]
+        interrupted = [number_of(trial) for trial in trials if trial.trial_id not in self._ended]
         return {
             "name": plan.name,
             "experiment": plan.experiment.name,
@@ -56,7 +71,7 @@ class WriteSummary(Callback):
             "best": best_of(trials, plan),
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
             "complete": not interrupted and len(trials) == plan.num_samples,
-            "trials": dict(Counter(outcomes.values())),
+            "trials": dict(Counter(outcomes)),
             "interrupted": interrupted,
             "wall_s": round(ledger.ended - ledger.began, 2),
             "device_seconds": _rounded(ledger.in_all()),

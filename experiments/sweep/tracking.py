@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -11,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,13 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
 from experiments.sweep.endings import TellsEndings
+from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.provenance import provenance
 from experiments.sweep.searcher import distributions_of
-from experiments.sweep.tracking_store import NOT_ALLOWED, STORE, STORE_URI, UNKNOWN_USER
+from experiments.sweep.tracking_store import NOT_ALLOWED, STORE, STORE_URI, UNKNOWN_USER, store_of
 from trainables.runtime import names
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class MlflowTracking(TellsEndings):
         """Start the thread, which begins with what earlier sweeps left, and goes on with this one's run."""
         plan = self._plan
         outbox = Outbox(plan.folder)
-        outbox.take()
+        if not outbox.take():
+            raise SweepError(f"{plan.folder}: another process runs this sweep; wait for it, or end it first")
         self._ids = outbox.ids
         self._remember(outbox)
         facts = {
@@ -236,18 +238,22 @@ class Sender(threading.Thread):
         """Deliver what earlier sweeps left, then this one's records until told to close."""
         os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
         for folder in self._left:
-            outbox = Outbox(folder)
-            # Else it is for another store, or another sweep runs there, and delivers.
-            if outbox.belongs_to(self._store) and outbox.take():
-                logger.warning("delivering to MLflow what %s left", folder)
-                try:
-                    _Delivery(self._client, outbox, waits_for_rights=False).deliver_all()
-                except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
-                    logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
+            with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
+                self._deliver_left(outbox, folder)
         delivery, more = _Delivery(self._client, self.outbox), True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
             delivery.deliver_all()
+
+    def _deliver_left(self, outbox: Outbox, folder: Path) -> None:
+        """Deliver what a sweep left, unless it is for another store, or the sweep runs and delivers itself."""
+        if not (outbox.belongs_to(self._store) and outbox.take()):
+            return
+        logger.warning("delivering to MLflow what %s left", folder)
+        try:
+            _Delivery(self._client, outbox, waits_for_rights=False).deliver_all()
+        except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
+            logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
 
 
 class _DeniedError(Exception):
@@ -408,11 +414,6 @@ def shortened(value: str) -> str:
     """Return the value of a parameter, cut to MLflow's limit with a mark that says where the whole of it is."""
     mark = f" ... ({len(value)} characters; whole in {LONG_PARAMS})"
     return value if len(value) <= MAX_PARAM else value[: MAX_PARAM - len(mark)] + mark
-
-
-def store_of(tracking_uri: str) -> str:
-    """Return what tells one tracking address from another, without the password that it may hold."""
-    return hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]
 
 
 def _now_ms() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 
@@ -87,3 +88,8 @@ def _what_is_wrong(error: Exception, experiment: str) -> str:
         f"no MLflow tracking store answers there ({first_line}). Start it, correct the address, or leave the option "
         f"and $MLFLOW_TRACKING_URI out for the local store."
     )
+
+
+def store_of(tracking_uri: str) -> str:
+    """Return what tells one tracking address from another, without the password that it may hold."""
+    return hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]

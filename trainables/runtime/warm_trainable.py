@@ -161,6 +161,18 @@ class WarmTrainable(tune.Trainable):
         self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
         return saved
 
+    def restore(self, checkpoint_path: Any) -> None:
+        """Restore as Tune does; from a checkpoint that is gone, start the trial anew.
+
+        Tune's snapshot of a killed sweep may name a checkpoint that a newer one has replaced.
+        """
+        checkpoint = getattr(checkpoint_path, "checkpoint", checkpoint_path)
+        if Path(getattr(checkpoint, "path", checkpoint)).is_dir():
+            super().restore(checkpoint_path)
+        else:
+            logger.warning("the checkpoint %s is gone: the trial starts anew", checkpoint)
+            self._begin(self.trial_config)
+
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"

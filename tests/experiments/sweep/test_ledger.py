@@ -140,6 +140,7 @@ def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> N
     clock.now = BEGAN + 5000
     resumed = ledger_of("hpu", 1)
     resumed.set_state(state)
+    resumed.setup()  # Tune calls it after the state is restored
     clock.now += 3
     resumed.on_experiment_end([])
     assert resumed.ended - resumed.began == 15

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -18,10 +20,18 @@ import pytest
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
+from experiments.sweep.command_line import INTERRUPTED
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.outbox import RECORDS_FILE
-from experiments.sweep.resume import SNAPSHOTS, STATE_FILES, make_ready, options_of_sweep, whole_state
+from experiments.sweep.outbox import RECORDS_FILE, Outbox
+from experiments.sweep.resume import (
+    SNAPSHOTS,
+    STATE_FILES,
+    check_resumable,
+    make_ready,
+    options_of_sweep,
+    whole_state,
+)
 from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.sleeping import EPOCHS
 
@@ -61,6 +71,14 @@ class Sweep:
             text=True,
         )
 
+    def wait_for(self, process: subprocess.Popen[str], reports: int) -> None:
+        """Wait until so many reports are written down."""
+        until = time.monotonic() + 300
+        while self.reported() < reports:
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
     def reported(self) -> int:
         """How many reports are written down."""
         file = self.folder / RECORDS_FILE
@@ -77,21 +95,25 @@ class Sweep:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """A sweep of six trials whose driver is killed in the middle; it is resumed with one trial more."""
+    """A sweep whose driver is killed, resumed, ended with Ctrl-C, and resumed again with one trial more."""
     sweep = Sweep(tmp_path_factory.mktemp("resume"))
     options = ["--name", "sweep", "--num-samples", str(TRIALS), "--scheduler", "fifo", "--checkpoint-minutes", "0"]
     process = sweep.start(*options, "--search", "random", "--set", "epoch_s=0.4")
-    until = time.monotonic() + 300
-    while sweep.reported() < 25:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    sweep.wait_for(process, reports=25)
     # Ray's own agents notice a raylet's end after minutes; everything else ends with it.
     below = [p for p in psutil.Process(process.pid).children(recursive=True) if not p.name().endswith("Agent")]
     process.send_signal(signal.SIGKILL)
     process.wait()
     _, alive = psutil.wait_procs(below, timeout=30)
     assert not alive, "the processes of a killed driver stay"
+    process = sweep.start("--resume", "sweep", "--checkpoint-minutes", "0")
+    sweep.wait_for(process, reports=TRIALS * EPOCHS - 6)  # all trials have begun
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=200)[0]
+    assert process.returncode == INTERRUPTED, printed
+    assert "interrupted" in printed
+    assert f"--resume sweep --storage {sweep.storage}" in printed
+    assert sweep.runs()[0].info.status == "KILLED"
     resumed = sweep.start("--resume", "sweep", "--add-trials", "1")
     printed = resumed.communicate(timeout=400)[0]
     assert resumed.returncode == 0, printed
@@ -109,6 +131,9 @@ def test_every_trial_is_accounted_for_once(sweep: Sweep, summary: dict[str, Any]
     assert summary["trials"] == {"finished": TRIALS + 1}
     assert summary["complete"] is True
     assert sorted(map(int, summary["ledger"]["trials"])) == list(range(1, TRIALS + 2))
+    for seconds in summary["ledger"]["devices"].values():
+        assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.2)
+        assert min(seconds.values()) >= 0
     assert len(list(sweep.folder.glob("trial-*"))) == TRIALS + 1
 
 
@@ -163,3 +188,27 @@ def test_without_any_whole_state_it_is_a_clear_error_and_no_new_sweep(tmp_path: 
 def test_what_cannot_be_resumed_is_said(sweep: Sweep, changes: dict[str, Any], experiment: str, says: str) -> None:
     with pytest.raises(SweepError, match=says):
         options_of_sweep(experiment, SweepOptions(storage=sweep.storage, **changes))
+
+
+def plan_of(sweep: Sweep, **changes: Any) -> Any:
+    return SimpleNamespace(
+        **{"name": "sweep", "folder": sweep.folder, "groups": 2, "num_samples": 9, "tracking_uri": sweep.uri, **changes}
+    )
+
+
+def test_fewer_devices_or_another_tracking_store_are_said_before_anything_starts(sweep: Sweep) -> None:
+    check_resumable(plan_of(sweep))
+    with pytest.raises(SweepError, match="had 2 trials at a time, and there is room for 1"):
+        check_resumable(plan_of(sweep, groups=1))
+    with pytest.raises(SweepError, match=r"its runs are in another tracking store than sqlite:///elsewhere.db"):
+        check_resumable(plan_of(sweep, tracking_uri="sqlite:///elsewhere.db"))
+
+
+def test_a_sweep_that_runs_is_not_resumed(sweep: Sweep) -> None:
+    with closing(Outbox(sweep.folder)) as running:
+        assert running.take()
+        with pytest.raises(SweepError, match="this sweep is running"):
+            options_of_sweep("sleeping", SweepOptions(storage=sweep.storage, resume="sweep"))
+    options = options_of_sweep("sleeping", SweepOptions(storage=sweep.storage, resume="sweep", add_trials=3))
+    assert (options.name, options.scheduler, options.search) == ("sweep", "fifo", "random")
+    assert options.settings == ("epoch_s=0.4",)

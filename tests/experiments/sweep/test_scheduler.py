@@ -313,3 +313,24 @@ def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_rang
 def test_pbt_says_what_it_cannot_change(space: Any) -> None:
     with pytest.raises(SweepError, match="--scheduler pbt: "):
         make_scheduler("pbt", EPOCHS, space=space)
+
+
+def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5)
+    assert sweep.report("b", 1, 1) == STOP
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["b"])  # its actor died; Tune starts it again
+    assert sweep.report("b", 1, 1) == STOP
+    assert sweep.report("c", 1, 1) == STOP
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["c"])
+    assert sweep.report("c", 2, 1) == STOP  # from a checkpoint of the rung
+
+
+def test_a_trial_that_is_lost_while_it_pauses_counts_as_training_again_and_is_told_again() -> None:
+    sweep = promoting()
+    sweep.report("a", 1, 5)
+    assert sweep.report("b", 1, 1) == PAUSE
+    assert ("pause", "b") in sweep.told
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["b"])
+    assert sweep.told[-1] == ("unpause", "b")
+    assert sweep.report("b", 1, 1) == PAUSE

@@ -227,18 +227,21 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
     assert len({config["x"] for config in proposals[0]}) > 8
 
 
-def test_proposals_made_after_the_snapshot_are_failed_and_made_again(tmp_path: Path) -> None:
+def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path: Path) -> None:
+    """Each keeps its place in the study and its seed, so that trial N of the sweep stays what MLflow knows it as."""
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     searcher.save(str(tmp_path / "state"))
-    lost = proposal(searcher, "b")
-    train(searcher, "b", 0.4)
+    lost = [proposal(searcher, "b"), proposal(searcher, "c")]
+    train(searcher, "b", 0.4, 0.5, 0.6)
+    searcher.on_trial_complete("b", {"score": 0.6, "epoch": 3})
     restored = crashed(searcher, tmp_path / "state")
-    assert states(restored) == [TrialState.RUNNING, TrialState.FAIL]
-    assert "interrupted" in trials(restored)[1].user_attrs["failure"]
-    assert proposal(restored, "c") == lost  # its seed, too
-    assert proposal(restored, "d") != lost
-    assert told(restored)[1] == (TrialState.FAIL, None)
+    assert [proposal(restored, "d"), proposal(restored, "e")] == lost
+    assert proposal(restored, "f") not in lost
+    train(restored, "d", 0.4, 0.5, 0.6)
+    train(restored, "e", 0.1)
+    assert states(restored) == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING]
+    assert trials(restored)[2].intermediate_values == {1: 0.1}
 
 
 @pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])

@@ -1,0 +1,97 @@
+"""The study of a sweep twice: in memory, to be read at once, and in its database, which a thread of its own writes."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.samplers import RandomSampler
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import OperationalError
+
+from experiments.sweep.model_study import carry_attributes
+
+logger = logging.getLogger(__name__)
+
+TRY_AGAIN_AFTER_S = 1.0
+"""How long to wait after the database could not be written: it was locked, or the disk was full."""
+FLUSH_WITHIN_S = 10.0
+"""How long a snapshot waits for the database; if it takes longer, the snapshot is the newer of the two."""
+
+Change = Callable[[optuna.Study, int], None]
+"""Changes a trial: takes a study, and the trial's id in its storage."""
+
+
+class StudyRecord:
+    """Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else."""
+
+    def __init__(self, stored: optuna.Study) -> None:
+        """Read what is there, and start the thread.
+
+        Args:
+            stored: In the database. Nobody else adds trials to it while the sweep runs.
+        """
+        self.stored = stored
+        self.memory = optuna.create_study(direction=stored.direction, sampler=RandomSampler(seed=0))
+        trials = stored.get_trials(deepcopy=False)
+        self.memory.add_trials(trials)
+        carry_attributes(stored, self.memory)
+        self._ids = {trial.number: trial._trial_id for trial in trials}  # in the database
+        self._writes: queue.Queue[Callable[[], None]] = queue.Queue()
+        threading.Thread(target=self._run, name="study", daemon=True).start()
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials by number; not to be changed."""
+        return self.memory.get_trials(deepcopy=False)
+
+    def add(self, trial: FrozenTrial) -> int:
+        """Add a trial and return its number."""
+        number = len(self.trials())
+        self.memory.add_trial(trial)
+
+        def write() -> None:
+            self._ids[number] = self.stored._storage.create_new_trial(self.stored._study_id, template_trial=trial)
+
+        self._writes.put(write)
+        return number
+
+    def change(self, number: int, change: Change) -> None:
+        """Change a trial."""
+        change(self.memory, self.trials()[number]._trial_id)
+        self._writes.put(lambda: change(self.stored, self._ids[number]))
+
+    def keep_attributes_of(self, model: optuna.Study) -> None:
+        """Take over what a sampler has kept in the study that it proposes from."""
+        attributes = model._storage.get_study_system_attrs(model._study_id)
+        if attributes != self.memory._storage.get_study_system_attrs(self.memory._study_id):
+            carry_attributes(model, self.memory)
+            self._writes.put(lambda: carry_attributes(model, self.stored))
+
+    def flush(self) -> None:
+        """Wait until the database has everything, for as long as :data:`FLUSH_WITHIN_S` allows."""
+        until = time.monotonic() + FLUSH_WITHIN_S
+        while self._writes.unfinished_tasks and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def _run(self) -> None:
+        while True:
+            write = self._writes.get()
+            while not self._written(write):
+                time.sleep(TRY_AGAIN_AFTER_S)
+            self._writes.task_done()
+
+    def _written(self, write: Callable[[], None]) -> bool:
+        """Write, and return whether that is done with; a database that is away for a while is tried again."""
+        try:
+            write()
+        except (OperationalError, StorageInternalError, OSError) as error:
+            logger.warning("the study's database cannot be written (%s); trying again", error)
+            return False
+        except Exception:
+            logger.exception("not written to the study's database")
+        return True
