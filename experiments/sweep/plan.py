@@ -21,9 +21,9 @@ from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
 from experiments.sweep.population import changeable
-from experiments.sweep.resume import SWEEP_FILE, check_resumable, options_of_sweep
 from experiments.sweep.samplers import make_sampler
 from experiments.sweep.searcher import distributions_of, propose
+from experiments.sweep.sweep_file import SWEEP_FILE, check_resumable, options_of_sweep
 from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
@@ -66,6 +66,13 @@ class Plan:
     def timeline_file(self) -> Path:
         """The picture of what each device did."""
         return self.folder / "timeline.png"
+
+    def decided(self) -> dict[str, Any]:
+        """Return the options with what was decided in the place of what was left open."""
+        budget = {name: getattr(self.budget, name) or None for name in ("epochs", "steps", "eval_every")}
+        sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
+        chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
+        return {**asdict(self.options), **chosen, **budget, **sources, "num_samples": self.num_samples}
 
     @property
     def resumed(self) -> bool:
@@ -137,7 +144,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         facts=facts,
     )
     if plan.resumed:
-        check_resumable(plan)
+        check_resumable(plan.folder, groups=plan.groups, num_samples=plan.num_samples, tracking_uri=uri)
     return plan
 
 

@@ -1,4 +1,4 @@
-"""Going on with a sweep that was interrupted, however that came."""
+"""Tune's state of a sweep: whole copies of it while it runs, and the last of them for one that was interrupted."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ import pickle
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial
 
 from experiments.sweep.errors import SweepError
-from experiments.sweep.options import SweepOptions
-from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import store_of
 
-if TYPE_CHECKING:
-    from experiments.sweep.plan import Plan
-
-SWEEP_FILE = "sweep.json"
-"""What a sweep began with, in its folder."""
 SNAPSHOTS = "snapshots"
 """Whole copies of Tune's state, in a sweep's folder; Tune's own files there may be torn."""
 KEPT = 2
@@ -38,71 +28,6 @@ STATE_FILES: dict[str, Callable[[Path], Any]] = {
     "callback-states-*.pkl": lambda file: pickle.loads(file.read_bytes()),
 }
 """Tune's state, and how to see that a file of it is whole. The pickles are files of this user's own sweep."""
-MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes"}
-"""Options that a resumed sweep takes from its own command line."""
-
-
-def write_sweep_file(plan: Plan) -> None:
-    """Write what a resumption must know; no address, which may hold a password."""
-    budget = {name: getattr(plan.budget, name) or None for name in ("epochs", "steps", "eval_every")}
-    decided = {"name": plan.name, "recipe": plan.recipe, "num_samples": plan.num_samples, **budget}
-    sources = {name: plan.settings.get(name) for name in ("data", "model") if getattr(plan.options, name) is not None}
-    options = {**asdict(plan.options), **decided, **sources, "device": plan.devices.type.kind}
-    kept = {name: value for name, value in options.items() if name not in MAY_DIFFER}
-    partial = plan.folder / f"{SWEEP_FILE}.partial"
-    about = {"experiment": plan.experiment.name, "groups": plan.groups, "options": kept}
-    partial.write_text(json.dumps(about, indent=2) + "\n")
-    partial.replace(plan.folder / SWEEP_FILE)
-
-
-def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
-    """Return the options of the sweep that ``given`` wants to resume.
-
-    Raises:
-        SweepError: There is none, it is of another experiment, it still runs, or ``given`` wants to change it.
-    """
-    assert given.resume is not None, "nothing is to be resumed"
-    folder = given.storage.expanduser().resolve() / given.resume
-    file = folder / SWEEP_FILE
-    if not file.is_file():
-        there = ", ".join(sorted(found.parent.name for found in folder.parent.glob(f"*/{SWEEP_FILE}"))) or "none"
-        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; there: {there}")
-    began_with = json.loads(file.read_text())
-    if began_with["experiment"] != experiment:
-        raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with['experiment']}, not of {experiment}")
-    usual = SweepOptions()
-    changed = [f.name for f in fields(SweepOptions) if getattr(given, f.name) != getattr(usual, f.name)]
-    if wrong := sorted(set(changed) - MAY_DIFFER):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise SweepError(f"--resume {given.resume}: the sweep keeps what it began with; leave out {flags}")
-    if given.add_trials < 0:
-        raise SweepError(f"--add-trials must be at least 0, but got {given.add_trials}")
-    with closing(Outbox(folder)) as outbox:
-        if not outbox.take():
-            raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
-    kept = {**began_with["options"], "settings": tuple(began_with["options"]["settings"])}
-    own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER}
-    return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
-
-
-def check_resumable(plan: Plan) -> None:
-    """See that the place and the records of the sweep are what they were.
-
-    Raises:
-        SweepError: There is less room than its trials need, or its runs are in another tracking store.
-    """
-    needed = json.loads((plan.folder / SWEEP_FILE).read_text())["groups"]
-    if plan.groups < min(needed, plan.num_samples):
-        raise SweepError(
-            f"--resume {plan.name}: the sweep had {needed} trials at a time, and there is room for {plan.groups}; "
-            f"resume it where there are as many devices"
-        )
-    with closing(Outbox(plan.folder)) as outbox:
-        if outbox.interrupted and not outbox.belongs_to(store_of(plan.tracking_uri)):
-            raise SweepError(
-                f"--resume {plan.name}: its runs are in another tracking store than {plan.tracking_uri}; give the "
-                f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
-            )
 
 
 def make_ready(folder: Path) -> None:

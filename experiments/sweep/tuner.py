@@ -25,11 +25,12 @@ from experiments.sweep.orphans import FreeOrphans
 from experiments.sweep.outcome import number_of
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
-from experiments.sweep.resume import KeepSnapshots, make_ready, write_sweep_file
+from experiments.sweep.resume import KeepSnapshots, make_ready
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.scheduler import KeepState, TrialEnds, make_scheduler
 from experiments.sweep.searcher import StudySearcher
 from experiments.sweep.summary import WriteSummary
+from experiments.sweep.sweep_file import write_sweep_file
 from experiments.sweep.tracking import MlflowTracking
 from trainables.runtime.device import CPUS_PER_WORKER
 from trainables.runtime.warm_trainable import WarmTrainable
@@ -91,7 +92,7 @@ def tuner_of(
     if plan.resumed:
         make_ready(plan.folder)
     plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
-    write_sweep_file(plan)
+    write_sweep_file(plan.folder, plan.experiment.name, plan.groups, plan.decided())
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)

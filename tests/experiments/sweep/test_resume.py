@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -24,14 +23,8 @@ from experiments.sweep.command_line import INTERRUPTED
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.outbox import RECORDS_FILE, Outbox
-from experiments.sweep.resume import (
-    SNAPSHOTS,
-    STATE_FILES,
-    check_resumable,
-    make_ready,
-    options_of_sweep,
-    whole_state,
-)
+from experiments.sweep.resume import SNAPSHOTS, STATE_FILES, make_ready, whole_state
+from experiments.sweep.sweep_file import check_resumable, options_of_sweep
 from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.sleeping import EPOCHS
 
@@ -190,18 +183,13 @@ def test_what_cannot_be_resumed_is_said(sweep: Sweep, changes: dict[str, Any], e
         options_of_sweep(experiment, SweepOptions(storage=sweep.storage, **changes))
 
 
-def plan_of(sweep: Sweep, **changes: Any) -> Any:
-    return SimpleNamespace(
-        **{"name": "sweep", "folder": sweep.folder, "groups": 2, "num_samples": 9, "tracking_uri": sweep.uri, **changes}
-    )
-
-
 def test_fewer_devices_or_another_tracking_store_are_said_before_anything_starts(sweep: Sweep) -> None:
-    check_resumable(plan_of(sweep))
+    here: dict[str, Any] = {"groups": 2, "num_samples": 9, "tracking_uri": sweep.uri}
+    check_resumable(sweep.folder, **here)
     with pytest.raises(SweepError, match="had 2 trials at a time, and there is room for 1"):
-        check_resumable(plan_of(sweep, groups=1))
-    with pytest.raises(SweepError, match=r"its runs are in another tracking store than sqlite:///elsewhere.db"):
-        check_resumable(plan_of(sweep, tracking_uri="sqlite:///elsewhere.db"))
+        check_resumable(sweep.folder, **{**here, "groups": 1})
+    with pytest.raises(SweepError, match=r"its runs are in another tracking store than sqlite:///elsewhere\.db"):
+        check_resumable(sweep.folder, **{**here, "tracking_uri": "sqlite:///elsewhere.db"})
 
 
 def test_a_sweep_that_runs_is_not_resumed(sweep: Sweep) -> None:

@@ -14,10 +14,10 @@ import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from experiments.sweep.delivery import LONG_PARAMS, MAX_PARAM, Sender
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking import LONG_PARAMS, MAX_PARAM, Sender
 from experiments.sweep.tracking_store import check_tracking
 from tests.deliveries import check_delivered, free_port, records_of
 from tests.team_server import Bucket, TeamServer, wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.sweep.delivery import Sender
 from experiments.sweep.outbox import RECORDS_FILE, Outbox
-from experiments.sweep.tracking import Sender
 from tests.deliveries import check_delivered, free_port, records_of
 
 

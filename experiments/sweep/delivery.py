@@ -1,0 +1,241 @@
+"""What brings a sweep's outbox to MLflow: a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+from experiments.sweep.outbox import Outbox
+from experiments.sweep.tracking_store import NOT_ALLOWED, UNKNOWN_USER, store_of
+
+logger = logging.getLogger(__name__)
+
+SEND_EVERY_S = 1.0
+"""What was reported in this time travels together."""
+GIVE_UP_AFTER_S = 60
+"""How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
+EXPERIMENT = "experiment"
+"""Where an outbox keeps the id of the experiment, among the ids of the runs."""
+MAX_TAG = 5000
+"""MLflow's limit for the length of a tag."""
+MAX_METRICS = 1000
+"""MLflow's limit for one batch."""
+MAX_PARAM = 6000
+"""MLflow's limit for the length of a parameter's value; it cuts off without a mark what is longer."""
+LONG_PARAMS = "long_parameters.json"
+"""The artifact with the whole values of parameters that are longer."""
+
+
+class Sender(threading.Thread):
+    """Delivers the records of an outbox in order, each run's metrics together, for as long as that takes."""
+
+    def __init__(self, tracking_uri: str, outbox: Outbox, left: list[Path]) -> None:
+        """Prepare to deliver.
+
+        Args:
+            tracking_uri: Where to.
+            outbox: Of the sweep that runs.
+            left: Folders of sweeps whose records were not all delivered.
+        """
+        super().__init__(name="mlflow", daemon=True)
+        self.outbox, self._left = outbox, left
+        self._client, self._store = MlflowClient(tracking_uri), store_of(tracking_uri)
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Deliver what is left, for as long as :data:`GIVE_UP_AFTER_S` allows."""
+        self._closed.set()
+        self.join(GIVE_UP_AFTER_S)
+
+    def run(self) -> None:
+        """Deliver what earlier sweeps left, then this one's records until told to close."""
+        os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
+        for folder in self._left:
+            with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
+                self._deliver_left(outbox, folder)
+        delivery, more = _Delivery(self._client, self.outbox), True
+        while more:
+            more = not self._closed.wait(SEND_EVERY_S)
+            delivery.deliver_all()
+
+    def _deliver_left(self, outbox: Outbox, folder: Path) -> None:
+        """Deliver what a sweep left, unless it is for another store, or the sweep runs and delivers itself."""
+        if not (outbox.belongs_to(self._store) and outbox.take()):
+            return
+        logger.warning("delivering to MLflow what %s left", folder)
+        try:
+            _Delivery(self._client, outbox, waits_for_rights=False).deliver_all()
+        except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
+            logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
+
+
+class _DeniedError(Exception):
+    """MLflow does not take this user's password, or does not let the user log there."""
+
+
+class _Delivery:
+    """Turns the records of one outbox into calls of MLflow."""
+
+    def __init__(self, client: MlflowClient, outbox: Outbox, *, waits_for_rights: bool = True) -> None:
+        self._client, self._outbox, self._ids = client, outbox, outbox.ids
+        self._waits_for_rights = waits_for_rights
+        # Records of an earlier process may have reached MLflow without having been noted here.
+        self._look_first = outbox.interrupted
+
+    def deliver_all(self) -> None:
+        """Deliver what is there, trying again while the server is away."""
+        while records := self._outbox.read():
+            for group in _batched(records):
+                self._until_done(lambda group=group: self._deliver(group))  # type: ignore[misc]
+            self._outbox.delivered()
+
+    def _until_done(self, send: Callable[[], None]) -> None:
+        """Send, again and again if the server is away; a record that it refuses is reported and left."""
+        while True:
+            try:
+                return send()
+            except MlflowException as error:
+                status, first_line = error.get_http_status_code(), str(error).split("\n", maxsplit=1)[0]
+                if status in (UNKNOWN_USER, NOT_ALLOWED):  # a password that was changed is no reason to lose a sweep
+                    if not self._waits_for_rights:
+                        raise _DeniedError(first_line) from error
+                elif status < 500:
+                    return logger.error("MLflow refused: %s", error)
+                logger.warning("MLflow does not answer (%s); trying again", first_line)
+            except FileNotFoundError as error:
+                return logger.error("not delivered to MLflow: %s", error)  # a checkpoint that someone removed
+            except OSError as error:  # artifacts travel past MLflow's own errors: connections, full disks
+                logger.warning("MLflow does not take files (%s); trying again", error)
+            except Exception:
+                return logger.exception("not delivered to MLflow")
+            self._look_first = True  # it may have arrived, and only its answer been lost
+            time.sleep(SEND_EVERY_S)
+
+    def _deliver(self, group: list[dict[str, Any]]) -> None:
+        first = group[0]
+        deliver = {
+            "begin sweep": self._begin_sweep,
+            "begin": self._begin_trial,
+            "metrics": lambda _: self._log_metrics(group),
+            "progress": self._log_progress,
+            "end": self._end_trial,
+            "end of sweep": self._end_sweep,
+        }[first["what"]]
+        deliver(first)
+
+    def _begin_sweep(self, record: dict[str, Any]) -> None:
+        known = self._client.get_experiment_by_name(record["experiment"])
+        if known is None:
+            self._ids[EXPERIMENT] = self._client.create_experiment(record["experiment"], record["artifacts"])
+        else:
+            self._ids[EXPERIMENT] = known.experiment_id
+        # By its name: another sweep of that name would have another folder, and no outbox in this one.
+        self._begin_run("", {**record["tags"], "outbox": record["outbox"]}, record)
+        about = [RunTag(name, value[:MAX_TAG]) for name, value in record["about"].items()]
+        self._client.log_batch(self._ids[""], tags=about)
+        self._client.log_dict(self._ids[""], record["space"], "space.json")
+
+    def _begin_trial(self, record: dict[str, Any]) -> None:
+        tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial": record["trial"]}
+        self._begin_run(record["trial"], tags, record)
+        self._client.log_batch(self._ids[record["trial"]], tags=[RunTag("trial_id", record["trial_id"])])
+
+    def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
+        if key in self._ids:  # it goes on, after a pause or in a resumed sweep
+            self._client.update_run(self._ids[key], status="RUNNING")
+            return
+        self._ids[key] = self._existing(tags) or self._create(tags, record)
+        params = record["params"]
+        self._client.log_batch(self._ids[key], params=[Param(name, shortened(value)) for name, value in params.items()])
+        if long := {name: value for name, value in params.items() if len(value) > MAX_PARAM}:
+            self._client.log_dict(self._ids[key], long, LONG_PARAMS)
+
+    def _existing(self, tags: dict[str, str]) -> str | None:
+        if not self._look_first:
+            return None
+        wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        found = self._client.search_runs([self._ids[EXPERIMENT]], wanted, max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def _create(self, tags: dict[str, str], record: dict[str, Any]) -> str:
+        run = self._client.create_run(self._ids[EXPERIMENT], record["time_ms"], tags, record["name"])
+        return str(run.info.run_id)
+
+    def _log_metrics(self, group: list[dict[str, Any]]) -> None:
+        # MLflow keeps a value once that has the same name, time and step, so that it may be sent again.
+        values = [
+            Metric(name, value, record["time_ms"], record["step"])
+            for record in group
+            for name, value in record["values"].items()
+        ]
+        for start in range(0, len(values), MAX_METRICS):
+            self._client.log_batch(self._ids[group[0]["trial"]], metrics=values[start : start + MAX_METRICS])
+
+    def _log_progress(self, record: dict[str, Any]) -> None:
+        """Tell the sweep's run how far it is; its step counts the trials that have ended."""
+        values = [Metric(name, value, record["time_ms"], record["ended"]) for name, value in record["values"].items()]
+        tags = [RunTag(name, str(value)) for name, value in record["tags"].items()]
+        self._client.log_batch(self._ids[""], metrics=values, tags=tags)
+
+    def _end_trial(self, record: dict[str, Any]) -> None:
+        run_id = self._ids[record["trial"]]
+        seconds = [Metric(name, value, record["time_ms"], record["step"]) for name, value in record["values"].items()]
+        self._client.log_batch(run_id, metrics=seconds, tags=[RunTag("status", record["outcome"])])
+        if record["reason"]:
+            self._client.log_batch(run_id, tags=[RunTag("failure", record["reason"][-MAX_TAG:])])
+        status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
+        self._client.set_terminated(run_id, status, record["time_ms"])
+
+    def _end_sweep(self, record: dict[str, Any]) -> None:
+        summary, run_id = record["summary"], self._ids[""]
+        best = summary["best"]
+        if best is not None:
+            ended = sum(summary["trials"].values())
+            self._client.log_metric(run_id, f"best_{summary['metric']}", best["value"], record["time_ms"], ended)
+            self._client.log_batch(run_id, tags=[RunTag("best_trial", str(best["trial"]))])
+        seconds = summary["device_seconds"].items()
+        values = [Metric(f"seconds/{kind}", value, record["time_ms"], 0) for kind, value in seconds]
+        self._client.log_batch(run_id, metrics=values)
+        self._client.log_dict(run_id, summary, "summary.json")
+        if Path(record["timeline"]).is_file():
+            self._client.log_artifact(run_id, record["timeline"])
+        for number in summary["interrupted"]:
+            if run := self._ids.get(f"{number:03d}"):
+                self._client.set_terminated(run, "KILLED", record["time_ms"])
+        self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
+        if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
+            self._client.log_artifacts(self._ids[f"{best['trial']:03d}"], best["checkpoint"], "checkpoint")
+
+
+def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Group the metrics of each run, keeping the order in which each run's records came."""
+    groups: list[list[dict[str, Any]]] = []
+    open_groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        trial = record.get("trial", "")
+        if record["what"] == "metrics" and trial in open_groups:
+            open_groups[trial].append(record)
+            continue
+        open_groups.pop(trial, None)
+        groups.append([record])
+        if record["what"] == "metrics":
+            open_groups[trial] = groups[-1]
+    return groups
+
+
+def shortened(value: str) -> str:
+    """Return the value of a parameter, cut to MLflow's limit with a mark that says where the whole of it is."""
+    mark = f" ... ({len(value)} characters; whole in {LONG_PARAMS})"
+    return value if len(value) <= MAX_PARAM else value[: MAX_PARAM - len(mark)] + mark
