@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import ray
+import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.tuner import ENVIRONMENT

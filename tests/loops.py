@@ -24,6 +24,8 @@ class QuadraticConfig(TrialConfig):
     """Epoch at which the loop raises; 0 means never."""
     diverge_at: int = 0
     """Epoch from which the loss is NaN; 0 means never."""
+    silent_at: int = 0
+    """Epoch whose report lacks the score; 0 means none."""
     epochs_of_loop: int = 0
     """Epochs after which the loop returns by itself; 0 means at its budget."""
     seconds: float = 0.0
@@ -42,8 +44,9 @@ def quadratic(config: dict[str, Any]) -> None:
             raise RuntimeError(f"failed on purpose at epoch {epoch}")
         time.sleep(trial.seconds)
         loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
+        score = {"score": 1 - trial.x**2 - 1 / epoch} if epoch != trial.silent_at else {}
         report(
-            {"epoch": epoch, "score": 1 - trial.x**2 - 1 / epoch, "train_loss": loss, "noise": torch.rand(()).item()},
+            {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())},
             save=lambda directory, epoch=epoch: _write(directory, epoch),  # type: ignore[misc]
         )
 

@@ -97,7 +97,9 @@ class Ledger(TellsEndings):
             self._running.pop(trial.trial_id, None)
             self._has[trial.trial_id] = devices
             trained_from = ordered_at + result.get(names.LOST_SECONDS, 0.0) + result.get(names.START_SECONDS, 0.0)
-            stretches = [Stretch(d, number, ordered_at, trained_from, reported_at) for d in self._lanes_of(devices)]
+            stretches = [
+                Stretch(d, number, ordered_at, trained_from, reported_at) for d in self._lanes_of(devices, ordered_at)
+            ]
             self._running[trial.trial_id] = stretches
             self.stretches += stretches
         self._book_until(trial, reported_at)
@@ -181,14 +183,19 @@ class Ledger(TellsEndings):
             self._book_until(trial, now)
             del self._running[trial.trial_id]
 
-    def _lanes_of(self, devices: str) -> list[str]:
-        """Return the names of a trial's devices; devices without numbers (CPUs) are the first lanes that are free."""
+    def _lanes_of(self, devices: str, began: float) -> list[str]:
+        """Return the names of a trial's devices; devices without numbers (CPUs) are lanes that are free."""
         named = [device for device in devices.split() if not device.endswith(":")]
         if named:
             return [self._name(*device.rsplit(":", 1)) for device in named]
         taken = {stretch.device for stretches in self._running.values() for stretch in stretches}
-        lanes = (f"{self._devices.type.kind} {number}" for number in range(self._devices.count))
-        return [lane for lane in lanes if lane not in taken][: self._width]
+        ended = {f"{self._devices.type.kind} {number}": self.began for number in range(self._devices.count)}
+        for stretch in self.stretches:
+            ended[stretch.device] = max(ended[stretch.device], stretch.ended)
+        free = [lane for lane in ended if lane not in taken]
+        # The lane that became free last before this began: one that is free for longer has a trial that is starting.
+        free.sort(key=lambda lane: (ended[lane] > began, began - ended[lane]))
+        return free[: self._width]
 
     def _name(self, node: str, index: str) -> str:
         """Return a device's name: its kind and number, with its node's address if there are several nodes."""

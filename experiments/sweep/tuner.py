@@ -113,6 +113,7 @@ def tuner_of(
             spec=spec,
             settings=plan.settings,
             environment_of=experiment.worker_environment,
+            metric=experiment.metric,
             retries=options.retries,
         ),
         tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class WarmTrainable(tune.Trainable):
         spec: WorkerGroupSpec,
         settings: dict[str, Any],
         environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        metric: str = "",
         retries: int = 0,
     ) -> None:
         """Take the first trial.
@@ -58,9 +60,11 @@ class WarmTrainable(tune.Trainable):
             spec: What it takes to start the group.
             settings: What the train loop is told in every trial besides its hyperparameters.
             environment_of: Returns the variables that the workers of a configuration must have been started with.
+            metric: What every report must have, a number; "" to let each have what it has.
             retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
         """
-        self.spec, self.settings, self.environment_of, self.retries = spec, settings, environment_of, retries
+        self.spec, self.settings, self.environment_of = spec, settings, environment_of
+        self.metric, self.retries = metric, retries
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -79,6 +83,11 @@ class WarmTrainable(tune.Trainable):
             # The loop returned without another report: Tune then takes the last one as the trial's end.
             return {RESULT_DUPLICATE: True, "done": True}
         reported: dict[str, Any] = report["metrics"]
+        if self.metric and not isinstance(reported.get(self.metric), Real):  # Tune itself would end the whole sweep
+            raise WorkerRaisedError(
+                f"every report must have {self.metric!r}, a number, but this one has {reported.get(self.metric)!r}; "
+                f"it has: {', '.join(reported)}"
+            )
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"

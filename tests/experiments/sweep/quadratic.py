@@ -15,7 +15,12 @@ def space(trial: optuna.Trial) -> dict[str, Any]:
     return MISHAPS.get(trial.number, {})
 
 
-MISHAPS: dict[int, dict[str, int]] = {1: {"fail_at": 2}, 2: {"diverge_at": 2}, 3: {"epochs_of_loop": 2}}
+MISHAPS: dict[int, dict[str, int]] = {
+    1: {"fail_at": 2},
+    2: {"diverge_at": 2},
+    3: {"epochs_of_loop": 2},
+    4: {"silent_at": 2},
+}
 """What goes wrong in which trial, by its number in the study."""
 
 QUADRATIC = Experiment(

@@ -146,3 +146,26 @@ def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> N
     assert resumed.ended - resumed.began == 15
     assert resumed.stretches[0].began == resumed.began
     assert {k: v for k, v in resumed.in_all().items() if v} == pytest.approx({TRAINING: 10, IDLE: 5})
+
+
+def test_a_trial_that_starts_for_long_has_the_lane_that_was_free_for_as_long(clock: Clock) -> None:
+    """Trial 1 fails and 3 starts new workers in its place; meanwhile 2 ends, and 4 begins at once where it was."""
+    ledger, trials = ledger_of("cpu", 2), [trial(number) for number in range(1, 5)]
+    for one in trials[:2]:
+        ledger.on_trial_start(0, trials, one)
+        report(ledger, one, 0, 10)
+    clock.now = BEGAN + 10
+    ledger.on_trial_complete(0, trials, trials[0])
+    ledger.on_trial_start(0, trials, trials[2])
+    report(ledger, trials[1], 10, 20)
+    clock.now = BEGAN + 20
+    ledger.on_trial_complete(0, trials, trials[1])
+    ledger.on_trial_start(0, trials, trials[3])
+    report(ledger, trials[3], 20, 25)
+    report(ledger, trials[2], 10, 30, start_s=15.0)
+    clock.now = BEGAN + 30
+    for one in trials[2:]:
+        ledger.on_trial_complete(0, trials, one)
+    ledger.on_experiment_end(trials)
+    assert [stretch.device for stretch in ledger.stretches] == ["cpu 0", "cpu 1", "cpu 1", "cpu 0"]
+    assert [sum(kinds.values()) for kinds in ledger.by_device().values()] == pytest.approx([30, 30])
