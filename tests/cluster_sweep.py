@@ -103,7 +103,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         storage=asked.folder / "results",
         name="cluster",
         tracking_uri=f"sqlite:///{asked.folder}/mlflow.db",
-        settings=("epoch_s=0.6",),
+        settings=("epoch_s=1.0",),
     )
     plan = make_plan(SLEEPING, options)
     print("\n".join(plan.lines()), flush=True)

@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
-    """Two nodes with an HPU each; one is killed after the sixth report, another is added after the fourteenth."""
-    return sweep(folder, "--nodes", "2", "--hpus", "1", "--trials", "4", "--lose", "6", "--add", "14")
+    """Two nodes with an HPU each; one is killed after the sixth report, another is added after the tenth."""
+    return sweep(folder, "--nodes", "2", "--hpus", "1", "--trials", "5", "--lose", "6", "--add", "10")
 
 
 def test_groups_spread_over_the_nodes(told: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def test_groups_spread_over_the_nodes(told: dict[str, Any]) -> None:
 
 def test_a_lost_node_costs_its_trials_progress_since_their_last_checkpoint(told: dict[str, Any]) -> None:
     assert told["errors"] == []
-    assert told["trials"] == {"finished": 4}
+    assert told["trials"] == {"finished": 5}
     by_trial: dict[str, list[dict[str, Any]]] = {}
     for report in told["seen"]:
         by_trial.setdefault(report["trial"], []).append(report)
@@ -62,7 +62,7 @@ def test_a_lost_node_costs_its_trials_progress_since_their_last_checkpoint(told:
 
 def test_a_node_that_is_added_is_used(told: dict[str, Any]) -> None:
     assert len(told["devices"]) == 3
-    used = {report[names.DEVICES].split(":")[0] for report in told["seen"][14:]}
+    used = {report[names.DEVICES].split(":")[0] for report in told["seen"][10:]}
     assert len(used) == 2
     assert told["lost"] not in used
 
