@@ -50,5 +50,14 @@ def error_of(trial: Trial) -> str | None:
 
 def number_of(trial: Trial) -> int:
     """Return the number of ``trial`` in its sweep, from 1, the baseline."""
-    # Tune's tag is "<number>_<varied parameters>".
-    return int(str(trial.experiment_tag).split("_", maxsplit=1)[0])
+    return number_in(trial.experiment_tag)
+
+
+def number_in(tag: str | None) -> int:
+    """Return the number of the trial that Tune has given this tag, "<number>_<varied parameters>"."""
+    return int(str(tag).split("_", maxsplit=1)[0])
+
+
+def trial_name(number: int) -> str:
+    """Return the name of a trial, and of its folder."""
+    return f"trial-{number:03d}"

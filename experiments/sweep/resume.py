@@ -14,6 +14,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from experiments.sweep.errors import SweepError
+from experiments.sweep.outcome import number_in, trial_name
 
 SNAPSHOTS = "snapshots"
 """Whole copies of Tune's state, in a sweep's folder; Tune's own files there may be torn."""
@@ -52,7 +53,7 @@ def make_ready(folder: Path) -> None:
     for name, content in kept.items():
         (folder / name).write_bytes(content)
     _let_it_propose(folder)
-    known = {f"trial-{number:03d}" for number in _numbers_in(folder)}
+    known = {trial_name(number) for number in _numbers_in(folder)}
     for later in folder.glob("trial-*"):
         if later.name not in known:  # it is proposed again, and must not find its own results
             shutil.rmtree(later)
@@ -83,7 +84,7 @@ def _let_it_propose(folder: Path) -> None:
 def _numbers_in(folder: Path) -> Iterator[int]:
     (state,) = folder.glob("experiment_state-*.json")
     for trial, _ in json.loads(state.read_text())["trial_data"]:
-        yield int(str(json.loads(trial)["experiment_tag"]).split("_", maxsplit=1)[0])
+        yield number_in(json.loads(trial)["experiment_tag"])
 
 
 class KeepSnapshots(tune.Callback):

@@ -22,7 +22,7 @@ from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.orphans import FreeOrphans
-from experiments.sweep.outcome import number_of
+from experiments.sweep.outcome import number_of, trial_name
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
 from experiments.sweep.resume import KeepSnapshots, make_ready
@@ -128,8 +128,8 @@ def tuner_of(
             num_samples=-1,  # the searcher counts: Tune ends the group of a paused trial once it has had the last one
             max_concurrent_trials=plan.groups,
             reuse_actors=True,
-            trial_name_creator=trial_name,
-            trial_dirname_creator=trial_name,
+            trial_name_creator=name_of,
+            trial_dirname_creator=name_of,
         ),
         run_config=tune.RunConfig(
             name=plan.name,
@@ -193,6 +193,6 @@ def start_ray(plan: Plan) -> None:
     ray.init("local", num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
 
 
-def trial_name(trial: Trial) -> str:
-    """Return the name of a trial and of its folder."""
-    return f"trial-{number_of(trial):03d}"
+def name_of(trial: Trial) -> str:
+    """Return the name that Tune gives a trial and its folder."""
+    return trial_name(number_of(trial))
