@@ -97,7 +97,8 @@ def test_data_that_cannot_be_used_is_named(
         check(configure(data=str(data), **changes))
 
 
-def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path) -> None:
+def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else it knocks for 20 s where there is none
     with pytest.raises(ValueError, match=r"--model .*: the folder does not hold a model .*save_pretrained"):
         check(configure(model=str(tmp_path)))
     with pytest.raises(ValueError, match="--model no/such: no such folder, and not on the hub"):
