@@ -26,7 +26,7 @@ lint: $(READY) ## Check style and types
 
 ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 	mkdir -p mlflow/store
-	$(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
 		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
 
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from typing import Any
@@ -29,6 +30,7 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
         "tags": {"kind": "sweep"},
         "about": {},
         "space": {},
+        "data": {"source": "reviews", "facts": ["3 texts"]},
         "params": {"seed": "0"},
         "outbox": str(now),
         "time_ms": now,
@@ -59,6 +61,9 @@ def check_delivered(uri: str, name: str) -> None:
     runs: list[Run] = client.search_runs([experiment.experiment_id])
     parents = [run for run in runs if run.info.run_name == name]
     assert len(parents) == 1
+    assert parents[0].inputs is not None
+    (data,) = parents[0].inputs.dataset_inputs
+    assert (data.dataset.name, json.loads(str(data.dataset.profile))) == ("reviews", {"found": ["3 texts"]})
     children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
     assert sorted(run.info.run_name for run in children) == [f"{name}-{number}" for number in range(TRIALS)]
     for run in children:

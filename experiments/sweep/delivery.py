@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import threading
@@ -11,14 +13,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import NOT_ALLOWED, UNKNOWN_USER, store_of
+from experiments.sweep.refusals import Meaning, meaning_of
+from experiments.sweep.tracking_store import store_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,10 @@ SEND_EVERY_S = 1.0
 """What was reported in this time travels together."""
 GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
+WARN_EVERY = 60
+"""After how many tries in vain to say so again."""
+MAX_TRIES = 5
+"""How often to send what fails in a way that nobody knows."""
 EXPERIMENT = "experiment"
 """Where an outbox keeps the id of the experiment, among the ids of the runs."""
 MAX_TAG = 5000
@@ -76,21 +83,21 @@ class Sender(threading.Thread):
             return
         logger.warning("delivering to MLflow what %s left", folder)
         try:
-            _Delivery(self._client, outbox, waits_for_rights=False).deliver_all()
+            _Delivery(self._client, outbox, waits_for_people=False).deliver_all()
         except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
             logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
 
 
 class _DeniedError(Exception):
-    """MLflow does not take this user's password, or does not let the user log there."""
+    """MLflow takes it when a person has mended something: a password, a right, a deleted experiment."""
 
 
 class _Delivery:
     """Turns the records of one outbox into calls of MLflow."""
 
-    def __init__(self, client: MlflowClient, outbox: Outbox, *, waits_for_rights: bool = True) -> None:
+    def __init__(self, client: MlflowClient, outbox: Outbox, *, waits_for_people: bool = True) -> None:
         self._client, self._outbox, self._ids = client, outbox, outbox.ids
-        self._waits_for_rights = waits_for_rights
+        self._waits_for_people = waits_for_people
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
 
@@ -103,25 +110,37 @@ class _Delivery:
 
     def _until_done(self, send: Callable[[], None]) -> None:
         """Send, again and again if the server is away; a record that it refuses is reported and left."""
-        while True:
-            try:
-                return send()
-            except MlflowException as error:
-                status, first_line = error.get_http_status_code(), str(error).split("\n", maxsplit=1)[0]
-                if status in (UNKNOWN_USER, NOT_ALLOWED):  # a password that was changed is no reason to lose a sweep
-                    if not self._waits_for_rights:
-                        raise _DeniedError(first_line) from error
-                elif status < 500:
-                    return logger.error("MLflow refused: %s", error)
-                logger.warning("MLflow does not answer (%s); trying again", first_line)
-            except FileNotFoundError as error:
-                return logger.error("not delivered to MLflow: %s", error)  # a checkpoint that someone removed
-            except OSError as error:  # artifacts travel past MLflow's own errors: connections, full disks
-                logger.warning("MLflow does not take files (%s); trying again", error)
-            except Exception:
-                return logger.exception("not delivered to MLflow")
+        attempt = 0
+        while (failure := _failure_of(send)) is not None and not self._gives_up(failure, attempt := attempt + 1):
             self._look_first = True  # it may have arrived, and only its answer been lost
             time.sleep(SEND_EVERY_S)
+
+    def _gives_up(self, failure: Exception, attempt: int) -> bool:
+        """Say what MLflow makes of a record, and return whether to leave it."""
+        meaning, first_line = meaning_of(failure), str(failure).split("\n", maxsplit=1)[0]
+        mend = self._mend(meaning)
+        if mend is not None and not self._waits_for_people:
+            raise _DeniedError(first_line) from failure
+        if mend is None and (meaning in ("deleted", "refused") or (meaning, attempt) == ("unknown", MAX_TRIES)):
+            logger.error("MLflow refused what stays in %s", self._outbox.path, exc_info=failure)
+            return True
+        if attempt % WARN_EVERY == 1:
+            logger.warning("MLflow does not take it (%s); trying again%s", first_line, mend or "")
+        return False
+
+    def _mend(self, meaning: Meaning) -> str | None:
+        """Return what a person can do so that MLflow takes it; None if that would not help."""
+        if meaning == "denied":  # a password that was changed is no reason to lose a sweep
+            return ", until this user's password and rights are mended"
+        if meaning == "deleted" and self._experiment_is_deleted():  # and not the run alone
+            return f", until the experiment is back: mlflow experiments restore --experiment-id {self._ids[EXPERIMENT]}"
+        return None
+
+    def _experiment_is_deleted(self) -> bool:
+        try:
+            return bool(self._client.get_experiment(self._ids[EXPERIMENT]).lifecycle_stage == "deleted")
+        except MlflowException as error:  # deleted for good is refused; an answer that did not come will come
+            return meaning_of(error) != "refused"
 
     def _deliver(self, group: list[dict[str, Any]]) -> None:
         first = group[0]
@@ -146,6 +165,8 @@ class _Delivery:
         about = [RunTag(name, value[:MAX_TAG]) for name, value in record["about"].items()]
         self._client.log_batch(self._ids[""], tags=about)
         self._client.log_dict(self._ids[""], record["space"], "space.json")
+        if record["data"]["source"]:
+            self._client.log_inputs(self._ids[""], [DatasetInput(data_set(**record["data"]))])
 
     def _begin_trial(self, record: dict[str, Any]) -> None:
         tags = {MLFLOW_PARENT_RUN_ID: self._ids[""], "kind": "trial", "trial": record["trial"]}
@@ -219,6 +240,14 @@ class _Delivery:
             self._client.log_artifacts(self._ids[f"{best['trial']:03d}"], best["checkpoint"], "checkpoint")
 
 
+def _failure_of(send: Callable[[], None]) -> Exception | None:
+    try:
+        send()
+    except Exception as error:
+        return error
+    return None
+
+
 def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Group the metrics of each run, keeping the order in which each run's records came."""
     groups: list[list[dict[str, Any]]] = []
@@ -233,6 +262,14 @@ def _batched(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         if record["what"] == "metrics":
             open_groups[trial] = groups[-1]
     return groups
+
+
+def data_set(source: str, facts: list[str]) -> Dataset:
+    """Return what MLflow shows of the data of a sweep: where it is, and what the check found there, sizes included."""
+    digest = hashlib.sha256(json.dumps([source, facts]).encode()).hexdigest()[:8]
+    kind, found = ("local", {"uri": source}) if Path(source).exists() else ("hf", {"path": source})
+    profile = json.dumps({"found": facts})
+    return Dataset(Path(source).name, digest, kind, json.dumps(found), profile=profile)
 
 
 def shortened(value: str) -> str:

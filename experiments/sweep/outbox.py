@@ -56,6 +56,11 @@ class Outbox:
             self._lock.truncate(whole)
 
     @property
+    def path(self) -> Path:
+        """The file of the records."""
+        return self._records
+
+    @property
     def mark(self) -> str:
         """What tells this sweep's run from those of others of its name: when its first record was put."""
         first = next(iter(self.all()), None)

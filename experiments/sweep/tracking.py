@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -38,6 +39,10 @@ NOT_METRICS = {
 """Entries of a Tune result that say nothing about the model, or are the time axis itself."""
 
 
+CHANGED = "hyperparameters/"
+"""Before the name of a hyperparameter that changes while a trial trains, and so is a metric of it."""
+
+
 class MlflowTracking(TellsEndings):
     """Writes what happens in a sweep to its outbox; nothing here waits for MLflow."""
 
@@ -45,6 +50,7 @@ class MlflowTracking(TellsEndings):
         super().__init__(plan.experiment.metric, plan.budget)
         self._plan, self._ledger = plan, ledger
         self._told: dict[str, int] = {}  # how far each trial's metrics are written down
+        self._began_with: dict[str, dict[str, str]] = {}  # the parameters of each trial's run
         self._sender: Sender | None = None
         self._ids: dict[str, str] = {}
         self._ended: dict[str, Outcome] = {}
@@ -83,7 +89,8 @@ class MlflowTracking(TellsEndings):
                 "tags": {"metric": plan.experiment.metric, "mode": plan.experiment.mode, "kind": "sweep"},
                 "about": {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()},
                 "space": space_in_words(plan.experiment),
-                "params": {name: str(value) for name, value in {**plan.settings, **facts}.items()},
+                "data": {"source": str(plan.settings.get("data", "")), "facts": plan.facts},
+                "params": {named(name): str(value) for name, value in {**plan.settings, **facts}.items()},
                 "outbox": outbox.mark,
                 "time_ms": _now_ms(),
             }
@@ -97,6 +104,8 @@ class MlflowTracking(TellsEndings):
         for record in outbox.all():
             if record["what"] == "metrics":
                 self._told[record["trial"]] = record["step"]
+            elif record["what"] == "begin":
+                self._began_with.setdefault(record["trial"], record["params"])
             elif record["what"] == "end":
                 self._ended[record["trial"]] = record["outcome"]
             elif record["what"] == "progress":
@@ -104,7 +113,8 @@ class MlflowTracking(TellsEndings):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Begin the trial's run."""
-        params = {name: str(value) for name, value in trial.config.items()}
+        params = {named(name): str(value) for name, value in trial.config.items()}
+        self._began_with.setdefault(key_of(trial), params)
         self._send(
             "begin", trial, name=run_name(trial, self._plan.experiment.telling), params=params, trial_id=trial.trial_id
         )
@@ -117,16 +127,17 @@ class MlflowTracking(TellsEndings):
         if step <= self._told.get(key_of(trial), 0):
             return
         self._told[key_of(trial)] = step
-        values = {
-            name: float(value)
-            for name, value in result.items()
-            if name not in NOT_METRICS and not isinstance(value, bool) and isinstance(value, Real)
-        }
-        self._send("metrics", trial, values=values, step=step)
+        values = numbers_in({name: value for name, value in result.items() if name not in NOT_METRICS})
+        self._send("metrics", trial, values={**values, **self._changed(trial)}, step=step)
         value = values.get(self._metric, math.nan)
         if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best)):
             self._best = value
             self._send("progress", trial, values={f"best_{self._metric}": value}, tags={"best_trial": number_of(trial)})
+
+    def _changed(self, trial: Trial) -> dict[str, float]:
+        """Return the hyperparameters that pbt has changed since the trial began: parameters of a run cannot change."""
+        began = self._began_with.get(key_of(trial), {})
+        return numbers_in({CHANGED + k: v for k, v in trial.config.items() if began.get(named(k), str(v)) != str(v)})
 
     def trial_ended(self, trial: Trial, outcome: Outcome, reason: str | None) -> None:
         """Close the trial's run."""
@@ -170,6 +181,17 @@ def key_of(trial: Trial) -> str:
     with the same number and configuration and another id, and goes on with its run.
     """
     return f"{number_of(trial):03d}"
+
+
+def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
+    """Return the entries that are numbers, under names that MLflow takes."""
+    flags = {name for name, value in entries.items() if isinstance(value, bool)}
+    return {named(k): float(v) for k, v in entries.items() if isinstance(v, Real) and k not in flags}
+
+
+def named(name: str) -> str:
+    """Return a name that MLflow takes: it refuses a whole batch for the ``@`` of ``acc@1``."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
 
 
 def space_in_words(experiment: Experiment) -> dict[str, str]:

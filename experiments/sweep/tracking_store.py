@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from urllib.parse import urlsplit
 
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 from mlflow.exceptions import MlflowException
@@ -26,8 +27,24 @@ UNKNOWN_USER, NOT_ALLOWED = 401, 403
 
 
 def tracking_uri(given: str | None) -> str:
-    """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store."""
-    return given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
+    """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store.
+
+    Raises:
+        SweepError: It holds a password, which would go to terminals, logs and files.
+    """
+    uri = given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
+    parts = urlsplit(uri)
+    if parts.password is not None:
+        mend = (
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            if parts.scheme in ("http", "https")
+            else "leave it to the database's own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
+        )
+        raise SweepError(
+            f"--tracking-uri {parts.scheme}://{parts.username}:***@{parts.hostname}: an address is shown and kept, and "
+            f"must not hold a password; {mend}"
+        )
+    return uri
 
 
 def check_tracking(uri: str, experiment: str) -> None:
@@ -91,5 +108,5 @@ def _what_is_wrong(error: Exception, experiment: str) -> str:
 
 
 def store_of(tracking_uri: str) -> str:
-    """Return what tells one tracking address from another, without the password that it may hold."""
+    """Return what tells one tracking address from another."""
     return hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]

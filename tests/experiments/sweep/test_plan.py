@@ -72,6 +72,11 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"settings": ("max_length=long",)}, "max_length='long': .*integer"),
         ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
         ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
+        (
+            {"tracking_uri": "http://ada:secret@host:5000"},
+            r"http://ada:\*\*\*@host: .*must not hold a password; set MLFLOW_TRACKING_USERNAME and",
+        ),
+        ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"ada:\*\*\*@host: .* for PostgreSQL PGPASSWORD"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

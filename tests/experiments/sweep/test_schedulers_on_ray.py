@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import optuna
 from optuna.trial import TrialState
 from ray import tune
@@ -14,6 +15,7 @@ from ray.util import placement_group_table
 
 from experiments import build_tuner
 from experiments.sweep.options import SchedulerName
+from experiments.sweep.tracking import CHANGED
 from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.quadratic import QUADRATIC
 
@@ -54,3 +56,5 @@ def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: N
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
     changed = [json.loads(line) for line in (tmp_path / "with-pbt" / "pbt_global.txt").read_text().splitlines()]
     assert changed and all(-1 <= new["x"] <= 1 and new["x"] != old["x"] for *_, old, new in changed)
+    found = mlflow.search_runs(experiment_names=[PLAIN.name], filter_string="tags.kind = 'trial'")
+    assert set(found[f"metrics.{CHANGED}x"].dropna()) & {new["x"] for *_, new in changed}

@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
+from mlflow.tracking import MlflowClient
 
 from experiments.sweep.delivery import Sender
 from experiments.sweep.outbox import RECORDS_FILE, Outbox
-from tests.deliveries import check_delivered, free_port, records_of
+from experiments.sweep.refusals import meaning_of
+from experiments.sweep.tracking import numbers_in
+from tests.deliveries import EPOCHS, check_delivered, free_port, records_of
 
 
 class Server:
@@ -116,6 +120,63 @@ def test_what_was_left_for_another_store_is_left_alone(server: Server, tmp_path:
     sender.start()
     sender.close()
     assert Outbox.left_in(tmp_path) == [tmp_path / "other"]
+
+
+def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Server, tmp_path: Path) -> None:
+    client, outbox = MlflowClient(server.uri), Outbox(tmp_path)
+    records = records_of("deleted", server.uri)
+    for record in records[:6]:
+        outbox.put(record)
+    sender = Sender(server.uri, outbox, [])
+    sender.start()
+    until = time.monotonic() + 30
+    while outbox.waiting and time.monotonic() < until:
+        time.sleep(0.1)
+    experiment = outbox.ids["experiment"]
+    client.delete_experiment(experiment)
+    for record in records[6:]:
+        outbox.put(record)
+    time.sleep(2.5)
+    assert outbox.waiting
+    client.restore_experiment(experiment)
+    sender.close()
+    assert not outbox.waiting
+    check_delivered(server.uri, "deleted")
+
+
+def test_a_run_that_someone_deleted_does_not_hold_up_the_others(server: Server, tmp_path: Path) -> None:
+    client, outbox = MlflowClient(server.uri), Outbox(tmp_path)
+    records = records_of("less", server.uri)
+    for record in records[:4]:
+        outbox.put(record)
+    first = Sender(server.uri, outbox, [])
+    first.start()
+    first.close()
+    client.delete_run(outbox.ids["000"])
+    for record in records[4:]:
+        outbox.put(record)
+    following = Sender(server.uri, outbox, [])
+    following.start()
+    following.close()
+    assert not outbox.waiting
+    assert len(client.get_metric_history(outbox.ids["001"], "score")) == EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"), [(401, "denied"), (403, "denied"), (404, "refused"), (429, "away"), (507, "away")]
+)
+def test_what_a_server_answers_to_a_file(status: int, meaning: str) -> None:
+    response = requests.Response()
+    response.status_code = status
+    with pytest.raises(requests.HTTPError) as raised:
+        response.raise_for_status()
+    assert meaning_of(raised.value) == meaning
+    assert (meaning_of(ConnectionResetError()), meaning_of(FileNotFoundError())) == ("away", "refused")
+
+
+def test_names_that_mlflow_refuses_are_changed() -> None:
+    told = numbers_in({"acc@1": 0.5, "val_loss": 1, "is_best": True, "phase": "train"})
+    assert told == {"acc_1": 0.5, "val_loss": 1.0}
 
 
 def test_an_outbox_is_delivered_by_one_process_at_a_time(tmp_path: Path) -> None:
