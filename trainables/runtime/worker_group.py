@@ -338,8 +338,7 @@ class _WarmSession:
         self._save = save
         system = self._channel.device_metrics.take()
         about = {"system": system, "left": self._channel.left}
-        plain = {name: _as_number(value) for name, value in metrics.items()}
-        command = self._answer({"kind": "metrics", "metrics": plain, **about})
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics), **about})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -363,11 +362,6 @@ class _WarmSession:
             raise ValueError("a checkpoint was asked for, but the train loop's report() gives no save= function")
         directory.mkdir(parents=True, exist_ok=True)
         self._save(directory)
-
-
-def _as_number(value: Any) -> Any:
-    """Return a tensor or array of one element as a number, which can leave the process; anything else as it is."""
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) -> dict[str, Any]:
