@@ -20,7 +20,7 @@ STYLE = go.layout.Template(
     layout={
         "xaxis": AXIS,
         "yaxis": AXIS,
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "margin": {"l": 10, "r": 20, "t": 10, "b": 10},
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
         "hoverlabel": {"bgcolor": "white", "align": "left"},
