@@ -105,6 +105,7 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nload it     {plan.experiment.load_line.format(checkpoint=best['checkpoint'])}"
         f"\ndevices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}"
         f"\nsummary     {plan.summary_file}"
+        f"\nreport      {plan.report_file}"
         f"\nmlflow      {summary['mlflow']}"
     )
     return status

@@ -33,6 +33,8 @@ WARN_EVERY = 60
 """After how many tries in vain to say so again."""
 MAX_TRIES = 5
 """How often to send what fails in a way that nobody knows."""
+PICTURES_SHARE = 0.05
+"""How much of the time pictures of a running sweep take from its metrics at most, on a slow line."""
 EXPERIMENT = "experiment"
 """Where an outbox keeps the id of the experiment, among the ids of the runs."""
 MAX_TAG = 5000
@@ -100,6 +102,7 @@ class _Delivery:
         self._waits_for_people = waits_for_people
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
+        self._pictures_from = 0.0  # of the monotonic clock
 
     def deliver_all(self) -> None:
         """Deliver what is there, trying again while the server is away."""
@@ -150,6 +153,7 @@ class _Delivery:
             "metrics": lambda _: self._log_metrics(group),
             "progress": self._log_progress,
             "end": self._end_trial,
+            "pictures": self._show_pictures,
             "end of sweep": self._end_sweep,
         }[first["what"]]
         deliver(first)
@@ -219,6 +223,22 @@ class _Delivery:
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
         self._client.set_terminated(run_id, status, record["time_ms"])
 
+    def _show_pictures(self, record: dict[str, Any]) -> None:
+        """Log the pictures of the sweep; while it runs, nothing waits for them: others take their place soon."""
+        began = time.monotonic()
+        if record["last"]:
+            self._log_files(record["files"])
+        elif began >= self._pictures_from:
+            failure = _failure_of(lambda: self._log_files(record["files"]))
+            if failure is not None:
+                logger.warning("MLflow does not take the pictures (%s); others follow", str(failure).split("\n")[0])
+            self._pictures_from = began + (time.monotonic() - began) / PICTURES_SHARE
+
+    def _log_files(self, files: list[str]) -> None:
+        for file in files:
+            if Path(file).is_file():
+                self._client.log_artifact(self._ids[""], file)
+
     def _end_sweep(self, record: dict[str, Any]) -> None:
         summary, run_id = record["summary"], self._ids[""]
         best = summary["best"]
@@ -230,8 +250,6 @@ class _Delivery:
         values = [Metric(f"seconds/{kind}", value, record["time_ms"], 0) for kind, value in seconds]
         self._client.log_batch(run_id, metrics=values)
         self._client.log_dict(run_id, summary, "summary.json")
-        if Path(record["timeline"]).is_file():
-            self._client.log_artifact(run_id, record["timeline"])
         for number in summary["interrupted"]:
             if run := self._ids.get(f"{number:03d}"):
                 self._client.set_terminated(run, "KILLED", record["time_ms"])

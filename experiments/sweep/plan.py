@@ -68,6 +68,11 @@ class Plan:
         """The picture of what each device did."""
         return self.folder / "timeline.png"
 
+    @property
+    def report_file(self) -> Path:
+        """The page with the numbers, the pictures and all trials."""
+        return self.folder / "report.html"
+
     def decided(self) -> dict[str, Any]:
         """Return the options with what was decided in the place of what was left open."""
         budget = {name: getattr(self.budget, name) or None for name in ("epochs", "steps", "eval_every")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
-from experiments.sweep.timeline import draw_timeline
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
@@ -22,11 +20,9 @@ if TYPE_CHECKING:
     from experiments.sweep.stopping import StopSweep
     from experiments.sweep.tracking import MlflowTracking
 
-logger = logging.getLogger(__name__)
-
 
 class WriteSummary(TellsEndings):
-    """Writes the summary of a sweep, and draws its timeline, when it ends."""
+    """Writes the summary of a sweep when it ends."""
 
     def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking, stopping: StopSweep) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
@@ -48,17 +44,14 @@ class WriteSummary(TellsEndings):
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
-        try:
-            draw_timeline(self._ledger, self._plan.name, self._plan.timeline_file)
-        except Exception:  # a picture is not worth a summary
-            logger.exception("the timeline could not be drawn")
         path = self._plan.summary_file
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self._summary(trials), indent=2, default=str) + "\n")
+        partial.write_text(json.dumps(self.so_far(trials, self._ledger), indent=2, default=str) + "\n")
         partial.replace(path)
 
-    def _summary(self, trials: list[Trial]) -> dict[str, Any]:
-        plan, ledger = self._plan, self._ledger
+    def so_far(self, trials: list[Trial], ledger: Ledger) -> dict[str, Any]:
+        """Return what the sweep has come to; while it runs, trials that run count as interrupted."""
+        plan = self._plan
         outcomes = [self._ended.get(trial.trial_id, "interrupted") for trial in trials]
         interrupted = [number_of(trial) for trial in trials if trial.trial_id not in self._ended]
         return {

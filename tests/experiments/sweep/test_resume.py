@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +120,17 @@ def test_every_trial_is_accounted_for_once(sweep: Sweep, summary: dict[str, Any]
         assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.2)
         assert min(seconds.values()) >= 0
     assert len(list(sweep.folder.glob("trial-*"))) == TRIALS + 1
+
+
+def test_the_report_shows_what_was_before_and_after(sweep: Sweep) -> None:
+    report = (sweep.folder / "report.html").read_text()
+    assert f"{TRIALS + 1} finished" in re.sub("<[^>]*>", "", report)
+    rows = re.findall(r"<td>(\d+)</td>\s*<td class=.words.*</span>finished</td>", report)
+    assert rows == [str(number) for number in range(1, TRIALS + 2)]
+    traces = re.search(r'Plotly\.newPlot\(\s*"timeline",\s*(?=\[)', report)
+    assert traces is not None
+    (_, blocks), _ = json.JSONDecoder().raw_decode(report, traces.end())
+    assert set(map(int, blocks["text"])) == set(range(1, TRIALS + 2))
 
 
 def test_mlflow_has_every_value_once_in_the_runs_that_were_begun(sweep: Sweep) -> None:
