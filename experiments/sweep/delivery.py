@@ -17,6 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
+from experiments.sweep.best_model import log_best_model
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.tracking_store import NOT_ALLOWED, UNKNOWN_USER, store_of
 
@@ -132,6 +133,7 @@ class _Delivery:
             "progress": self._log_progress,
             "end": self._end_trial,
             "end of sweep": self._end_sweep,
+            "model": lambda record: log_best_model(self._client, self._ids, record),
         }[first["what"]]
         deliver(first)
 

@@ -66,6 +66,9 @@ class SweepOptions:
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints of a trial, from which it goes on if something is lost; the best trials have
     theirs in any case. 0: after every report."""
+    register: str | None = None
+    """Name in MLflow's model registry under which the best trial's model becomes a new version with the alias best.
+    None: the model is in MLflow, and not in its registry. A resumed sweep keeps the name unless given another."""
     baseline_only: bool = False
     """Train the published hyperparameters, and nothing else."""
     dry_run: bool = False

@@ -18,6 +18,8 @@ SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
 MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes"}
 """Options that a resumed sweep takes from its own command line."""
+KEPT_UNLESS_GIVEN = {"register"}
+"""Options that it takes from there if they are given, and else keeps."""
 
 
 def write_sweep_file(folder: Path, experiment: str, groups: int, options: Mapping[str, Any]) -> None:
@@ -52,7 +54,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with['experiment']}, not of {experiment}")
     usual = SweepOptions()
     changed = [f.name for f in fields(SweepOptions) if getattr(given, f.name) != getattr(usual, f.name)]
-    if wrong := sorted(set(changed) - MAY_DIFFER):
+    if wrong := sorted(set(changed) - MAY_DIFFER - KEPT_UNLESS_GIVEN):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise SweepError(f"--resume {given.resume}: the sweep keeps what it began with; leave out {flags}")
     if given.add_trials < 0:
@@ -61,7 +63,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         if not outbox.take():
             raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
     kept = {**began_with["options"], "settings": tuple(began_with["options"]["settings"])}
-    own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER}
+    own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & set(changed))}
     return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
 
 
