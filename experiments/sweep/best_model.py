@@ -184,7 +184,8 @@ def _link(client: MlflowClient, model: LoggedModel, sweep_run: str, record: dict
 
 def _register(client: MlflowClient, model: LoggedModel, record: dict[str, Any]) -> str:
     """Return the model's version in the registry, made if it has none; the alias goes to it."""
-    name, source = record["register"], f"models:/{model.model_id}"
+    # Not models:/<id>, which MLflow's SQL store looks for in the store that is the current one of this process.
+    name, source = record["register"], model.artifact_location
     try:
         client.create_registered_model(name)
     except MlflowException as error:

@@ -105,16 +105,22 @@ def checkpoints(small_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     return {experiment.name: folder / experiment.name for experiment in (BERT, RESNET)}
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another store than MLflow's current one."""
+    return f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db"
+
+
 @pytest.fixture
-def sweep(tracking_store: str, storage: Path, request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Sweep:
-    return Sweep(tracking_store, storage, request.node.name, BERT, checkpoints["bert"])
+def sweep(store: str, storage: Path, request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Sweep:
+    return Sweep(store, storage, request.node.name, BERT, checkpoints["bert"])
 
 
 def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
     with mlflow.start_run(experiment_id="0") as of_user:
         sweep.end(1)
         assert mlflow.active_run() == of_user
-    assert not sweep.client.search_logged_models(["0"])
+        assert not mlflow.search_logged_models(["0"], output_format="list")
     (model,) = sweep.models()
     assert model.status == LoggedModelStatus.READY
     assert model.source_run_id == sweep.run("001").info.run_id
@@ -124,7 +130,7 @@ def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
     assert model.metrics is not None
     assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("score", EPOCHS / 10, EPOCHS)]
     version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
-    assert version.source == f"models:/{model.model_id}"
+    assert version.source == model.artifact_location
     assert (version.tags["sweep"], version.tags["score"]) == (sweep.plan.name, "0.4")
     assert not (sweep.plan.folder / FOLDER).exists()
 
@@ -149,7 +155,7 @@ def test_a_new_best_takes_the_place_of_the_old_one(sweep: Sweep) -> None:
     assert (new.tags["trial"], new.tags["best"]) == ("002", "true")
     assert sweep.run().data.tags["best_model"] == f"models:/{new.model_id}"
     version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
-    assert (str(version.version), version.source) == ("2", f"models:/{new.model_id}")
+    assert (str(version.version), version.source) == ("2", new.artifact_location)
     line = load_line(sweep.plan, sweep.summary(2))
     assert line is not None
     assert f'"models:/model of {sweep.plan.name}/2")' in line
@@ -165,11 +171,11 @@ def test_what_is_no_model_is_said_and_holds_nothing_up(sweep: Sweep, caplog: pyt
 
 
 def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
-    tracking_store: str, storage: Path, checkpoints: dict[str, Path]
+    store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:
     program, expected = BEFORE.format(absent=ABSENT), []
     for experiment in (BERT, RESNET):
-        sweep = Sweep(tracking_store, storage, experiment.name, experiment, checkpoints[experiment.name])
+        sweep = Sweep(store, storage, experiment.name, experiment, checkpoints[experiment.name])
         sweep.end(1)
         assert experiment.predictor is not None
         predictor = experiment.predictor(sweep.checkpoint(1))
