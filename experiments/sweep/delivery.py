@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
+from experiments.sweep.best_model import log_best_model
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.refusals import Meaning, meaning_of
 from experiments.sweep.tracking_store import store_of
@@ -155,6 +156,7 @@ class _Delivery:
             "end": self._end_trial,
             "pictures": self._show_pictures,
             "end of sweep": self._end_sweep,
+            "model": lambda record: log_best_model(self._client, self._ids, record),
         }[first["what"]]
         deliver(first)
 

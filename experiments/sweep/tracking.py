@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
+from experiments.sweep import best_model
 from experiments.sweep.delivery import EXPERIMENT, GIVE_UP_AFTER_S, Sender
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.errors import SweepError
@@ -158,10 +159,12 @@ class MlflowTracking(TellsEndings):
         )
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
+        """Log the best checkpoint, the summary and the best model, close the sweep's run and wait for the thread."""
         assert self._sender is not None
         summary = json.loads(self._plan.summary_file.read_text())
         self._sender.outbox.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
+        if (model := best_model.record_of(self._plan, summary, _now_ms())) is not None:
+            self._sender.outbox.put(model)
         self._sender.close()
         if self._sender.outbox.waiting:
             logger.error(
