@@ -28,8 +28,10 @@ logger = logging.getLogger(__name__)
 
 SEND_EVERY_S = 1.0
 """What was reported in this time travels together."""
+LOOK_EVERY_S = 0.5
+"""How often the end of a sweep looks whether everything is delivered."""
 GIVE_UP_AFTER_S = 60
-"""How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
+"""How long the end of a sweep waits for a tracking server that takes nothing; what is left waits on disk."""
 WARN_EVERY = 60
 """After how many tries in vain to say so again."""
 MAX_TRIES = 5
@@ -63,11 +65,16 @@ class Sender(threading.Thread):
         self.outbox, self._left = outbox, left
         self._client, self._store = MlflowClient(tracking_uri), store_of(tracking_uri)
         self._closed = threading.Event()
+        self._delivery = _Delivery(self._client, outbox)
 
     def close(self) -> None:
-        """Deliver what is left, for as long as :data:`GIVE_UP_AFTER_S` allows."""
+        """Deliver what is left, until the server has taken nothing for :data:`GIVE_UP_AFTER_S`.
+
+        A model that takes longer is waited for.
+        """
         self._closed.set()
-        self.join(GIVE_UP_AFTER_S)
+        while self.is_alive() and self._delivery.fails_for_s() < GIVE_UP_AFTER_S:
+            self.join(LOOK_EVERY_S)
 
     def run(self) -> None:
         """Deliver what earlier sweeps left, then this one's records until told to close."""
@@ -75,18 +82,19 @@ class Sender(threading.Thread):
         for folder in self._left:
             with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
                 self._deliver_left(outbox, folder)
-        delivery, more = _Delivery(self._client, self.outbox), True
+        self._delivery, more = _Delivery(self._client, self.outbox), True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
-            delivery.deliver_all()
+            self._delivery.deliver_all()
 
     def _deliver_left(self, outbox: Outbox, folder: Path) -> None:
         """Deliver what a sweep left, unless it is for another store, or the sweep runs and delivers itself."""
         if not (outbox.belongs_to(self._store) and outbox.take()):
             return
         logger.warning("delivering to MLflow what %s left", folder)
+        self._delivery = _Delivery(self._client, outbox, waits_for_people=False)
         try:
-            _Delivery(self._client, outbox, waits_for_people=False).deliver_all()
+            self._delivery.deliver_all()
         except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
             logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
 
@@ -104,6 +112,11 @@ class _Delivery:
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
         self._pictures_from = 0.0  # of the monotonic clock
+        self._fails_since: float | None = None  # as well
+
+    def fails_for_s(self) -> float:
+        """Return for how long MLflow has not taken what it was sent."""
+        return 0.0 if self._fails_since is None else time.monotonic() - self._fails_since
 
     def deliver_all(self) -> None:
         """Deliver what is there, trying again while the server is away."""
@@ -116,8 +129,10 @@ class _Delivery:
         """Send, again and again if the server is away; a record that it refuses is reported and left."""
         attempt = 0
         while (failure := _failure_of(send)) is not None and not self._gives_up(failure, attempt := attempt + 1):
+            self._fails_since = self._fails_since or time.monotonic()
             self._look_first = True  # it may have arrived, and only its answer been lost
             time.sleep(SEND_EVERY_S)
+        self._fails_since = None
 
     def _gives_up(self, failure: Exception, attempt: int) -> bool:
         """Say what MLflow makes of a record, and return whether to leave it."""

@@ -168,7 +168,7 @@ class MlflowTracking(TellsEndings):
         self._sender.close()
         if self._sender.outbox.waiting:
             logger.error(
-                "MLflow at %s did not answer in %d s: not everything was delivered. It waits in %s, and goes out with "
+                "MLflow at %s took nothing for %d s: not everything was delivered. It waits in %s, and goes out with "
                 "the next sweep that has the same --storage and --tracking-uri.",
                 self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
             )  # fmt: skip
