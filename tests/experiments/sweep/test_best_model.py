@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +13,19 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
-from mlflow.entities import LoggedModel, LoggedModelStatus, Run
-from mlflow.tracking import MlflowClient
+from mlflow.entities import LoggedModelStatus
 
 from experiments import SweepOptions
 from experiments.sweep.best_model import FOLDER, load_line, record_of
-from experiments.sweep.delivery import Sender
 from experiments.sweep.errors import SweepError
-from experiments.sweep.experiment import Experiment
 from experiments.sweep.outbox import STATE_FILE, Outbox
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_file import options_of_sweep, write_sweep_file
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
-from tests.deliveries import EPOCHS, records_of
+from tests.deliveries import EPOCHS
 from tests.experiments.sweep.quadratic import QUADRATIC
-from tests.sessions import reports_of
+from tests.model_sweeps import Sweep, make_checkpoint
 
 BEFORE = """
 import sys
@@ -47,62 +43,13 @@ print(trainables.__file__, model.predict({inputs}).to_json(), sep="\\n")
 ABSENT = ["ray", "habana_frameworks", "optuna", "datasets", "evaluate", "tyro", "experiments", "search_spaces"]
 
 
-class Sweep:
-    """A sweep whose trials 1 and 2 have the same checkpoint; MLflow has been told of both."""
-
-    def __init__(self, uri: str, storage: Path, name: str, experiment: Experiment, checkpoint: Path) -> None:
-        options = SweepOptions(storage=storage, name=name, tracking_uri=uri, register=f"model of {name}")
-        self.plan, self.client = make_plan(experiment, options), MlflowClient(uri)
-        for number in (1, 2):
-            shutil.copytree(checkpoint, self.checkpoint(number))
-        self.outbox = Outbox(self.plan.folder)
-        for record in records_of(name, uri):
-            self.outbox.put(record)
-
-    def checkpoint(self, number: int) -> Path:
-        return self.plan.folder / f"trial-{number:03d}" / "checkpoint_000000"
-
-    def summary(self, number: int) -> dict[str, Any]:
-        """What the sweep comes to if that trial is the best."""
-        at = {"value": EPOCHS / 10, "epoch": EPOCHS, "checkpoint": str(self.checkpoint(number))}
-        return {"best": {"trial": number, "config": {"lr": 0.1}, **at}, "metric": "score"}
-
-    def end(self, number: int) -> None:
-        """Tell MLflow that this trial is the best."""
-        record = record_of(self.plan, self.summary(number), time_ms=0)
-        assert record is not None
-        self.outbox.put(record)
-        self.deliver()
-
-    def deliver(self) -> None:
-        sender = Sender(self.plan.tracking_uri, self.outbox, [])
-        sender.start()
-        sender.close()
-        assert not self.outbox.waiting
-
-    def run(self, trial: str = "") -> Run:
-        return self.client.get_run(self.outbox.ids[trial])
-
-    def outputs(self, trial: str = "") -> list[str]:
-        """Ids of the models that a run shows."""
-        outputs = self.run(trial).outputs
-        return [output.model_id for output in outputs.model_outputs] if outputs else []
-
-    def models(self) -> list[LoggedModel]:
-        """Those of this sweep, the first one first."""
-        of_all = self.client.search_logged_models([self.outbox.ids["experiment"]])
-        return [model for model in reversed(of_all) if model.tags["sweep"] == self.plan.name]
-
-
 @pytest.fixture(scope="module")
 def checkpoints(small_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A checkpoint of a text and of an image model, by experiment."""
     folder = tmp_path_factory.mktemp("checkpoints")
     images = {**RESNET.recipes["sample"].settings(), **RESNET.baseline}
-    for experiment, trial in ((BERT, small_trial), (RESNET, images)):
-        small = {"train_samples": 32, "val_samples": 8, "batch_size": 16, "epochs": 1}
-        reports_of(experiment.train_loop, {**trial, **small}, save_at=1, save_to=folder / experiment.name)
-    return {experiment.name: folder / experiment.name for experiment in (BERT, RESNET)}
+    trials = ((BERT, small_trial), (RESNET, images))
+    return {experiment.name: make_checkpoint(experiment, trial, folder) for experiment, trial in trials}
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from experiments.sweep.best_model import load_line
 from experiments.sweep.delivery import LONG_PARAMS, MAX_PARAM, Sender
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import check_tracking
+from experiments.sweep.tracking_store import check_registry, check_tracking
+from experiments.tune_bert import EXPERIMENT as BERT
 from tests.deliveries import check_delivered, free_port, records_of
+from tests.model_sweeps import Sweep, make_checkpoint
 from tests.team_server import Bucket, TeamServer, wait_until
 
 PASSWORDS = {"ada": "password-of-ada", "guest": "password-of-guest"}
@@ -102,6 +106,25 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: B
     fetched = MlflowClient(team.uri).download_artifacts(trial.run_id, "checkpoint/weights.pt", str(tmp_path))
     assert Path(fetched).read_bytes() == b"w" * 300_000
     assert run_named(team.uri, "whole").info.status == "FINISHED"
+
+
+def test_the_best_model_is_registered_and_whoever_may_read_loads_it(
+    team: TeamServer, tmp_path: Path, small_trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_checkpoint(BERT, small_trial, tmp_path)
+    sweep = Sweep(team.uri, tmp_path / "results", "texts", BERT, checkpoint)
+    sweep.end(1)
+    sweep.end(2)
+    assert [model.tags["best"] for model in sweep.models()] == ["false", "true"]
+    check_registry(team.uri, "model of texts")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "one that is not there yet")
+    with pytest.raises(SweepError, match=r"--register model of texts: .*'guest' change .* \(HTTP 403\).*EDIT"):
+        check_registry(team.uri, "model of texts")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team.uri)
+    model = mlflow.pyfunc.load_model("models:/model of texts@best")
+    assert model.predict(["any text", "another"])["prediction"].notna().all()
+    assert 'load_model("models:/model of texts/2")' in str(load_line(sweep.plan, sweep.summary(2)))
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
