@@ -30,7 +30,9 @@ def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
     return client.search_runs([found.experiment_id], f"attributes.run_name = '{name}'")[0]
 
 
-def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: Bucket, tmp_path: Path) -> None:
+def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
+    team: TeamServer, bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = tmp_path / "checkpoint_000000"
     checkpoint.mkdir()
     (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
@@ -50,6 +52,7 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: B
     fetched = MlflowClient(team.uri).download_artifacts(trial.run_id, "checkpoint/weights.pt", str(tmp_path))
     assert Path(fetched).read_bytes() == b"w" * 300_000
     assert run_named(team.uri, "whole").info.status == "FINISHED"
+    assert not capsys.readouterr().out, "MLflow prints into the sweep's own lines"
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
