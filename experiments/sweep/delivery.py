@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -79,6 +79,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         """Deliver what earlier sweeps left, then this one's records until told to close."""
         os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
+        os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
         for folder in self._left:
             with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
                 self._deliver_left(outbox, folder)
