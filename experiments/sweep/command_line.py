@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import ray
 import tyro
@@ -16,10 +17,11 @@ from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.stopping import CTRL_C, Ending
 from experiments.sweep.tuner import make_searcher, tuner_of
 
-INTERRUPTED = 130
-"""Exit status of a sweep that was ended by Ctrl-C, as shells have it."""
+INTERRUPTED = Ending("interrupted", status=CTRL_C)
+"""By whatever did not say why."""
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
 
@@ -66,6 +68,9 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
     except SweepError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return CTRL_C
     finally:
         ray.shutdown()
 
@@ -86,16 +91,11 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
 def _say_result(console: Console, plan: Plan) -> int:
     summary = json.loads(plan.summary_file.read_text())
-    best = summary["best"]
-    if not summary["complete"]:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
-        print(f"the sweep was interrupted: of {plan.num_samples} trials {counts or 'none had begun'}", file=sys.stderr)
-        print(f"go on with it: python {sys.argv[0]} --resume {plan.name}{_storage_option(plan)}", file=sys.stderr)
-    if best is None and not summary["complete"]:
-        return INTERRUPTED
+    best, status = summary["best"], _say_whether_whole(plan, summary)
     if best is None:
-        print(f"error: no trial reported a finite {plan.experiment.metric}; see {summary['mlflow']}", file=sys.stderr)
-        return 1
+        if summary["complete"]:
+            print(f"error: no trial reported a finite {summary['metric']}; see {summary['mlflow']}", file=sys.stderr)
+        return status or 1
     unit = plan.budget.unit
     console.print(
         f"\nbest        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
@@ -107,7 +107,19 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"\nsummary     {plan.summary_file}"
         f"\nmlflow      {summary['mlflow']}"
     )
-    return 0 if summary["complete"] else INTERRUPTED
+    return status
+
+
+def _say_whether_whole(plan: Plan, summary: dict[str, Any]) -> int:
+    """Say why a sweep ended early and how it goes on, and return the exit status."""
+    if summary["complete"]:
+        return 0
+    ended = summary["ended_early"] or INTERRUPTED._asdict()
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
+    print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
+    print(f"of {plan.num_samples} trials: {counts or 'none had begun'}", file=sys.stderr)
+    print(f"go on with it: python {sys.argv[0]} --resume {plan.name}{_storage_option(plan)}", file=sys.stderr)
+    return int(ended["status"])
 
 
 def _storage_option(plan: Plan) -> str:

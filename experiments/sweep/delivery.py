@@ -235,7 +235,10 @@ class _Delivery:
         for number in summary["interrupted"]:
             if run := self._ids.get(f"{number:03d}"):
                 self._client.set_terminated(run, "KILLED", record["time_ms"])
-        self._client.set_terminated(run_id, "FINISHED" if summary["complete"] else "KILLED", record["time_ms"])
+        if ended := summary["ended_early"]:
+            self._client.log_batch(run_id, tags=[RunTag("ended_early", ended["why"][:MAX_TAG])])
+        as_asked = summary["complete"] or (ended and ended["status"] == 0)
+        self._client.set_terminated(run_id, "FINISHED" if as_asked else "KILLED", record["time_ms"])
         if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
             self._client.log_artifacts(self._ids[f"{best['trial']:03d}"], best["checkpoint"], "checkpoint")
 

@@ -66,6 +66,18 @@ class SweepOptions:
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints of a trial, from which it goes on if something is lost; the best trials have
     theirs in any case. 0: after every report."""
+    hang_minutes: float = 120.0
+    """Minutes without a report after which a trial's workers are taken for hung, killed and replaced: longer than any
+    epoch, compilation included. 0: never."""
+    same_errors: int = 5
+    """The sweep ends when so many trials in a row have failed with the same error. 0: never."""
+    time_budget: Annotated[float | None, tyro.conf.arg(metavar="MINUTES")] = None
+    """Minutes after which the sweep ends, to be resumed or not. As with target, patience and Ctrl-C, running trials
+    write a checkpoint at their next report first."""
+    target: float | None = None
+    """Value of the metric at which the sweep ends, because it is good enough."""
+    patience: int | None = None
+    """The sweep ends when so many trials have ended without a better value."""
     baseline_only: bool = False
     """Train the published hyperparameters, and nothing else."""
     dry_run: bool = False
@@ -73,3 +85,8 @@ class SweepOptions:
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
     """Other settings of the train loop, for example text_column=review, and hyperparameters not to be searched, for
     example batch_size=16; --dry-run lists them all."""
+
+    @property
+    def limits(self) -> list[str]:
+        """The options given that may end the sweep before its last trial."""
+        return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]

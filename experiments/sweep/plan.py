@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import tempfile
@@ -109,6 +110,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     elif options.add_trials:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     check_search(experiment, options)
+    check_limits(options)
     cluster = connect(options.address)
     try:
         devices = find_devices(options.device, cluster)
@@ -276,6 +278,18 @@ def check_search(experiment: Experiment, options: SweepOptions) -> None:
     except Exception as error:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
         raise SweepError(f"--search {options.search}: this sampler cannot search this space ({error})") from error
+
+
+def check_limits(options: SweepOptions) -> None:
+    """See that the times and counts that end or repeat something are possible."""
+    at_least_one("--patience", options.patience, 1)
+    for name in ("retries", "same_errors", "checkpoint_minutes", "hang_minutes"):
+        if not getattr(options, name) >= 0:
+            raise SweepError(f"--{name.replace('_', '-')} must be at least 0, but got {getattr(options, name)}")
+    if options.time_budget is not None and not options.time_budget > 0:
+        raise SweepError(f"--time-budget must be above 0 minutes, but got {options.time_budget}")
+    if options.target is not None and not math.isfinite(options.target):
+        raise SweepError(f"--target must be a finite number, but got {options.target}")
 
 
 def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], list[str]]:

@@ -20,13 +20,34 @@ if TYPE_CHECKING:
 EXCHANGES = 9
 """About how often in its budget a trial is held against the others, if it reports as often."""
 
+KEPT = ("last_score", "last_perturbation_time", "last_train_time", "last_result")
+"""What Ray's scheduler knows of a trial, besides its checkpoint."""
+
 
 class Population(PopulationBasedTraining):
     """Ray's scheduler, with the first configurations from our searcher. Ray itself takes them from a grid alone."""
 
+    _of_before: Mapping[str, Mapping[str, Any]] = {}
+    """What was known of each trial before the sweep was interrupted."""
+
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Add the trial as if there were no searcher, the one thing that Ray's scheduler asks its controller for."""
         super().on_trial_add(SimpleNamespace(search_alg=None), trial)
+        for name, value in self._of_before.get(trial.trial_id, {}).items():
+            setattr(self._trial_state[trial], name, value)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know: scores and times of all trials, but no checkpoint.
+
+        Nothing is taken over from a trial until it has written one again.
+        """
+        return {
+            trial.trial_id: {name: getattr(known, name) for name in KEPT} for trial, known in self._trial_state.items()
+        }
+
+    def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what :meth:`get_state` returned, before the trials are added again."""
+        self._of_before = state
 
 
 def make_population(budget: Budget, space: SearchSpace) -> Population:

@@ -22,6 +22,7 @@ from trainables.runtime import names
 
 if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
+    from experiments.sweep.stopping import Ending, StopSweep
 
 REFRESH_EVERY_S = 0.5
 """How often the live view is drawn."""
@@ -32,9 +33,10 @@ LINE_EVERY_S = 30.0
 class ShowProgress(TellsEndings):
     """Shows running, stopped and finished trials, the best so far, what each group does, and the time left."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, stopping: StopSweep) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
-        self._plan = plan
+        self._plan, self._stopping = plan, stopping
+        self._told_ending: Ending | None = None
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._ended: Counter[Outcome] = Counter()
         self._ended_before = 0  # when this process took the sweep over
@@ -81,6 +83,7 @@ class ShowProgress(TellsEndings):
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Draw the live view, or say where the sweep is."""
+        self._tell_ending()
         waited = time.monotonic() - self._said
         if self._live is not None:
             if waited >= REFRESH_EVERY_S:
@@ -94,6 +97,15 @@ class ShowProgress(TellsEndings):
         if self._live is not None:
             self._live.stop()
         self._say(self._status(trials))
+
+    def _tell_ending(self) -> None:
+        """Say once that the sweep ends early, and what it waits for."""
+        ending = self._stopping.ending
+        if ending is None or ending == self._told_ending:
+            return
+        self._told_ending = ending
+        waits = "" if ending.at_once else "; running trials write a checkpoint at their next report (Ctrl-C: at once)"
+        self._say(f"the sweep ends early: {ending.why}{waits}")
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know."""

@@ -22,13 +22,19 @@ KEPT = 2
 """Snapshots kept."""
 LOOK_EVERY_S = 1.0
 """How often to see whether Tune has written its state."""
+
+
+def _unpickled(file: Path) -> Any:
+    return pickle.loads(file.read_bytes())  # noqa: S301  (of this user's own sweep)
+
+
 STATE_FILES: dict[str, Callable[[Path], Any]] = {
     "experiment_state-*.json": lambda file: json.loads(file.read_text()),
-    "search_gen_state-*.json": lambda file: pickle.loads(file.read_bytes()),  # the ending is Tune's, as the next
+    "search_gen_state-*.json": _unpickled,  # the ending is Tune's, as the next
     "searcher-state-*.pkl": lambda file: json.loads(file.read_text()),
-    "callback-states-*.pkl": lambda file: pickle.loads(file.read_bytes()),
+    "callback-states-*.pkl": _unpickled,
 }
-"""Tune's state, and how to see that a file of it is whole. The pickles are files of this user's own sweep."""
+"""Tune's state, and how to see that a file of it is whole."""
 
 
 def make_ready(folder: Path) -> None:
@@ -77,7 +83,7 @@ def whole_state(folder: Path) -> list[Path]:
 def _let_it_propose(folder: Path) -> None:
     """Let Tune ask the searcher again, which says itself when it has no more."""
     for file in folder.glob("search_gen_state-*.json"):
-        state = pickle.loads(file.read_bytes())
+        state = _unpickled(file)
         file.write_bytes(pickle.dumps({**state, "finished": False}))
 
 

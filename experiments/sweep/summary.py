@@ -19,6 +19,7 @@ from experiments.sweep.timeline import draw_timeline
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
     from experiments.sweep.plan import Plan
+    from experiments.sweep.stopping import StopSweep
     from experiments.sweep.tracking import MlflowTracking
 
 logger = logging.getLogger(__name__)
@@ -27,9 +28,9 @@ logger = logging.getLogger(__name__)
 class WriteSummary(TellsEndings):
     """Writes the summary of a sweep, and draws its timeline, when it ends."""
 
-    def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking) -> None:
+    def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking, stopping: StopSweep) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
-        self._plan, self._ledger, self._tracking = plan, ledger, tracking
+        self._plan, self._ledger, self._tracking, self._stopping = plan, ledger, tracking, stopping
         # Not from Tune's status: when a sweep is interrupted, Tune calls its running trials terminated.
         self._ended: dict[str, Outcome] = {}
 
@@ -71,6 +72,7 @@ class WriteSummary(TellsEndings):
             "best": best_of(trials, plan),
             "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
             "complete": not interrupted and len(trials) == plan.num_samples,
+            "ended_early": self._stopping.ending and self._stopping.ending._asdict(),
             "trials": dict(Counter(outcomes)),
             "interrupted": interrupted,
             "wall_s": round(ledger.ended - ledger.began, 2),

@@ -16,7 +16,10 @@ from experiments.sweep.tracking_store import store_of
 
 SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
-MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes"}
+MAY_DIFFER = {
+    "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
+    "hang_minutes", "same_errors", "time_budget", "target", "patience",
+}  # fmt: skip
 """Options that a resumed sweep takes from its own command line."""
 
 

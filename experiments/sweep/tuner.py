@@ -29,6 +29,7 @@ from experiments.sweep.resume import KeepSnapshots, make_ready
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.scheduler import KeepState, TrialEnds, make_scheduler
 from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.stopping import StopSweep
 from experiments.sweep.summary import WriteSummary
 from experiments.sweep.sweep_file import write_sweep_file
 from experiments.sweep.tracking import MlflowTracking
@@ -96,7 +97,9 @@ def tuner_of(
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
-    own = [checkpoints, ledger, WriteSummary(plan, ledger, tracking), ShowProgress(plan), tracking, FreeOrphans()]
+    stopping = StopSweep(plan)
+    summary, progress = WriteSummary(plan, ledger, tracking, stopping), ShowProgress(plan, stopping)
+    own = [stopping, checkpoints, ledger, summary, progress, tracking, FreeOrphans()]
     scheduler = scheduler or scheduler_of(plan)
     own += [KeepState(scheduler), KeepSnapshots(plan.folder)]
     leave_errors_of_workers()
@@ -106,6 +109,7 @@ def tuner_of(
         device=plan.devices.type,
         storage=str(plan.folder / "worker_groups"),
         over_nodes=options.workers_per_trial > max(plan.devices.nodes),
+        hung_after_s=60 * options.hang_minutes,
     )
     trainable = tune.with_resources(
         tune.with_parameters(

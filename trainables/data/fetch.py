@@ -77,7 +77,10 @@ def download(address: str, file: Path) -> None:
 
     Raises:
         OSError: The server cannot be reached, or ended too soon.
+        ValueError: The address is none of the web.
     """
+    if not address.startswith(("https://", "http://")):
+        raise ValueError(f"only https:// and http:// are fetched, but got {address}")
     partial = file.with_name(f"{file.name}.partial")
     had = partial.stat().st_size if partial.is_file() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={had}-"} if had else {})

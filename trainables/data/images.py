@@ -206,7 +206,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
     classes = sorted({label for _, label in listed.train})
     for split, files in (("train", listed.train), ("val", listed.val)):
         # In the order of their hashes, so that any first n are a fair draw of all classes.
-        files = sorted(files, key=lambda entry: hashlib.sha1(os.fsencode(entry[0])).digest())
+        files = sorted(files, key=lambda entry: hashlib.sha1(os.fsencode(entry[0]), usedforsecurity=False).digest())
         np.save(into / f"{split}_paths.npy", np.array([os.fsencode(file) for file, _ in files]))
         np.save(into / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64))
     known = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}

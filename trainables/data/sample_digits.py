@@ -47,7 +47,7 @@ def _write(folder: Path, layout: Layout) -> None:
         image = Image.fromarray((pixels.reshape(8, 8) * 15.9375).astype("uint8")).resize(
             (SIZE, SIZE), Image.Resampling.BICUBIC
         )
-        for_validation = hashlib.sha1(str(number).encode()).digest()[0] % VALIDATION_SHARE == 0
+        for_validation = hashlib.sha1(str(number).encode(), usedforsecurity=False).digest()[0] % VALIDATION_SHARE == 0
         file = folder / _place(layout, int(digit), number, for_validation)
         file.parent.mkdir(parents=True, exist_ok=True)
         image.convert("RGB").save(file, quality=95)

@@ -112,4 +112,4 @@ def _docstrings_of(library: str) -> Iterator[str]:
 
 
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha1(text.encode()).digest()[:8], "big")
+    return int.from_bytes(hashlib.sha1(text.encode(), usedforsecurity=False).digest()[:8], "big")

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,14 +60,19 @@ def report(
     """Report the metrics of one epoch; every rank must call it, and rank 0's metrics count.
 
     Args:
-        metrics: Names and finite or non-finite numbers; a non-finite objective or loss ends the trial as failed.
+        metrics: Names and finite or non-finite numbers, also as a tensor without dimensions; a non-finite
+            objective or loss ends the trial as failed.
         checkpoint: A checkpoint that is written already, as loops for Ray Train have it. Prefer ``save``.
         save: Writes a checkpoint. Called only when one is wanted: most trials never need one. In a plain
             TorchTrainer, which cannot ask, it is called at every report.
 
     In a warm worker group the call returns when the scheduler lets the trial go on, and raises through the loop
     when the trial is stopped, so that ``finally`` blocks and context managers run.
+
+    Raises:
+        ValueError: A metric is neither a number nor a text.
     """
+    plain = {name: _plain(name, value) for name, value in metrics.items()}
     if checkpoint is not None and save is None:
         source = Path(checkpoint.path)
 
@@ -74,11 +80,11 @@ def report(
             shutil.copytree(source, directory, dirs_exist_ok=True)
 
     if _session is not None:
-        _session.report(metrics, save)
+        _session.report(plain, save)
     elif _in_ray_train():
-        _report_to_ray_train(metrics, save)
+        _report_to_ray_train(plain, save)
     else:
-        logger.info("%s", dict(metrics))
+        logger.info("%s", plain)
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -116,6 +122,17 @@ class LocalContext:
     def get_local_rank(self) -> int:
         """Return this worker's rank on its node."""
         return 0
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a metric as it can leave the process and be compared."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch and numpy
+    if number is None or isinstance(number, Real | str):
+        return number
+    what = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+    raise ValueError(
+        f"report(): the metric {name!r} must be a number or a text, but is a {what}; report one value each"
+    )
 
 
 def _in_ray_train() -> bool:

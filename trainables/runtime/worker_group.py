@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -98,6 +99,8 @@ class WorkerGroupSpec:
     """Folder in which the TorchTrainer keeps its own files."""
     over_nodes: bool = False
     """Whether the group takes several whole nodes; else its workers are on one."""
+    hung_after_s: float = 0.0
+    """How long the workers may take for a report before they are taken for hung and killed; 0: for ever."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
 
@@ -123,15 +126,16 @@ class WorkerGroup:
         actor = ray.remote(Rendezvous).options(num_cpus=0, scheduling_strategy=here)
         self._rendezvous = actor.remote(spec.num_workers)
         self._failure: BaseException | None = None
-        self._storage = Path(spec.storage)
+        self._storage, self._hung_after_s = Path(spec.storage), spec.hung_after_s
+        self._workers: list[Any] = []
         self._left_first = self._left_most = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
         try:
-            self._places: list[tuple[str, int | None]] = [
-                (report["node"], report["index"]) for report in self._wait(self._rendezvous.reports.remote())
-            ]
+            there = self._wait(self._rendezvous.reports.remote())
+            self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in there]
+            self._workers = [report["actor"] for report in there]
             if spec.device.kind == "hpu":
                 self._check_modules(name)
         except WorkerGroupError as error:
@@ -182,6 +186,7 @@ class WorkerGroup:
             self._trainer.join(EXIT_TIMEOUT_S)
         if self._trainer.is_alive():
             logger.warning("%s: the workers did not leave within %d s", self._trainer.name, EXIT_TIMEOUT_S)
+        self._workers = []  # a handle keeps an actor's process
         ray.kill(self._rendezvous)
 
     def _check_modules(self, name: str) -> None:
@@ -198,7 +203,7 @@ class WorkerGroup:
             logger.info("%s: modules %s", name, modules)
 
     def _tell(self, command: dict[str, Any]) -> dict[str, Any]:
-        reports = self._wait(self._rendezvous.command.remote(command))
+        reports = self._wait(self._rendezvous.command.remote(command), self._hung_after_s)
         for report in reports:
             if report["kind"] == "error":
                 raise self._why(report["error"])
@@ -214,11 +219,16 @@ class WorkerGroup:
         self._trainer.join(TOLD_WITHIN_S)
         return WorkersLostError(error) if _is_loss(self._failure) else WorkerRaisedError(error)
 
-    def _wait(self, reports: ray.ObjectRef) -> list[dict[str, Any]]:
+    def _wait(self, reports: ray.ObjectRef, within_s: float = 0.0) -> list[dict[str, Any]]:
+        began = time.monotonic()
         while not ray.wait([reports], timeout=LOOK_EVERY_S)[0]:
             if not self._trainer.is_alive():
                 kind = WorkersLostError if _is_loss(self._failure) else WorkerRaisedError
                 raise kind(f"the worker group ended: {self._failure}") from self._failure
+            if within_s and time.monotonic() - began > within_s:
+                for worker in self._workers:
+                    ray.kill(worker)
+                raise WorkersLostError(f"no report for {within_s / 60:g} minutes: the workers were hung, and killed")
         try:
             answer: list[dict[str, Any]] = ray.get(reports)
         except RayActorError as error:
@@ -296,7 +306,9 @@ def serve_trials(config: dict[str, Any]) -> None:
     index = own_index(config["kind"])
     device_metrics = DeviceMetrics(config["kind"], [] if index is None else [index])
     channel = _Channel(config["rendezvous"], get_context().get_world_rank(), device_metrics)
-    command = channel.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
+    here = ray.get_runtime_context()
+    about = {"node": here.get_node_id(), "index": index, "actor": here.current_actor}
+    command = channel.hand_in({"kind": "idle", **about})
     try:
         while command["do"] != "exit":
             if command["do"] == "start":
@@ -326,8 +338,7 @@ class _WarmSession:
         self._save = save
         system = self._channel.device_metrics.take()
         about = {"system": system, "left": self._channel.left}
-        plain = {name: _as_number(value) for name, value in metrics.items()}
-        command = self._answer({"kind": "metrics", "metrics": plain, **about})
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics), **about})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -351,11 +362,6 @@ class _WarmSession:
             raise ValueError("a checkpoint was asked for, but the train loop's report() gives no save= function")
         directory.mkdir(parents=True, exist_ok=True)
         self._save(directory)
-
-
-def _as_number(value: Any) -> Any:
-    """Return a tensor or array of one element as a number, which can leave the process; anything else as it is."""
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from ray import tune
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from experiments.sweep.budget import Budget
@@ -307,6 +308,21 @@ def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_rang
     assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
     assert len({c["lr"] for c in found}) > 2
     assert {(c["optimizer"], c["seed"]) for c in found} == {("sgd", 4)}
+
+
+def test_a_population_knows_its_scores_after_a_snapshot() -> None:
+    before, after = (make_population(EPOCHS, {"lr": tune.loguniform(1e-4, 1e-1)}) for _ in range(2))
+    trials = {name: Trial("trainable", trial_id=name, stub=True) for name in "ab"}
+    for population in (before, after):
+        population.set_search_properties("score", "max")
+    for name, score in (("a", 0.9), ("b", 0.1)):
+        before.on_trial_add(None, trials[name])
+        result = {"epoch": 9, "training_iteration": 9, "score": score}
+        before._save_trial_state(before._trial_state[trials[name]], 9, result, trials[name])
+    KeepState(after).set_state(pickle.loads(pickle.dumps(KeepState(before).get_state())))
+    for trial in trials.values():
+        after.on_trial_add(None, trial)
+    assert after._quantiles() == ([trials["b"]], [trials["a"]])
 
 
 @pytest.mark.parametrize("space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}])

@@ -89,7 +89,7 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: B
     (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
     best = {"value": 0.4, "trial": 0, "trial_id": "whole-0", "checkpoint": str(checkpoint)}
     figures = {"trials": {"finished": 3}, "device_seconds": {"training": 4.5}}
-    summary = {"metric": "score", "best": best, **figures, "interrupted": [], "complete": True}
+    summary = {"metric": "score", "best": best, **figures, "interrupted": [], "complete": True, "ended_early": None}
     timeline = str(tmp_path / "none")
     end = {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": int(time.time() * 1000)}
     outbox = outbox_in(tmp_path / "whole", [*records_of("whole", team.uri), end])

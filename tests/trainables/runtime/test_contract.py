@@ -1,12 +1,16 @@
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from ray.train import Checkpoint
 
+from tests.sessions import reports_of
 from trainables import runtime as train
-from trainables.runtime.contract import SaveFunction, open_session
+from trainables.runtime.contract import SaveFunction, open_session, report
 
 
 class AskForCheckpoint:
@@ -43,3 +47,25 @@ def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp
     assert checkpoint is not None
     assert (Path(checkpoint.path) / "model.txt").read_text() == "weights"
     assert train.get_checkpoint() is None  # the session is over
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ([0.5, 0.6], "list"),
+        (torch.ones(2), r"Tensor of shape \(2,\)"),
+        (np.ones((2, 3)), r"ndarray of shape \(2, 3\)"),
+        (threading.Lock(), "lock"),
+    ],
+)
+def test_what_is_no_metric_is_an_error_that_names_it(value: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=rf"the metric 'recalls' must be a number or a text, but is a {what};"):
+        reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
+
+
+def test_numbers_of_torch_and_numpy_are_numbers() -> None:
+    (told,) = reports_of(
+        lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}
+    )
+    assert told == {"a": 0.5, "b": 2.0, "c": "text", "d": True}
+    assert [type(value) for value in told.values()] == [float, float, str, bool]

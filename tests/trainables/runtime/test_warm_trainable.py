@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray import tune
 
-from tests.loops import environment_at_start
+from tests.loops import environment_at_start, stopping_once
 from trainables.runtime import names
 from trainables.runtime.device import DEVICE_TYPES
 from trainables.runtime.warm_trainable import WarmTrainable
@@ -45,3 +46,19 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
     assert seen[0] == seen[1]
     assert seen[2] == seen[3] != seen[0]
+
+
+def test_workers_that_hang_are_killed_and_the_trial_goes_on(ray_here: None, tmp_path: Path) -> None:
+    spec = WorkerGroupSpec(
+        train_loop=stopping_once, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=3
+    )
+    settings = {"been_here": str(tmp_path / "been-here")}
+    made = tune.with_parameters(WarmTrainable, spec=spec, settings=settings, environment_of=lambda _: {}, retries=1)({})
+    first = made.train()
+    made.save(str(tmp_path / "checkpoint"))
+    second, third = made.train(), made.train()
+    made.stop()
+    assert [result["epoch"] for result in (first, second, third)] == [1, 2, 3]
+    assert second[names.LOST_SECONDS] >= 3
+    assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
+    assert not psutil.pid_exists(first["worker_pid"])

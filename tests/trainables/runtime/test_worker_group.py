@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,14 +159,3 @@ def test_a_loop_without_save_says_so_when_a_checkpoint_is_asked_for(ray_here: No
     with pytest.raises(WorkerGroupError, match="gives no save= function"):
         group.save(str(tmp_path))
     group.exit()
-
-
-def test_workers_that_are_killed_are_noticed(ray_here: None, tmp_path: Path) -> None:
-    group = start_group(die, 1, tmp_path)
-    with pytest.raises(WorkerGroupError, match="the worker group ended"):
-        group.start({}, None)
-    group.exit()
-
-
-def die(config: dict[str, Any]) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
