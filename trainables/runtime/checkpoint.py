@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
+SEAL_FILE = "seal.json"
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
+_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
@@ -33,3 +37,36 @@ def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str,
         raise FileNotFoundError(f"no checkpoint in {directory}: {STATE_FILE} is missing")
     state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
     return state
+
+
+def seal(directory: Path, report: int) -> None:
+    """Say of a checkpoint that it is whole, and after which report of its trial (from 1) it was written."""
+    sizes = {str(file.relative_to(directory)): file.stat().st_size for file in directory.rglob("*") if file.is_file()}
+    (directory / SEAL_FILE).write_text(json.dumps({"report": report, "sizes": sizes}))
+
+
+def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:
+    """Return the last whole checkpoint of a trial, not later than a report, and the report that it belongs to.
+
+    Args:
+        checkpoint: The directory of the one to have; if files of it are missing or torn, those beside it count.
+        report: Which report of the trial (from 1) it belongs to.
+
+    Returns:
+        None and 0 if there is none.
+    """
+    if sealed_at(checkpoint):
+        return checkpoint, report
+    others = [(sealed_at(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
+    at, directory = max(((at, d) for at, d in others if 0 < at <= report), default=(0, None))
+    return directory, at
+
+
+def sealed_at(directory: Path) -> int:
+    """Return the report that a checkpoint belongs to; 0 if it is not whole."""
+    try:
+        sealed = json.loads((directory / SEAL_FILE).read_text())
+        whole = all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items())
+    except (OSError, ValueError):
+        return 0
+    return int(sealed["report"]) if whole else 0
