@@ -31,11 +31,11 @@ class ChooseCheckpoints(Callback):
         self._better, self._metric, self._every_s = experiment.better, experiment.metric, every_s
         worst = -math.inf if experiment.mode == "max" else math.inf
         self._best, self._best_at_end = worst, worst
-        self._saved_at: dict[str, float] = {}  # clock time by trial id, of running trials
+        self._saved_at: dict[str, float] = {}  # by trial id, of running trials
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Start the trial's clock."""
-        self._saved_at[trial.trial_id] = time.time()
+        self._saved_at[trial.trial_id] = time.monotonic()
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
@@ -43,14 +43,14 @@ class ChooseCheckpoints(Callback):
         """Mark ``result`` for a checkpoint, in place, as Tune's own schedulers do."""
         if self._is_best(result) or (not result.get(DONE) and self._is_due(trial)):
             result[SHOULD_CHECKPOINT] = True
-            self._saved_at[trial.trial_id] = time.time()
+            self._saved_at[trial.trial_id] = time.monotonic()
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Forget the trial's clock."""
         self._saved_at.pop(trial.trial_id, None)
 
     def _is_due(self, trial: Trial) -> bool:
-        return time.time() - self._saved_at.get(trial.trial_id, 0.0) >= self._every_s
+        return time.monotonic() - self._saved_at.get(trial.trial_id, -math.inf) >= self._every_s
 
     def _is_best(self, result: dict[str, Any]) -> bool:
         value = result.get(self._metric, math.nan)

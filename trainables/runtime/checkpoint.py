@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,9 @@ STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
 TRAINING_ALONE = ("optimizer", "schedule")
 """Parts of the state that a trained model does without."""
+SEAL_FILE = "seal.json"
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
+_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
@@ -50,7 +54,40 @@ def copy_to_predict(checkpoint: Path, directory: Path) -> None:
     Raises:
         FileNotFoundError: There is no such checkpoint.
     """
-    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE))
+    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE, SEAL_FILE))
     if (checkpoint / STATE_FILE).is_file():
         state = read_state(checkpoint)
         write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
+
+
+def seal(directory: Path, report: int) -> None:
+    """Say of a checkpoint that it is whole, and after which report of its trial (from 1) it was written."""
+    sizes = {str(file.relative_to(directory)): file.stat().st_size for file in directory.rglob("*") if file.is_file()}
+    (directory / SEAL_FILE).write_text(json.dumps({"report": report, "sizes": sizes}))
+
+
+def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:
+    """Return the last whole checkpoint of a trial, not later than a report, and the report that it belongs to.
+
+    Args:
+        checkpoint: The directory of the one to have; if files of it are missing or torn, those beside it count.
+        report: Which report of the trial (from 1) it belongs to.
+
+    Returns:
+        None and 0 if there is none.
+    """
+    if sealed_at(checkpoint):
+        return checkpoint, report
+    others = [(sealed_at(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
+    at, directory = max(((at, d) for at, d in others if 0 < at <= report), default=(0, None))
+    return directory, at
+
+
+def sealed_at(directory: Path) -> int:
+    """Return the report that a checkpoint belongs to; 0 if it is not whole."""
+    try:
+        sealed = json.loads((directory / SEAL_FILE).read_text())
+        whole = all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items())
+    except (OSError, ValueError):
+        return 0
+    return int(sealed["report"]) if whole else 0

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.result import RESULT_DUPLICATE
+from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 
 from trainables.runtime import names
+from trainables.runtime.checkpoint import last_whole, seal
 from trainables.runtime.worker_group import (
     DevicesNotReadyError,
     WorkerGroup,
@@ -111,8 +112,8 @@ class WarmTrainable(tune.Trainable):
     def _first_report(self) -> dict[str, Any]:
         """Start the trial, from its last checkpoint if there is one, and return its first report that is new."""
         began = time.time()
-        if self._checkpoint is not None and not Path(self._checkpoint).is_dir():
-            self._checkpoint, self._saved_at = None, 0
+        if self._checkpoint is not None:
+            self._go_on_from(Path(self._checkpoint), self._saved_at)
         config = {**self.settings, **self.trial_config}
         group = self._group_with(dict(self.environment_of(config)))
         ready = time.time()
@@ -171,25 +172,34 @@ class WarmTrainable(tune.Trainable):
         return saved
 
     def restore(self, checkpoint_path: Any) -> None:
-        """Restore as Tune does; from a checkpoint that is gone, start the trial anew.
+        """Restore as Tune does, also from a checkpoint that is gone.
 
         Tune's snapshot of a killed sweep may name a checkpoint that a newer one has replaced.
         """
-        checkpoint = getattr(checkpoint_path, "checkpoint", checkpoint_path)
-        if Path(getattr(checkpoint, "path", checkpoint)).is_dir():
+        checkpoint = Path(checkpoint_path.checkpoint.path)
+        if checkpoint.is_dir():
             super().restore(checkpoint_path)
         else:
-            logger.warning("the checkpoint %s is gone: the trial starts anew", checkpoint)
-            self._begin(self.trial_config)
+            self._iteration = checkpoint_path.metrics[TRAINING_ITERATION]
+            self.load_checkpoint(str(checkpoint))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
+        seal(Path(checkpoint_dir), self.iteration)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
-        """Start the trial from a checkpoint, at its next step."""
-        self._begin(self.trial_config, checkpoint_dir, self.iteration)
+        """Start the trial from a checkpoint, at its next step; reports that Tune knows are not made again."""
+        self._begin(self.trial_config)
+        self._go_on_from(Path(checkpoint_dir), self.iteration)
+
+    def _go_on_from(self, checkpoint: Path, report: int) -> None:
+        """Choose the checkpoint to start from: this one of a report, an older one if it is torn, or none."""
+        whole, self._saved_at = last_whole(checkpoint, report)
+        self._checkpoint = None if whole is None else str(whole)
+        if whole != checkpoint:
+            logger.warning("%s is gone or torn: going on from %s", checkpoint, whole or "the beginning")
 
     def cleanup(self) -> None:
         """End the workers."""
@@ -200,6 +210,6 @@ class WarmTrainable(tune.Trainable):
             self.group.exit()
             self.group = None
 
-    def _begin(self, config: dict[str, Any], checkpoint: str | None = None, saved_at: int = 0) -> None:
+    def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses = config, False, 0
-        self._checkpoint, self._saved_at = checkpoint, saved_at
+        self._checkpoint, self._saved_at = None, 0

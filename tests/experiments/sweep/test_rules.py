@@ -65,7 +65,7 @@ def test_the_best_so_far_and_the_best_end_get_a_checkpoint() -> None:
 
 def test_a_trial_that_has_trained_for_a_while_gets_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("experiments.sweep.checkpoints.time.time", lambda: now)
+    monkeypatch.setattr("experiments.sweep.checkpoints.time.monotonic", lambda: now)
     rule, trial = ChooseCheckpoints(QUADRATIC, every_s=60), Reporting()
     rule.on_trial_start(0, [], cast(Any, trial))
     assert wanted(rule, 0.9, trial=trial)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.runtime.checkpoint import STATE_FILE, read_state, write_state
+from trainables.runtime.checkpoint import STATE_FILE, last_whole, read_state, seal, write_state
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -33,3 +33,19 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     torch.save({"model": Evil()}, tmp_path / STATE_FILE)
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         read_state(tmp_path)
+
+
+def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path) -> None:
+    for number, report in enumerate((2, 4, 6)):
+        directory = tmp_path / f"checkpoint_{number:06d}"
+        directory.mkdir()
+        write_state(directory, {"epoch": report})
+        seal(directory, report)
+    first, second, third = sorted(tmp_path.iterdir())
+    assert last_whole(third, 6) == (third, 6)
+    assert last_whole(second, 4) == (second, 4)  # and not one of which Tune knows nothing
+    (second / STATE_FILE).write_bytes((second / STATE_FILE).read_bytes()[:-1])
+    assert last_whole(second, 4) == (first, 2)
+    (first / STATE_FILE).unlink()
+    assert last_whole(second, 4) == (None, 0)
+    assert last_whole(tmp_path / "checkpoint_000009", 9) == (third, 6)

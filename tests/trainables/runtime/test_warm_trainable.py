@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from ray import tune
+from ray.tune.result import TRAINING_ITERATION
 
 from tests.loops import environment_at_start, stopping_once
 from trainables.runtime import names
+from trainables.runtime.checkpoint import seal
 from trainables.runtime.device import DEVICE_TYPES
 from trainables.runtime.warm_trainable import WarmTrainable
 from trainables.runtime.worker_group import WorkerGroupSpec
@@ -62,3 +66,19 @@ def test_workers_that_hang_are_killed_and_the_trial_goes_on(ray_here: None, tmp_
     assert second[names.LOST_SECONDS] >= 3
     assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
     assert not psutil.pid_exists(first["worker_pid"])
+
+
+def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: WarmTrainable, tmp_path: Path) -> None:
+    checkpoints = [tmp_path / "trial-001" / f"checkpoint_{number:06d}" for number in range(2)]
+    for report, checkpoint in enumerate(checkpoints, start=1):
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "state").write_text("whole")
+        seal(checkpoint, report)
+    known = SimpleNamespace(checkpoint=tune.Checkpoint(str(checkpoints[1])), metrics={TRAINING_ITERATION: 2})
+    shutil.rmtree(checkpoints[1])
+    trainable.restore(known)
+    assert (trainable._checkpoint, trainable._saved_at) == (str(checkpoints[0]), 1)
+    assert trainable.iteration == 2  # the second report is trained again, and not made again
+    (checkpoints[0] / "state").write_text("")
+    trainable.restore(known)
+    assert (trainable._checkpoint, trainable._saved_at) == (None, 0)

@@ -15,7 +15,8 @@ MODULES = int(os.environ.get("HABANA_STAND_IN_MODULES", "8"))
 FOLDER = Path(os.environ.get("HABANA_STAND_IN_DIR", Path(tempfile.gettempdir()) / "habana-stand-in"))
 """Where the modules' locks are, and ``acquisitions.jsonl``, which tells who had which when."""
 BUSY_AFTER_KILL_S = 3.0
-"""How long a module is being reset after its owner was killed; Intel publishes no figure."""
+"""How long a module is being reset after its owner was killed; Intel publishes no figure. All times are of the clock
+that counts from the start of the machine, which nobody sets."""
 
 
 class _Ownership(NamedTuple):
@@ -77,9 +78,9 @@ def _locked(module: int) -> IO[str]:
     lock.seek(0)
     state: dict[str, Any] = json.loads(lock.read() or "{}")
     if state.get("owner"):  # it never released the module, and its lock is gone: it was killed
-        state = {"free_at": time.time() + BUSY_AFTER_KILL_S}
+        state = {"free_at": time.monotonic() + BUSY_AFTER_KILL_S}
         _write(lock, state)
-    if time.time() < state.get("free_at", 0.0):
+    if time.monotonic() < state.get("free_at", 0.0):
         lock.close()
         raise RuntimeError(f"synStatus=26 [Generic failure] module {module} is being reset, try again (EAGAIN)")
     _write(lock, {"owner": os.getpid()})
@@ -102,4 +103,4 @@ def _write(lock: IO[str], state: dict[str, Any]) -> None:
 
 def _note(module: int, what: str) -> None:
     with (FOLDER / "acquisitions.jsonl").open("a") as log:
-        log.write(json.dumps({"time": time.time(), "module": module, "pid": os.getpid(), "what": what}) + "\n")
+        log.write(json.dumps({"time": time.monotonic(), "module": module, "pid": os.getpid(), "what": what}) + "\n")

@@ -1,0 +1,121 @@
+"""An experiment whose trials carry a number from epoch to epoch, and that goes wrong when it is told to.
+
+A trial that goes on from another place than it should ends with another score.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+
+from experiments import Budget, Experiment, Recipe
+from trainables.runtime import TrialConfig, get_checkpoint, report
+from trainables.runtime.checkpoint import read_state, write_state
+from trainables.runtime.device import worker_device
+
+EPOCHS = 8
+HURRY = "hurry"
+"""The order to take no time any more; it is for all, and for good."""
+ALIVE = "alive"
+"""Below the folder of orders: a file for each worker's process, written at the beginning of each epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulatingConfig(TrialConfig):
+    """Configuration of :func:`accumulating`."""
+
+    x: float
+    orders: str = ""
+    """Folder in which a file orders whoever takes it first to go wrong."""
+    epoch_s: float = 1.0
+    """Seconds of an epoch."""
+
+
+def scores_of(x: float) -> list[float]:
+    """Return what a trial reports in its epochs if nothing is lost."""
+    total, scores = 0.0, []
+    for epoch in range(1, EPOCHS + 1):
+        total = _added(total, x, epoch)
+        scores.append(total / epoch)
+    return scores
+
+
+def _added(total: float, x: float, epoch: int) -> float:
+    return 0.5 * total + (1 - x**2) * epoch
+
+
+def accumulating(config: dict[str, Any]) -> None:
+    """Own the device, add to the total in each epoch, and do what is ordered."""
+    trial, checkpoint = AccumulatingConfig.from_dict(config), get_checkpoint()
+    done, total = 0, 0.0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            state = read_state(Path(directory))
+            done, total = state["epoch"], state["total"]
+    weight = torch.ones(1, device=worker_device())
+    for epoch in range(done + 1, trial.epochs + 1):
+        (Path(trial.orders) / ALIVE / str(os.getpid())).write_text(repr(trial.x))
+        loss = float(weight) / epoch
+        if (order := _wait_for_order(trial)) is not None:
+            loss = ORDERS[order](epoch)
+        total = _added(total, trial.x, epoch)
+        state = {"epoch": epoch, "total": total, "x": trial.x, "pid": os.getpid()}
+        report(
+            {"epoch": epoch, "score": total / epoch, "train_loss": loss},
+            save=lambda directory, state=state: write_state(directory, state),  # type: ignore[misc]
+        )
+
+
+def _wait_for_order(trial: AccumulatingConfig) -> str | None:
+    """Take the time of an epoch, and return the order that was there first, which nobody else gets then."""
+    orders, until = Path(trial.orders), time.monotonic() + trial.epoch_s
+    while time.monotonic() < until and not (orders / HURRY).exists():
+        for name in ORDERS:
+            try:
+                (orders / name).rename(orders / f"{name}.{trial.x!r}")
+            except FileNotFoundError:
+                continue
+            return name
+        time.sleep(0.05)
+    return None
+
+
+def _raise(epoch: int) -> float:
+    raise RuntimeError(f"raised by order in epoch {epoch}")
+
+
+def _run_out_of_memory(epoch: int) -> float:
+    raise torch.OutOfMemoryError(f"out of memory by order in epoch {epoch}")
+
+
+def _diverge(epoch: int) -> float:
+    return math.nan
+
+
+def _hang(epoch: int) -> float:
+    while True:
+        time.sleep(1)
+
+
+ORDERS = {"exception": _raise, "memory": _run_out_of_memory, "nan": _diverge, "hang": _hang}
+"""What a train loop can be ordered to do in an epoch; those that return give its loss."""
+
+ACCUMULATING = Experiment(
+    name="accumulating",
+    train_loop=accumulating,
+    config_class=AccumulatingConfig,
+    space={"x": tune.uniform(-1.0, 1.0)},
+    baseline={"x": 0.9},
+    recipes={"sample": Recipe(settings=dict, budget=Budget(epochs=EPOCHS), num_samples=8)},
+    check=lambda config: [f"nothing to load, epochs of {config.epoch_s} s"],
+    load_line="{checkpoint}/state.pt",
+    telling=("x",),
+    metric="score",
+)

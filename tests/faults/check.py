@@ -1,0 +1,126 @@
+"""What faults have cost a sweep, counted when it is over."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from contextlib import closing
+from typing import Any
+
+import optuna
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from optuna.trial import TrialState
+
+from experiments.sweep.outbox import Outbox
+from experiments.sweep.tuner import STUDY_FILE
+from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of
+from tests.faults.sweep import GROUPS, Sweep
+from tests.stand_in_hpu import double_owners, ownerships
+
+REASONS = {
+    "exception": "raised by order",
+    "memory": "out of memory on the device",
+    "nan": "diverged: train_loss is nan",
+}
+"""What MLflow is to be told of a trial that failed, by what was ordered."""
+
+
+def check(sweep: Sweep) -> None:
+    """Count what is lost, doubled and leaked."""
+    check_summary(sweep)
+    check_mlflow(sweep)
+    check_study(sweep)
+    check_devices(sweep)
+
+
+def failed_by_order(sweep: Sweep) -> dict[float, str]:
+    """Return why trials are to have failed, by their ``x``."""
+    return {x: REASONS[order] for x, order in sweep.taken().items() if order in REASONS}
+
+
+def check_summary(sweep: Sweep) -> None:
+    """Every trial has ended as it should, and every second of every device is in the books once."""
+    file = sweep.folder / "summary.json"
+    if not file.is_file():
+        sweep.count("lost", 1, "no summary.json")
+        return
+    summary: dict[str, Any] = json.loads(file.read_text())
+    failed = len(failed_by_order(sweep))
+    outcomes = {"finished": sweep.trials - failed, **({"failed": failed} if failed else {})}
+    sweep.count("lost", summary["trials"] != outcomes, f"trials {summary['trials']} instead of {outcomes}")
+    sweep.count("lost", not summary["complete"], "the sweep says that it is not complete")
+    trials = sorted(map(int, summary["ledger"]["trials"]))
+    sweep.count("lost", trials != list(range(1, sweep.trials + 1)), f"the ledger's trials are {trials}")
+    for device, seconds in summary["ledger"]["devices"].items():
+        difference = abs(sum(seconds.values()) - summary["wall_s"])
+        wrong = difference > 0.01 * summary["wall_s"] or min(seconds.values()) < 0
+        sweep.count("lost", wrong, f"the ledger of {device}: {seconds}, {summary['wall_s']} s in all")
+
+
+def check_mlflow(sweep: Sweep) -> None:
+    """Every trial has one run, and each of its values once."""
+    client = MlflowClient(sweep.tracking_uri)
+    known = client.get_experiment_by_name(ACCUMULATING.name)
+    assert known is not None, "sweeps were tracked"
+    of_sweep = f"tags.`mlflow.runName` = '{sweep.name}'"
+    parents = client.search_runs([known.experiment_id], of_sweep)
+    sweep.count("doubled", len(parents) - 1, f"{len(parents)} runs of the sweep")
+    children = [
+        run
+        for parent in parents
+        for run in client.search_runs([known.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    ]
+    numbers = [run.data.tags["trial"] for run in children]
+    sweep.count("lost", sweep.trials - len(set(numbers)), "trials without a run")
+    sweep.count("doubled", len(numbers) - len(set(numbers)), "trials with a second run")
+    failed = failed_by_order(sweep)
+    for run in children:
+        check_run(sweep, client, run, failed.get(float(run.data.params["x"])))
+
+
+def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | None) -> None:
+    """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the reason is told."""
+    name, tags = f"trial {run.data.tags['trial']}", run.data.tags
+    history = client.get_metric_history(run.info.run_id, "score")
+    told = {value.step: value.value for value in history}
+    right = dict(enumerate(scores_of(float(run.data.params["x"])), start=1))
+    if why_failed is not None:
+        wrong = (run.info.status, tags.get("status")) != ("FAILED", "failed") or why_failed not in tags["failure"]
+        sweep.count("lost", wrong, f"{name} should have failed ({why_failed}), but: {run.info.status}, {tags}")
+        right = {epoch: score for epoch, score in right.items() if epoch <= max(told, default=0)}
+    else:
+        ended = (run.info.status, tags.get("status"))
+        sweep.count("lost", ended != ("FINISHED", "finished"), f"{name} ended as {ended}")
+    lost = [epoch for epoch, score in right.items() if abs(told.get(epoch, -99.0) - score) > 1e-9]
+    sweep.count("lost", len(lost), f"{name}: no or wrong values of epochs {lost}")
+    sweep.count("doubled", len(history) - len(told), f"{name} has {len(history)} values of {len(told)} epochs")
+
+
+def check_study(sweep: Sweep) -> None:
+    """Every trial is in the study once, with all its reports."""
+    study = optuna.load_study(study_name=sweep.name, storage=f"sqlite:///{sweep.folder / STUDY_FILE}")
+    complete = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    xs = [trial.params["x"] for trial in study.trials]
+    sweep.count("doubled", len(xs) - len(set(xs)), "configurations proposed twice")
+    missing = sweep.trials - len(failed_by_order(sweep)) - len(complete)
+    sweep.count("lost", abs(missing), f"the study has {len(complete)} complete trials")
+    running = sum(trial.state == TrialState.RUNNING for trial in study.trials)
+    sweep.count("lost", running, "trials still run in the study")
+    for trial in complete:
+        gaps = EPOCHS - len(trial.intermediate_values)
+        sweep.count("lost", gaps, f"trial {trial.number} of the study lacks reports")
+
+
+def check_devices(sweep: Sweep) -> None:
+    """No device had two owners, none has one now, and nobody holds the sweep."""
+    sweep.count("doubled", double_owners(ownerships(sweep.locks)), "devices with two owners")
+    for module in range(GROUPS):
+        with (sweep.locks / f"module-{module}").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sweep.count("leaked", 1, f"module {module} has an owner")
+    with closing(Outbox(sweep.folder)) as outbox:
+        sweep.count("leaked", not outbox.take(), "somebody holds the sweep")
+        sweep.count("lost", outbox.waiting, "bytes not delivered to MLflow")

@@ -1,0 +1,201 @@
+"""The kinds of fault: what is done to a running sweep, and what is waited for until it is undone."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from experiments.sweep.outbox import STATE_FILE as DELIVERED_FILE
+from experiments.sweep.resume import SNAPSHOTS, STATE_FILES
+from tests.faults.server import Server
+from tests.faults.sweep import Sweep
+from trainables.runtime.checkpoint import STATE_FILE, read_state
+
+ENDS_WITHIN_S = 90
+"""How long a driver may take to end that was told to, or whose Ray is gone."""
+HOUR_S = 3600
+
+
+class Inflict:
+    """Faults, one method each. A method returns when the fault is there, or has been answered by --resume."""
+
+    def __init__(self, sweep: Sweep, server: Server | None, chance: random.Random) -> None:
+        self.sweep, self.server, self.chance = sweep, server, chance
+
+    def driver(self) -> None:
+        """Kill -9 of the command line's process."""
+        self._end(self.sweep.driver.kill, (-signal.SIGKILL,))
+
+    def raylet(self) -> None:
+        """Kill -9 of the process of Ray that all others depend on."""
+        self._end(self.sweep.raylet().kill)
+
+    def ctrl_c(self) -> None:
+        """Ctrl-C, once."""
+        self._end(self.sweep.interrupt, (130,))
+
+    def sigterm(self) -> None:
+        """What a batch system sends before it kills."""
+        self._end(self.sweep.driver.terminate)
+
+    def torn_state(self) -> None:
+        """Kill -9 of the driver, and files of Tune's state that are half there; sometimes in the last snapshot, too."""
+        self._end(self.sweep.driver.kill, (-signal.SIGKILL,), self._tear_state)
+
+    def _tear_state(self) -> None:
+        snapshots = sorted((self.sweep.folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name))
+        for folder in [self.sweep.folder, *self.chance.sample(snapshots[-1:], self.chance.randint(0, 1))]:
+            patterns = self.chance.sample(sorted(STATE_FILES), self.chance.randint(1, len(STATE_FILES)))
+            for newest in filter(None, (max(folder.glob(pattern), default=None) for pattern in patterns)):
+                _halve(newest)
+
+    def _end(
+        self, how: Callable[[], None], status: tuple[int, ...] = (), then: Callable[[], None] | None = None
+    ) -> None:
+        how()
+        ended_with = self.sweep.ended_with(ENDS_WITHIN_S)
+        wrong = ended_with == 0 or (status and ended_with not in status)
+        self.sweep.count("lost", bool(wrong), f"the driver ended with status {ended_with}")
+        if then is not None:
+            then()
+        self.sweep.resume()
+
+    def worker(self) -> None:
+        """Kill -9 of a worker."""
+        self._kill_one("worker")
+
+    def actor(self) -> None:
+        """Kill -9 of a trial actor."""
+        self._kill_one("actor")
+
+    def controller(self) -> None:
+        """Kill -9 of the controller of a worker group's TorchTrainer."""
+        self._kill_one("controller")
+
+    def mailbox(self) -> None:
+        """Kill -9 of the rendezvous of a worker group."""
+        self._kill_one("mailbox")
+
+    def _kill_one(self, kind: str) -> None:
+        self.chance.choice(self.sweep.of(kind)).kill()
+
+    def mlflow(self) -> None:
+        """Kill -9 of MLflow's server, which is started again some seconds later; until all is delivered."""
+        assert self.server is not None, "a sweep that is tracked on a server"
+        self.server.kill()
+        time.sleep(self.chance.uniform(1, 15))
+        self.server.start()
+        state, written = self.sweep.folder / DELIVERED_FILE, self.sweep.outbox_size()
+        arrived = self.sweep.wait_until(lambda: json.loads(state.read_text())["delivered"] >= written, ENDS_WITHIN_S)
+        self.sweep.count("lost", not arrived, f"not delivered {ENDS_WITHIN_S} s after MLflow is back")
+
+    def exception(self) -> None:
+        """An exception in the train loop; fails its trial."""
+        self._order("exception")
+
+    def nan(self) -> None:
+        """A loss that is not finite; fails its trial."""
+        self._order("nan")
+
+    def memory(self) -> None:
+        """The device's memory is full; fails its trial."""
+        self._order("memory")
+
+    def hang(self) -> None:
+        """A worker that reports no more: stopped from outside, or a train loop that waits for ever."""
+        if self.chance.random() < 0.5:
+            self.chance.choice(self.sweep.of("worker")).suspend()
+        else:
+            self._order("hang")
+
+    def _order(self, what: str) -> None:
+        order = self.sweep.order(what)
+        taken = self.sweep.wait_until(lambda: not order.exists() or not self.sweep.running, ENDS_WITHIN_S)
+        self.sweep.count("lost", not taken, f"nobody trains: the order {what} was not taken")
+
+    def disk(self) -> None:
+        """No room on the sweep's file system, for some seconds, or until the sweep ends of it and is resumed."""
+        ballast = self.sweep.storage / "ballast"
+        for size in (2**20, 2**12):
+            with suppress(OSError), ballast.open("ab", buffering=0) as file:
+                while True:
+                    file.write(bytes(size))
+        self.sweep.wait_until(lambda: not self.sweep.running, self.chance.uniform(10, 30))
+        ballast.unlink()
+        if not self.sweep.running:
+            self.sweep.resume()
+
+    def torn_checkpoint(self) -> None:
+        """Half of a running trial's newest checkpoint is gone, and then its worker."""
+        self._spoil_checkpoint(lambda checkpoint: _halve(checkpoint / STATE_FILE))
+
+    def deleted_checkpoint(self) -> None:
+        """A running trial's newest checkpoint is gone, and then its worker."""
+        self._spoil_checkpoint(shutil.rmtree)
+
+    def _spoil_checkpoint(self, spoil: Callable[[Path], None]) -> None:
+        while self.sweep.running:
+            worker = psutil.Process(self.chance.choice(list(self.sweep.training())))
+            worker.suspend()  # else a whole one may come in between
+            time.sleep(1)  # until what it handed in before is in its place
+            if (checkpoint := self._newest_of(worker.pid)) is not None:
+                spoil(checkpoint)
+                worker.kill()
+                return
+            worker.resume()
+            time.sleep(self.chance.uniform(0, 2))
+
+    def _newest_of(self, pid: int) -> Path | None:
+        """Return the newest checkpoint that a process has written of the trial that it trains, if there is one."""
+        written = [
+            (file.stat().st_mtime, file.parent) for file in self.sweep.folder.glob(f"trial-*/checkpoint_*/{STATE_FILE}")
+        ]
+        for _, checkpoint in sorted(written, reverse=True):
+            state = read_state(checkpoint)
+            if state["pid"] == pid:
+                return checkpoint if state["x"] == self.sweep.training()[pid] else None
+        return None
+
+    def clock(self) -> None:
+        """The clock jumps by an hour, forwards or back."""
+        told = float(self.sweep.clock.read_text()) if self.sweep.clock.exists() else 0.0
+        told += self.chance.choice([-HOUR_S, HOUR_S])
+        partial = self.sweep.clock.with_suffix(".partial")
+        partial.write_text(str(told))
+        partial.replace(self.sweep.clock)
+
+
+def _halve(file: Path) -> None:
+    with file.open("r+b") as open_file:
+        open_file.truncate(file.stat().st_size // 2)
+
+
+KINDS: dict[str, Callable[[Inflict], None]] = {
+    "driver": Inflict.driver,
+    "actor": Inflict.actor,
+    "worker": Inflict.worker,
+    "controller": Inflict.controller,
+    "mailbox": Inflict.mailbox,
+    "raylet": Inflict.raylet,
+    "mlflow": Inflict.mlflow,
+    "ctrl-c": Inflict.ctrl_c,
+    "sigterm": Inflict.sigterm,
+    "hang": Inflict.hang,
+    "exception": Inflict.exception,
+    "nan": Inflict.nan,
+    "memory": Inflict.memory,
+    "disk": Inflict.disk,
+    "torn-state": Inflict.torn_state,
+    "torn-checkpoint": Inflict.torn_checkpoint,
+    "deleted-checkpoint": Inflict.deleted_checkpoint,
+    "clock": Inflict.clock,
+}
+"""Every kind of fault, by name."""

@@ -1,0 +1,196 @@
+"""A sweep to disturb: its processes, what they printed, and the orders to its train loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.outbox import RECORDS_FILE
+from tests.faults.accumulating import ALIVE, HURRY
+from tests.faults.clock.sitecustomize import SHIFT_FILE
+from tests.stand_in_hpu import STAND_IN, environment
+
+GROUPS = 2
+EPOCH_S = 1.0
+TITLES = {"worker": "RayTrainWorker", "actor": "Trainable", "controller": "TrainController", "mailbox": "Rendezvous"}
+"""What the processes of a worker group have in their titles."""
+HUNG_AFTER_S = 20
+UP_WITHIN_S = 600
+"""How long the groups may take to train again after a fault."""
+GONE_WITHIN_S = 30
+"""How long the processes of a driver that ended may take to end, too."""
+AGENTS_GONE_WITHIN_S = 300
+"""The same for Ray's own agents, which look for their raylet at long intervals."""
+DRIVER = "from experiments import main; from tests.faults.accumulating import ACCUMULATING; main(ACCUMULATING)"
+
+
+class Sweep:
+    """A sweep of the command line, in processes of its own."""
+
+    def __init__(self, folder: Path, name: str, tracking_uri: str, trials: int, seed: int) -> None:
+        """Prepare a sweep; ``folder`` gets all that it writes, but for what MLflow keeps."""
+        self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
+        self.storage, self.folder = folder / "results", folder / "results" / name
+        self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
+        (self.orders / ALIVE).mkdir(parents=True)
+        self.faults: Counter[str] = Counter(lost=0, doubled=0, leaked=0)
+        self.printed = ""
+        self._seen: set[psutil.Process] = set()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        self._run(
+            *("--name", self.name, "--num-samples", str(self.trials), "--seed", str(self._seed)),
+            *("--scheduler", "fifo", "--search", "random", "--recipe", "sample"),
+            *("--set", f"orders={self.orders}", f"epoch_s={EPOCH_S}"),
+        )
+
+    def resume(self) -> None:
+        """Let it go on after its driver has ended, and with it all that it had started."""
+        self.count("leaked", self.left(GONE_WITHIN_S), "still there after their driver")
+        self._run("--resume", self.name)
+
+    def _run(self, *options: str) -> None:
+        shared = ["--storage", str(self.storage), "--tracking-uri", self.tracking_uri]
+        # Some reports without a checkpoint, so that there is something to train again.
+        shared += ["--retries", "100", "--checkpoint-minutes", "0.04"]
+        shared += ["--hang-minutes", f"{HUNG_AFTER_S / 60}"]
+        path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
+        own = {"HABANA_STAND_IN_MODULES": str(GROUPS), SHIFT_FILE: str(self.clock), "PYTHONPATH": path}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, *options, *shared],
+            env=environment(self.locks, **own),
+            cwd=self.orders.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # so that Ctrl-C can be sent as a terminal sends it: to all of them
+        )
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.printed += line
+
+    def count(self, what: str, times: int, why: str) -> None:
+        """Count what a fault has done, and say what it was."""
+        if times:
+            self.faults[what] += times
+            print(f"  {what}: {int(times)} ({why})", flush=True)
+
+    @property
+    def driver(self) -> psutil.Process:
+        """The process of the command line."""
+        assert self._process is not None, "started"
+        return psutil.Process(self._process.pid)
+
+    @property
+    def running(self) -> bool:
+        """Whether the driver has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def ended_with(self, within_s: float) -> int | None:
+        """Wait until the driver ends, and return its exit status; one that does not end is killed, and counted."""
+        assert self._process is not None, "started"
+        if not self.wait_until(lambda: not self.running, within_s):
+            self.count("leaked", 1, f"the driver did not end within {within_s:.0f} s")
+            self.driver.kill()
+        return self._process.wait()
+
+    def of(self, kind: str) -> list[psutil.Process]:
+        """Return the processes of a kind, by their ids."""
+        self._look()
+        found = [p for p in self._seen if TITLES[kind] in _title(p)]
+        return sorted(found, key=lambda process: process.pid)
+
+    def raylet(self) -> psutil.Process:
+        """Return the process of Ray that all others depend on."""
+        self._look()
+        return next(p for p in self._seen if _title(p) and p.name() == "raylet")
+
+    def _look(self) -> None:
+        if self.running:
+            self._seen |= set(self.driver.children(recursive=True))
+
+    def training(self, since: float = 0.0) -> dict[int, float]:
+        """Return ``x`` of the trials that began an epoch since then (clock time), by their workers' process ids."""
+        workers = {process.pid for process in self.of("worker")}
+        alive = [file for file in (self.orders / ALIVE).iterdir() if file.stat().st_mtime > since]
+        return {int(file.name): float(file.read_text() or "nan") for file in alive if int(file.name) in workers}
+
+    def wait_for_all(self, since: float) -> bool:
+        """Wait until all groups have begun an epoch since then; False if the sweep is over before."""
+        up = self.wait_until(lambda: not self.running or len(self.training(since)) >= GROUPS, UP_WITHIN_S)
+        self.count("lost", not up, f"only {len(self.training(since))} groups train {UP_WITHIN_S} s after a fault")
+        return up and self.running
+
+    def wait_until(self, done: Callable[[], bool], within_s: float) -> bool:
+        """Return whether ``done()`` holds within so many seconds."""
+        until = time.monotonic() + within_s
+        while not done():
+            self._look()
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def order(self, what: str) -> Path:
+        """Order the train loop of whichever trial takes it to do something, and return the file that says so."""
+        order = self.orders / what
+        order.touch()
+        return order
+
+    def taken(self) -> dict[float, str]:
+        """Return what was ordered, by ``x`` of the trial that took it."""
+        files = [file.name.split(".", maxsplit=1) for file in self.orders.iterdir() if "." in file.name]
+        return {float(x): name for name, x in files}
+
+    def outbox_size(self) -> int:
+        """Return how many bytes the sweep has had for MLflow so far."""
+        return (self.folder / RECORDS_FILE).stat().st_size
+
+    def finish(self) -> None:
+        """Let what is left of it take no time, and wait for its end."""
+        self.order(HURRY)
+        status = self.ended_with(600)
+        self.count("lost", status != 0, f"the sweep ended with status {status}")
+        self.count("leaked", self.left(GONE_WITHIN_S), "still there after the sweep")
+
+    def left(self, within_s: float, *, agents: bool = False) -> int:
+        """Wait for the processes of a driver that ended, and return how many do not end."""
+        waited_for = [p for p in self._seen if agents or not _title(p).endswith("Agent")]
+        _, alive = psutil.wait_procs(waited_for, timeout=within_s)
+        names = [_title(process) for process in alive]
+        if any(names):
+            print(f"  left: {', '.join(filter(None, names))}", flush=True)
+        return len(list(filter(None, names)))
+
+    def end(self) -> None:
+        """Kill what is left."""
+        self._look()
+        for process in [self.driver, *self._seen] if self.running else list(self._seen):
+            if process.is_running():
+                process.kill()
+
+    def interrupt(self) -> None:
+        """Do what a terminal does at Ctrl-C."""
+        os.killpg(self.driver.pid, signal.SIGINT)
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
