@@ -16,7 +16,7 @@ from experiments.sweep.delivery import Sender
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.plan import make_plan
-from tests.deliveries import EPOCHS, records_of
+from tests.deliveries import EPOCHS, records_of, values_of
 from tests.sessions import reports_of
 
 
@@ -44,7 +44,7 @@ class Sweep:
 
     def summary(self, number: int) -> dict[str, Any]:
         """What the sweep comes to if that trial is the best."""
-        at = {"value": EPOCHS / 10, "epoch": EPOCHS, "checkpoint": str(self.checkpoint(number))}
+        at = {"value": values_of(number, EPOCHS)["score"], "epoch": EPOCHS, "checkpoint": str(self.checkpoint(number))}
         return {"best": {"trial": number, "config": {"lr": 0.1}, **at}, "metric": "score"}
 
     def end(self, number: int) -> None:

@@ -23,7 +23,7 @@ from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_file import options_of_sweep, write_sweep_file
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
-from tests.deliveries import EPOCHS
+from tests.deliveries import EPOCHS, values_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.model_sweeps import Sweep, make_checkpoint
 
@@ -75,10 +75,10 @@ def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
     assert sweep.run().data.tags["best_model"] == f"models:/{model.model_id}"
     assert (model.tags["trial"], model.tags["best"], model.params) == ("001", "true", {"lr": "0.1"})
     assert model.metrics is not None
-    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("score", EPOCHS / 10, EPOCHS)]
+    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("score", values_of(1, EPOCHS)["score"], EPOCHS)]
     version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
     assert version.source == model.artifact_location
-    assert (version.tags["sweep"], version.tags["score"]) == (sweep.plan.name, "0.4")
+    assert (version.tags["sweep"], version.tags["score"]) == (sweep.plan.name, str(values_of(1, EPOCHS)["score"]))
     assert not (sweep.plan.folder / FOLDER).exists()
 
 
