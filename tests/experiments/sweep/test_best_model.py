@@ -75,7 +75,9 @@ def test_it_is_found_from_both_runs_and_in_the_registry(sweep: Sweep) -> None:
     assert sweep.run().data.tags["best_model"] == f"models:/{model.model_id}"
     assert (model.tags["trial"], model.tags["best"], model.params) == ("001", "true", {"lr": "0.1"})
     assert model.metrics is not None
-    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("score", values_of(1, EPOCHS)["score"], EPOCHS)]
+    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [
+        ("score", values_of(1, EPOCHS)["score"], EPOCHS)
+    ]
     version = sweep.client.get_model_version_by_alias(f"model of {sweep.plan.name}", "best")
     assert version.source == model.artifact_location
     assert (version.tags["sweep"], version.tags["score"]) == (sweep.plan.name, str(values_of(1, EPOCHS)["score"]))
