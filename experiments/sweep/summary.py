@@ -15,6 +15,7 @@ from ray.tune.experiment import Trial
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.timeline import draw_timeline
+from trainables.runtime.room import once_there_is_room
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
@@ -53,8 +54,8 @@ class WriteSummary(TellsEndings):
         except Exception:  # a picture is not worth a summary
             logger.exception("the timeline could not be drawn")
         path = self._plan.summary_file
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self._summary(trials), indent=2, default=str) + "\n")
+        partial, text = path.with_suffix(".partial"), json.dumps(self._summary(trials), indent=2, default=str) + "\n"
+        once_there_is_room(lambda: partial.write_text(text), str(path))
         partial.replace(path)
 
     def _summary(self, trials: list[Trial]) -> dict[str, Any]:
