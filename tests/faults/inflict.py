@@ -48,9 +48,10 @@ class Inflict:
 
     def torn_state(self) -> None:
         """Kill -9 of the driver, and files of Tune's state that are half there; sometimes in the last snapshot, too."""
-        self._end(self.sweep.driver.kill, (-signal.SIGKILL,), self._tear_state)
+        self._end(self.sweep.driver.kill, (-signal.SIGKILL,), self.tear_state)
 
-    def _tear_state(self) -> None:
+    def tear_state(self) -> None:
+        """Leave halves of some files of Tune's state, as a machine that crashes does."""
         snapshots = sorted((self.sweep.folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name))
         for folder in [self.sweep.folder, *self.chance.sample(snapshots[-1:], self.chance.randint(0, 1))]:
             patterns = self.chance.sample(sorted(STATE_FILES), self.chance.randint(1, len(STATE_FILES)))
