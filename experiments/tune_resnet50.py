@@ -28,6 +28,7 @@ EXPERIMENT = Experiment(
     },
     check=resnet.check_resnet,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
+    predictor=resnet.predictor,
     telling=("lr", "momentum", "batch_size"),
 )
 

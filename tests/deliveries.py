@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from experiments.sweep.delivery import Sender
+from experiments.sweep.outbox import Outbox
 from experiments.sweep.tracking_store import store_of
 
 TRIALS, EPOCHS = 3, 4
@@ -22,10 +25,22 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def records_of(name: str, uri: str) -> list[dict[str, Any]]:
+def params_of(number: int) -> dict[str, str]:
+    """The hyperparameters of a trial."""
+    return {"lr": f"{0.1 / 2 ** (number % 10):.4g}", "batch_size": str(8 * 2 ** (number % 3))}
+
+
+def values_of(number: int, epoch: int) -> dict[str, float]:
+    """What a trial reports after an epoch."""
+    return {"score": 1 - 1 / (epoch + 1 + number % 7), "loss": (1 + number % 5) / epoch}
+
+
+def records_of(
+    name: str, uri: str, experiment: str = "delivery", trials: int = TRIALS, epochs: int = EPOCHS
+) -> list[dict[str, Any]]:
     """What a sweep puts into its outbox."""
     now = int(time.time() * 1000)
-    begin = {"what": "begin sweep", "store": store_of(uri), "experiment": "delivery", "artifacts": None, "name": name}
+    begin = {"what": "begin sweep", "store": store_of(uri), "experiment": experiment, "artifacts": None, "name": name}
     about = {
         "tags": {"kind": "sweep"},
         "about": {},
@@ -36,21 +51,38 @@ def records_of(name: str, uri: str) -> list[dict[str, Any]]:
         "time_ms": now,
     }
     records: list[dict[str, Any]] = [{**begin, **about}]
-    trials = [f"{number:03d}" for number in range(TRIALS)]
-    start = {"what": "begin", "time_ms": now, "params": {"lr": "0.1"}}
+    keys = [f"{number:03d}" for number in range(trials)]
     end = {
         "what": "end",
         "time_ms": now + 99,
         "outcome": "finished",
         "reason": None,
         "values": {"seconds/training": 1.5},
-        "step": EPOCHS,
+        "step": epochs,
     }
-    records += [{**start, "trial": key, "name": f"{name}-{int(key)}", "trial_id": key} for key in trials]
-    for epoch in range(1, EPOCHS + 1):  # trials take turns
-        reported = {"time_ms": now + epoch, "step": epoch, "values": {"score": epoch / 10, "loss": 1 / epoch}}
-        records += [{"what": "metrics", "trial": trial, **reported} for trial in trials]
-    return [*records, *({**end, "trial": trial} for trial in trials)]
+    for number, key in enumerate(keys):
+        about = {"name": f"{name}-{number}", "trial_id": key, "params": params_of(number)}
+        records.append({"what": "begin", "trial": key, "time_ms": now, **about})
+    for epoch in range(1, epochs + 1):  # trials take turns
+        reported = {"what": "metrics", "time_ms": now + epoch, "step": epoch}
+        records += [{**reported, "trial": key, "values": values_of(n, epoch)} for n, key in enumerate(keys)]
+    return [*records, *({**end, "trial": key} for key in keys)]
+
+
+def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
+    """A new outbox with these records."""
+    folder.mkdir()
+    outbox = Outbox(folder)
+    for record in records:
+        outbox.put(record)
+    return outbox
+
+
+def deliver(uri: str, outbox: Outbox, left: list[Path]) -> None:
+    """Deliver what is there, and end."""
+    sender = Sender(uri, outbox, left)
+    sender.start()
+    sender.close()
 
 
 def check_delivered(uri: str, name: str) -> None:
@@ -67,8 +99,10 @@ def check_delivered(uri: str, name: str) -> None:
     children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
     assert sorted(run.info.run_name for run in children) == [f"{name}-{number}" for number in range(TRIALS)]
     for run in children:
-        assert run.data.params == {"lr": "0.1"}
+        number = int(run.data.tags["trial"])
+        assert run.data.params == params_of(number)
         assert (run.info.status, run.data.tags["status"]) == ("FINISHED", "finished")
         for metric in ("score", "loss"):
             history = client.get_metric_history(run.info.run_id, metric)
-            assert [value.step for value in history] == list(range(1, EPOCHS + 1))
+            told = [(value.step, value.value) for value in history]
+            assert told == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]

@@ -11,20 +11,31 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
 import psutil
-from mlflow.utils.credentials import get_default_host_creds
-from mlflow.utils.rest_utils import http_request
+import pytest
+from mlflow.utils.rest_utils import MlflowHostCreds, http_request
 
 from experiments.sweep.options import PROJECT_ROOT
 from tests.deliveries import free_port
 
 SCRIPT = PROJECT_ROOT / "mlflow" / "server.sh"
 BUCKET = "team"
+PASSWORDS = {"ada": "password-of-ada", "guest": "password-of-guest"}
+"""Those of the users beside the administrator: ada logs to every experiment, the guest reads."""
+
+
+def sign_in(patch: pytest.MonkeyPatch, user: str, password: str) -> None:
+    """Have MLflow's client use this name and password, and none of S3."""
+    patch.setenv("MLFLOW_TRACKING_USERNAME", user)
+    patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "MLFLOW_S3_ENDPOINT_URL"):
+        patch.delenv(name, raising=False)
 
 
 def wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:
@@ -139,17 +150,17 @@ class TeamServer:
         lines = self.settings.read_text().splitlines()
         return next(line.split("=", 1)[1] for line in lines if line.startswith(f"{name}="))
 
-    def grant(self, user: str, permission: str, experiment: str) -> None:
-        """Let a user do more with an experiment, as the administrator."""
-        path, what = (
-            "/api/3.0/mlflow/users/permissions/grant",
-            {"resource_type": "experiment", "resource_id": experiment},
-        )
-        self.ask(path, {"username": user, **what, "permission": permission})
+    def invite(self) -> None:
+        """Give the users their passwords, and ada the right to log to every experiment."""
+        for user, password in PASSWORDS.items():
+            self.ask("/api/2.0/mlflow/users/create", {"username": user, "password": password})
+        every = {"resource_type": "experiment", "resource_id": "*"}
+        self.ask("/api/3.0/mlflow/users/permissions/grant", {"username": "ada", "permission": "EDIT", **every})
 
     def ask(self, path: str, body: dict[str, str]) -> None:
-        """POST to MLflow as the user of the environment."""
-        answer = http_request(get_default_host_creds(self.uri), path, "POST", json=body)
+        """POST to MLflow as the administrator."""
+        who = MlflowHostCreds(self.uri, "admin", self.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
+        answer = http_request(who, path, "POST", json=body)
         assert answer.status_code == 200, answer.text
 
     @property
@@ -181,3 +192,15 @@ class TeamServer:
             self.process.wait(60)
             assert not self.postmaster.exists(), "PostgreSQL was left behind"
         shutil.rmtree(self.folder)
+
+
+@contextmanager
+def team_server(bucket: Bucket) -> Iterator[TeamServer]:
+    """A server that runs, and that its users can log to."""
+    server = TeamServer(bucket)
+    try:
+        print(f"the server answered after {server.start():.1f} s", flush=True)
+        server.invite()
+        yield server
+    finally:
+        server.close()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from trainables.data.text import TextConfig, from_pretrained, tokenized
+from trainables.data.text import TextConfig, encode, from_pretrained, tokenized
+from trainables.prediction import PACKAGES, ClassPredictor
 from trainables.runtime.checkpoint import read_state
 from trainables.runtime.fresh_start import fresh_start
 from trainables.runtime.loading import Batch
@@ -94,6 +95,27 @@ def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedToken
     model = AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder))
     model.load_state_dict(state["model"])
     return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def predictor(checkpoint: Path) -> ClassPredictor:
+    """Return what says the class of texts, which it tokenizes as the validation texts were.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    model, tokenizer = load_model(checkpoint)
+
+    def logits(texts: list[str]) -> torch.Tensor:
+        encoded = encode(tokenizer, texts)
+        return _logits(model, {name: torch.from_numpy(array) for name, array in encoded.items()})
+
+    return ClassPredictor(
+        column="text",
+        sample="The text whose class is wanted.",
+        packages=[*PACKAGES, "transformers"],
+        classes=[model.config.id2label[index] for index in range(model.config.num_labels)],
+        logits=logits,
+    )
 
 
 def _model_config(model: str) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 
-from trainables.data.images import ImageConfig, images_of
+from trainables.data.images import ImageConfig, centre_crop, images_of, normalization, read_image
+from trainables.prediction import PACKAGES, ClassPredictor
 from trainables.runtime.checkpoint import read_state
 from trainables.runtime.loading import Batch
 from trainables.runtime.schedules import Schedule
@@ -71,11 +74,49 @@ def read_classifier(checkpoint: str | Path, build: Callable[[dict[str, Any], int
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
-    state = read_state(Path(checkpoint))
-    description = json.loads((Path(checkpoint) / DESCRIPTION_FILE).read_text())
+    state, description = read_state(Path(checkpoint)), _description(Path(checkpoint))
     model = build(description["network"], len(description["classes"]))
     model.load_state_dict(state["model"])
     return model.eval(), description["classes"]
+
+
+def image_predictor(checkpoint: Path, model: nn.Module, packages: Sequence[str] = ()) -> ClassPredictor:
+    """Return what says the class of images, given as the bytes of image files, which it prepares as for validation.
+
+    Args:
+        checkpoint: The folder.
+        model: Its network, in evaluation mode and on the CPU.
+        packages: What must be installed to build the network, besides torchvision.
+    """
+    description = _description(checkpoint)
+    size = description["image_size"]
+    crop, normalize = centre_crop(size), normalization(description["normalization"])
+
+    def logits(files: list[bytes]) -> torch.Tensor:
+        images = torch.stack([crop(_image_in(file)) for file in files])
+        return _logits(model, {"images": normalize(images)})
+
+    grey = io.BytesIO()
+    Image.new("RGB", (size, size), "grey").save(grey, "PNG")
+    return ClassPredictor(
+        column="image",
+        sample=grey.getvalue(),
+        packages=[*PACKAGES, "pillow", "rich", "torchvision", *packages],
+        classes=description["classes"],
+        logits=logits,
+    )
+
+
+def _image_in(file: bytes) -> torch.Tensor:
+    try:
+        return read_image(io.BytesIO(file))
+    except OSError as error:
+        raise ValueError(f"an image must be the bytes of an image file, such as PNG or JPEG ({error})") from error
+
+
+def _description(checkpoint: Path) -> dict[str, Any]:
+    description: dict[str, Any] = json.loads((checkpoint / DESCRIPTION_FILE).read_text())
+    return description
 
 
 def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:

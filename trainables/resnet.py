@@ -13,7 +13,8 @@ from torchvision.models import get_model, get_model_weights
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from trainables.data.images import ImageConfig
-from trainables.image_classifier import check_images, read_classifier, train_classifier
+from trainables.image_classifier import check_images, image_predictor, read_classifier, train_classifier
+from trainables.prediction import ClassPredictor
 from trainables.runtime.fresh_start import fresh_start
 from trainables.runtime.node_cache import prepare_once
 from trainables.runtime.schedules import Schedule
@@ -71,6 +72,16 @@ def load_model(checkpoint: str | Path) -> tuple[ResNet, list[str]]:
         FileNotFoundError: There is no checkpoint in the folder.
     """
     return read_classifier(checkpoint, lambda network, classes: build_resnet(network["architecture"], RANDOM, classes))
+
+
+def predictor(checkpoint: Path) -> ClassPredictor:
+    """Return what says the class of images, given as the bytes of image files.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    model, _ = load_model(checkpoint)
+    return image_predictor(checkpoint, model)
 
 
 def build_resnet(architecture: str, weights: str, classes: int) -> ResNet:

@@ -12,7 +12,8 @@ from torch import nn
 
 from trainables.data.images import ImageConfig
 from trainables.data.text import from_pretrained
-from trainables.image_classifier import check_images, read_classifier, train_classifier
+from trainables.image_classifier import check_images, image_predictor, read_classifier, train_classifier
+from trainables.prediction import ClassPredictor
 from trainables.runtime.fresh_start import fresh_start
 from trainables.runtime.schedules import Schedule
 
@@ -105,6 +106,16 @@ def load_model(checkpoint: str | Path) -> tuple[ViTClassifier, list[str]]:
     return read_classifier(
         checkpoint, lambda network, classes: _build(RANDOM, "", ViTConfig.from_dict(network), classes)
     )
+
+
+def predictor(checkpoint: Path) -> ClassPredictor:
+    """Return what says the class of images, given as the bytes of image files.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in the folder.
+    """
+    model, _ = load_model(checkpoint)
+    return image_predictor(checkpoint, model, packages=["transformers"])
 
 
 class ViTClassifier(nn.Module):

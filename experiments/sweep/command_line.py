@@ -12,6 +12,7 @@ import tyro
 from optuna.storages import InMemoryStorage
 from rich.console import Console
 
+from experiments.sweep.best_model import load_line
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
@@ -96,17 +97,20 @@ def _say_result(console: Console, plan: Plan) -> int:
         if summary["complete"]:
             print(f"error: no trial reported a finite {summary['metric']}; see {summary['mlflow']}", file=sys.stderr)
         return status or 1
-    unit = plan.budget.unit
-    console.print(
-        f"\nbest        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
-        f" (baseline {_short(summary['baseline'])})"
-        f"\nconfig      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}"
-        f"\ncheckpoint  {best['checkpoint']}"
-        f"\nload it     {plan.experiment.load_line.format(checkpoint=best['checkpoint'])}"
-        f"\ndevices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}"
-        f"\nsummary     {plan.summary_file}"
-        f"\nmlflow      {summary['mlflow']}"
-    )
+    unit, checkpoint, model = plan.budget.unit, best["checkpoint"], load_line(plan, summary)
+    lines = [
+        f"best        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
+        f" (baseline {_short(summary['baseline'])})",
+        f"config      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}",
+        f"checkpoint  {checkpoint}",
+        f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}",
+        *([f"model       {model}"] if model is not None else []),
+        f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
+        f"summary     {plan.summary_file}",
+        f"report      {plan.report_file}",
+        f"mlflow      {summary['mlflow']}",
+    ]
+    console.print("\n" + "\n".join(lines))
     return status
 
 

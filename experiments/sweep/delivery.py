@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
+from experiments.sweep.best_model import log_best_model
 from experiments.sweep.outbox import Outbox
 from experiments.sweep.refusals import Meaning, meaning_of
 from experiments.sweep.tracking_store import store_of
@@ -27,12 +28,16 @@ logger = logging.getLogger(__name__)
 
 SEND_EVERY_S = 1.0
 """What was reported in this time travels together."""
+LOOK_EVERY_S = 0.5
+"""How often the end of a sweep looks whether everything is delivered."""
 GIVE_UP_AFTER_S = 60
-"""How long the end of a sweep waits for a tracking server that does not answer; what is left waits on disk."""
+"""How long the end of a sweep waits for a tracking server that takes nothing; what is left waits on disk."""
 WARN_EVERY = 60
 """After how many tries in vain to say so again."""
 MAX_TRIES = 5
 """How often to send what fails in a way that nobody knows."""
+PICTURES_SHARE = 0.05
+"""How much of the time pictures of a running sweep take from its metrics at most, on a slow line."""
 EXPERIMENT = "experiment"
 """Where an outbox keeps the id of the experiment, among the ids of the runs."""
 MAX_TAG = 5000
@@ -60,30 +65,37 @@ class Sender(threading.Thread):
         self.outbox, self._left = outbox, left
         self._client, self._store = MlflowClient(tracking_uri), store_of(tracking_uri)
         self._closed = threading.Event()
+        self._delivery = _Delivery(self._client, outbox)
 
     def close(self) -> None:
-        """Deliver what is left, for as long as :data:`GIVE_UP_AFTER_S` allows."""
+        """Deliver what is left, until the server has taken nothing for :data:`GIVE_UP_AFTER_S`.
+
+        A model that takes longer is waited for.
+        """
         self._closed.set()
-        self.join(GIVE_UP_AFTER_S)
+        while self.is_alive() and self._delivery.fails_for_s() < GIVE_UP_AFTER_S:
+            self.join(LOOK_EVERY_S)
 
     def run(self) -> None:
         """Deliver what earlier sweeps left, then this one's records until told to close."""
         os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
+        os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
         for folder in self._left:
             with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
                 self._deliver_left(outbox, folder)
-        delivery, more = _Delivery(self._client, self.outbox), True
+        self._delivery, more = _Delivery(self._client, self.outbox), True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
-            delivery.deliver_all()
+            self._delivery.deliver_all()
 
     def _deliver_left(self, outbox: Outbox, folder: Path) -> None:
         """Deliver what a sweep left, unless it is for another store, or the sweep runs and delivers itself."""
         if not (outbox.belongs_to(self._store) and outbox.take()):
             return
         logger.warning("delivering to MLflow what %s left", folder)
+        self._delivery = _Delivery(self._client, outbox, waits_for_people=False)
         try:
-            _Delivery(self._client, outbox, waits_for_people=False).deliver_all()
+            self._delivery.deliver_all()
         except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
             logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
 
@@ -100,6 +112,12 @@ class _Delivery:
         self._waits_for_people = waits_for_people
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
+        self._pictures_from = 0.0  # of the monotonic clock
+        self._fails_since: float | None = None  # as well
+
+    def fails_for_s(self) -> float:
+        """Return for how long MLflow has not taken what it was sent."""
+        return 0.0 if self._fails_since is None else time.monotonic() - self._fails_since
 
     def deliver_all(self) -> None:
         """Deliver what is there, trying again while the server is away."""
@@ -112,8 +130,10 @@ class _Delivery:
         """Send, again and again if the server is away; a record that it refuses is reported and left."""
         attempt = 0
         while (failure := _failure_of(send)) is not None and not self._gives_up(failure, attempt := attempt + 1):
+            self._fails_since = self._fails_since or time.monotonic()
             self._look_first = True  # it may have arrived, and only its answer been lost
             time.sleep(SEND_EVERY_S)
+        self._fails_since = None
 
     def _gives_up(self, failure: Exception, attempt: int) -> bool:
         """Say what MLflow makes of a record, and return whether to leave it."""
@@ -150,7 +170,9 @@ class _Delivery:
             "metrics": lambda _: self._log_metrics(group),
             "progress": self._log_progress,
             "end": self._end_trial,
+            "pictures": self._show_pictures,
             "end of sweep": self._end_sweep,
+            "model": lambda record: log_best_model(self._client, self._ids, record),
         }[first["what"]]
         deliver(first)
 
@@ -219,6 +241,22 @@ class _Delivery:
         status = "FAILED" if record["outcome"] == "failed" else "FINISHED"
         self._client.set_terminated(run_id, status, record["time_ms"])
 
+    def _show_pictures(self, record: dict[str, Any]) -> None:
+        """Log the pictures of the sweep; while it runs, nothing waits for them: others take their place soon."""
+        began = time.monotonic()
+        if record["last"]:
+            self._log_files(record["files"])
+        elif began >= self._pictures_from:
+            failure = _failure_of(lambda: self._log_files(record["files"]))
+            if failure is not None:
+                logger.warning("MLflow does not take the pictures (%s); others follow", str(failure).split("\n")[0])
+            self._pictures_from = began + (time.monotonic() - began) / PICTURES_SHARE
+
+    def _log_files(self, files: list[str]) -> None:
+        for file in files:
+            if Path(file).is_file():
+                self._client.log_artifact(self._ids[""], file)
+
     def _end_sweep(self, record: dict[str, Any]) -> None:
         summary, run_id = record["summary"], self._ids[""]
         best = summary["best"]
@@ -230,8 +268,6 @@ class _Delivery:
         values = [Metric(f"seconds/{kind}", value, record["time_ms"], 0) for kind, value in seconds]
         self._client.log_batch(run_id, metrics=values)
         self._client.log_dict(run_id, summary, "summary.json")
-        if Path(record["timeline"]).is_file():
-            self._client.log_artifact(run_id, record["timeline"])
         for number in summary["interrupted"]:
             if run := self._ids.get(f"{number:03d}"):
                 self._client.set_terminated(run, "KILLED", record["time_ms"])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from optuna import Trial
 
 from experiments.sweep.budget import Budget
+from trainables.prediction import Predictor
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.worker_group import TrainLoop
 
@@ -50,6 +52,9 @@ class Experiment:
     """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
     load_line: str
     """Python that loads a checkpoint, with ``{checkpoint}`` for its folder."""
+    predictor: Callable[[Path], Predictor] | None = None
+    """Makes of a checkpoint's folder what predicts from raw input, for MLflow; a function of an importable module.
+    None: MLflow gets the checkpoint alone."""
     telling: tuple[str, ...]
     """The hyperparameters that tell trials apart best, for names and tables; at most three."""
     metric: str = names.VAL_ACCURACY

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -134,6 +135,16 @@ class Ledger(TellsEndings):
         for kept in state["stretches"]:
             moved = {name: kept[name] + cut for name in ("began", "trained_from", "ended")}
             self.stretches.append(Stretch(**{**kept, **moved}))
+
+    def up_to_now(self) -> Ledger:
+        """Return a copy that ends with the last report and stays as it is, for another thread to read."""
+        taken = copy(self)
+        taken.by_trial = defaultdict(lambda: defaultdict(float))
+        for trial, seconds in self.by_trial.items():
+            taken.by_trial[trial].update(seconds)
+        taken.stretches = [replace(stretch) for stretch in self.stretches]
+        taken.ended = max((stretch.ended for stretch in taken.stretches), default=self.began)
+        return taken
 
     @property
     def devices(self) -> list[str]:

@@ -78,6 +78,9 @@ class SweepOptions:
     """Value of the metric at which the sweep ends, because it is good enough."""
     patience: int | None = None
     """The sweep ends when so many trials have ended without a better value."""
+    register: str | None = None
+    """Name in MLflow's model registry under which the best trial's model becomes a new version with the alias best.
+    None: the model is in MLflow, and not in its registry. A resumed sweep keeps the name unless given another."""
     baseline_only: bool = False
     """Train the published hyperparameters, and nothing else."""
     dry_run: bool = False

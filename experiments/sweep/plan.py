@@ -25,7 +25,7 @@ from experiments.sweep.population import changeable
 from experiments.sweep.samplers import make_sampler
 from experiments.sweep.searcher import distributions_of, propose
 from experiments.sweep.sweep_file import SWEEP_FILE, check_resumable, options_of_sweep
-from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_tracking, tracking_uri
+from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_registry, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
 
@@ -67,6 +67,11 @@ class Plan:
     def timeline_file(self) -> Path:
         """The picture of what each device did."""
         return self.folder / "timeline.png"
+
+    @property
+    def report_file(self) -> Path:
+        """The page with the numbers, the pictures and all trials."""
+        return self.folder / "report.html"
 
     def decided(self) -> dict[str, Any]:
         """Return the options with what was decided in the place of what was left open."""
@@ -123,6 +128,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         check_folder(options.storage.expanduser(), name)
     uri = tracking_uri(options.tracking_uri)
     check_tracking(uri, experiment.name)
+    if options.register is not None:
+        check_register(experiment, options.register, uri)
     budget = choose_budget(options, experiment.recipes[recipe].budget)
     num_samples = at_least_one("--num-samples", options.num_samples, experiment.recipes[recipe].num_samples)
     trials = 1 if options.baseline_only else num_samples
@@ -207,6 +214,16 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
     if every > steps:
         raise SweepError(f"--eval-every must be at most the {steps} steps of a trial, but got {every}")
     return Budget(steps=steps, eval_every=every) if steps else usual
+
+
+def check_register(experiment: Experiment, name: str, uri: str) -> None:
+    """See that there will be a model to register, and that the registry takes it."""
+    if experiment.predictor is None:
+        raise SweepError(
+            f"--register {name}: the experiment {experiment.name} has no model to register, since it does not say how "
+            f"one predicts; give it a predictor (CONTRIBUTING.md), or leave the option out"
+        )
+    check_registry(uri, name)
 
 
 def check_folder(storage: Path, name: str) -> None:

@@ -59,7 +59,7 @@ class ShowProgress(TellsEndings):
     ) -> None:
         """Remember the best, and tell of a loss."""
         if names.LOST_SECONDS in result:
-            lost = _duration(result[names.LOST_SECONDS])
+            lost = duration(result[names.LOST_SECONDS])
             self._say(f"trial {number_of(trial):03d}  lost its workers, goes on in new ones ({lost} lost)")
         value = result.get(self._metric, math.nan)
         if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best[0])):
@@ -129,7 +129,7 @@ class ShowProgress(TellsEndings):
         here = ended - self._ended_before
         if running and here and ended < self._plan.num_samples:
             left = (time.monotonic() - self._began) / here * (self._plan.num_samples - ended)
-            parts.append(f"about {_duration(left)} left")
+            parts.append(f"about {duration(left)} left")
         return ", ".join(parts)
 
     def _lanes(self, trials: list[Trial]) -> Table:
@@ -152,10 +152,11 @@ class ShowProgress(TellsEndings):
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
         assert self._console is not None, "Tune calls setup() first"
-        self._console.print(f"[{_duration(self._said - self._began):>7}] {line}", markup=False, highlight=False)
+        self._console.print(f"[{duration(self._said - self._began):>7}] {line}", markup=False, highlight=False)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a length of time in words, to the second below an hour and to the minute above."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {rest:02d} s" if minutes else f"{rest} s"

@@ -86,6 +86,10 @@ class StudySearcher(Searcher):
         self._record.flush()
         return self._record.stored
 
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials of the study by number, those before a resume included; not to be changed."""
+        return self._record.trials()
+
     @property
     def _record(self) -> StudyRecord:
         """The study of this sweep, opened at the first use."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
-from experiments.sweep.timeline import draw_timeline
 from trainables.runtime.room import once_there_is_room
 
 if TYPE_CHECKING:
@@ -23,11 +21,9 @@ if TYPE_CHECKING:
     from experiments.sweep.stopping import StopSweep
     from experiments.sweep.tracking import MlflowTracking
 
-logger = logging.getLogger(__name__)
-
 
 class WriteSummary(TellsEndings):
-    """Writes the summary of a sweep, and draws its timeline, when it ends."""
+    """Writes the summary of a sweep when it ends."""
 
     def __init__(self, plan: Plan, ledger: Ledger, tracking: MlflowTracking, stopping: StopSweep) -> None:
         super().__init__(plan.experiment.metric, plan.budget)
@@ -49,17 +45,15 @@ class WriteSummary(TellsEndings):
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
-        try:
-            draw_timeline(self._ledger, self._plan.name, self._plan.timeline_file)
-        except Exception:  # a picture is not worth a summary
-            logger.exception("the timeline could not be drawn")
         path = self._plan.summary_file
-        partial, text = path.with_suffix(".partial"), json.dumps(self._summary(trials), indent=2, default=str) + "\n"
+        partial, summary = path.with_suffix(".partial"), self.so_far(trials, self._ledger)
+        text = json.dumps(summary, indent=2, default=str) + "\n"
         once_there_is_room(lambda: partial.write_text(text), str(path))
         partial.replace(path)
 
-    def _summary(self, trials: list[Trial]) -> dict[str, Any]:
-        plan, ledger = self._plan, self._ledger
+    def so_far(self, trials: list[Trial], ledger: Ledger) -> dict[str, Any]:
+        """Return what the sweep has come to; while it runs, trials that run count as interrupted."""
+        plan = self._plan
         outcomes = [self._ended.get(trial.trial_id, "interrupted") for trial in trials]
         interrupted = [number_of(trial) for trial in trials if trial.trial_id not in self._ended]
         return {

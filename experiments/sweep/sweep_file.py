@@ -21,6 +21,8 @@ MAY_DIFFER = {
     "hang_minutes", "same_errors", "time_budget", "target", "patience",
 }  # fmt: skip
 """Options that a resumed sweep takes from its own command line."""
+KEPT_UNLESS_GIVEN = {"register"}
+"""Options that it takes from there if they are given, and else keeps."""
 
 
 def write_sweep_file(folder: Path, experiment: str, groups: int, options: Mapping[str, Any]) -> None:
@@ -55,7 +57,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with['experiment']}, not of {experiment}")
     usual = SweepOptions()
     changed = [f.name for f in fields(SweepOptions) if getattr(given, f.name) != getattr(usual, f.name)]
-    if wrong := sorted(set(changed) - MAY_DIFFER):
+    if wrong := sorted(set(changed) - MAY_DIFFER - KEPT_UNLESS_GIVEN):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise SweepError(f"--resume {given.resume}: the sweep keeps what it began with; leave out {flags}")
     if given.add_trials < 0:
@@ -64,7 +66,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         if not outbox.take():
             raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
     kept = {**began_with["options"], "settings": tuple(began_with["options"]["settings"])}
-    own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER}
+    own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & set(changed))}
     return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
 
 

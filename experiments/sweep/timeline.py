@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib
+import numpy as np
+import plotly.graph_objects as go
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments.sweep.ledger import STARTING, Ledger, Stretch, shares_of
 
 COLOURS = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
 """Of trials, in turn; neighbours differ."""
+ROOM_FOR_START = 0.001
+"""A start shorter than this share of the sweep is not to be seen."""
 WIDTH_IN = 12.0
 LANE_IN = 0.45
 """Height of a lane, inches."""
+LANE_PX, AROUND_LANES_PX = 30, 70
+"""Heights of a lane and of what is around the lanes, in a browser."""
 ROOM_FOR_NUMBER = 0.015
 """A stretch shorter than this share of the sweep has no room for the number of its trial."""
 
@@ -27,13 +34,11 @@ def draw_timeline(ledger: Ledger, name: str, path: Path) -> None:
         name: Of the sweep.
         path: Where the picture goes; the ending says the format.
     """
-    wall = max(1e-3, ledger.ended - ledger.began)
-    unit, scale = ("minutes", 60.0) if wall >= 180 else ("seconds", 1.0)
+    wall, unit, scale = _time_axis(ledger)
     figure = Figure(figsize=(WIDTH_IN, 1.5 + LANE_IN * len(ledger.devices)), layout="constrained")
     axes = figure.add_subplot()
     lanes = {device: lane for lane, device in enumerate(ledger.devices)}
-    for stretch in ledger.stretches:
-        _draw(axes, stretch, lanes[stretch.device], ledger.began, wall, scale)
+    _draw(axes, ledger.stretches, lanes, ledger.began, wall, scale)
     axes.barh([0], [0], color="white", edgecolor="dimgrey", hatch="////", label=STARTING)
     axes.set(yticks=list(lanes.values()), yticklabels=list(lanes), xlim=(0, wall / scale), xlabel=unit)
     axes.set_ylim(len(lanes) - 0.5, -0.5)
@@ -45,12 +50,61 @@ def draw_timeline(ledger: Ledger, name: str, path: Path) -> None:
     partial.replace(path)
 
 
-def _draw(axes: Axes, stretch: Stretch, lane: int, began: float, wall: float, scale: float) -> None:
-    """Draw one stretch: its start hatched, the rest filled, with the trial's number where there is room."""
-    colour = COLOURS[(stretch.trial - 1) % len(COLOURS)]
-    left, trained = (stretch.began - began) / scale, (stretch.trained_from - began) / scale
-    right = (stretch.ended - began) / scale
-    axes.barh(lane, trained - left, left=left, color="white", edgecolor=colour, hatch="////", linewidth=0)
-    axes.barh(lane, right - trained, left=trained, color=colour, edgecolor="white", linewidth=0.5)
-    if stretch.ended - stretch.trained_from >= ROOM_FOR_NUMBER * wall:
-        axes.text((trained + right) / 2, lane, str(stretch.trial), ha="center", va="center", fontsize=7)
+def timeline_figure(ledger: Ledger) -> go.Figure:
+    """Return the same picture for a browser."""
+    wall, unit, scale = _time_axis(ledger)
+    stretches, lanes = ledger.stretches, ledger.devices
+    colours = [to_hex(COLOURS[(stretch.trial - 1) % len(COLOURS)]) for stretch in stretches]
+    parts = {
+        "starts": [(stretch.began, stretch.trained_from) for stretch in stretches],
+        "trains": [(stretch.trained_from, stretch.ended) for stretch in stretches],
+    }
+    hatched = {"color": "white", "pattern": {"shape": "/", "fgcolor": colours, "size": 6}}
+    figure = go.Figure()
+    for part, spans in parts.items():
+        figure.add_bar(
+            orientation="h",
+            y=[stretch.device for stretch in stretches],
+            base=[(began - ledger.began) / scale for began, _ in spans],
+            x=[(ended - began) / scale for began, ended in spans],
+            marker=hatched if part == "starts" else {"color": colours, "line": {"color": "white", "width": 0.5}},
+            text=[str(stretch.trial) if part == "trains" else "" for stretch in stretches],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            customdata=[
+                (stretch.trial, ended - began) for stretch, (began, ended) in zip(stretches, spans, strict=True)
+            ],
+            hovertemplate=f"trial %{{customdata[0]}} {part}: %{{customdata[1]:.1f}} s<extra></extra>",
+            showlegend=False,
+        )
+    return figure.update_layout(
+        barmode="overlay",
+        height=AROUND_LANES_PX + LANE_PX * len(lanes),
+        xaxis={"title": unit, "range": [0, wall / scale]},
+        yaxis={"categoryorder": "array", "categoryarray": lanes, "range": [len(lanes) - 0.5, -0.5]},
+        uniformtext={"minsize": 8, "mode": "hide"},
+    )
+
+
+def _time_axis(ledger: Ledger) -> tuple[float, str, float]:
+    """Return the length of the sweep in seconds, the unit of the axis, and its seconds."""
+    wall = max(1e-3, ledger.ended - ledger.began)
+    return (wall, "minutes", 60.0) if wall >= 180 else (wall, "seconds", 1.0)
+
+
+def _draw(axes: Axes, stretches: list[Stretch], lanes: dict[str, int], began: float, wall: float, scale: float) -> None:
+    """Draw the stretches: the start hatched, the rest filled, with the trial's number where there is room."""
+    at = [lanes[stretch.device] for stretch in stretches]
+    colours = [COLOURS[(stretch.trial - 1) % len(COLOURS)] for stretch in stretches]
+    left, trained, right = (
+        np.array([getattr(stretch, moment) - began for stretch in stretches]) / scale
+        for moment in ("began", "trained_from", "ended")
+    )
+    for start in np.flatnonzero(trained - left >= ROOM_FOR_START * wall / scale):  # of warm groups there are few
+        look = {"color": "white", "edgecolor": colours[start], "hatch": "////", "linewidth": 0}
+        axes.barh(at[start], trained[start] - left[start], left=left[start], **look)
+    axes.barh(at, right - trained, left=trained, color=colours, edgecolor="white", linewidth=0.5)
+    for stretch, lane, middle, length in zip(stretches, at, (trained + right) / 2, right - trained, strict=True):
+        if length * scale >= ROOM_FOR_NUMBER * wall:
+            axes.text(middle, lane, str(stretch.trial), ha="center", va="center", fontsize=7)

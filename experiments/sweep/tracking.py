@@ -8,13 +8,15 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
+from experiments.sweep import best_model
 from experiments.sweep.delivery import EXPERIMENT, GIVE_UP_AFTER_S, Sender
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.errors import SweepError
@@ -149,18 +151,24 @@ class MlflowTracking(TellsEndings):
         counts = {f"trials_{kind.replace(' ', '_')}": float(count) for kind, count in kinds.items()}
         self._send("progress", trial, values=counts, tags={})
 
+    def show(self, files: Sequence[Path], *, last: bool) -> None:
+        """Have files shown at the sweep's run in place of earlier ones of their names; any thread may call this."""
+        assert self._sender is not None, "Tune calls setup() first"
+        self._sender.outbox.put(
+            {"what": "pictures", "files": [str(file) for file in files], "last": last, "time_ms": _now_ms()}
+        )
+
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """Log the best checkpoint and the summary, close the sweep's run and wait for the thread."""
+        """Log the best checkpoint, the summary and the best model, close the sweep's run and wait for the thread."""
         assert self._sender is not None
         summary = json.loads(self._plan.summary_file.read_text())
-        timeline = str(self._plan.timeline_file)
-        self._sender.outbox.put(
-            {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": _now_ms()}
-        )
+        self._sender.outbox.put({"what": "end of sweep", "summary": summary, "time_ms": _now_ms()})
+        if (model := best_model.record_of(self._plan, summary, _now_ms())) is not None:
+            self._sender.outbox.put(model)
         self._sender.close()
         if self._sender.outbox.waiting:
             logger.error(
-                "MLflow at %s did not answer in %d s: not everything was delivered. It waits in %s, and goes out with "
+                "MLflow at %s took nothing for %d s: not everything was delivered. It waits in %s, and goes out with "
                 "the next sweep that has the same --storage and --tracking-uri.",
                 self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
             )  # fmt: skip

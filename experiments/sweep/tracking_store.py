@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.validation import _validate_model_name
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
@@ -58,20 +61,16 @@ def check_tracking(uri: str, experiment: str) -> None:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
     if uri == STORE_URI:
         STORE.mkdir(parents=True, exist_ok=True)
-    kept = {v: os.environ.get(v.name) for v in (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)}
-    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
-    MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
-    try:
-        client = MlflowClient(uri)
-        known = client.get_experiment_by_name(experiment)
-        if known is not None and known.lifecycle_stage == "active" and uri.startswith("http"):
-            client.set_experiment_tag(known.experiment_id, LOGGED_BY, "gaudi-tune")
-    except Exception as error:
-        # Each kind of store fails in its own way: HTTP, SQL, a file, an unknown scheme.
-        raise SweepError(f"--tracking-uri {uri}: {_what_is_wrong(error, experiment)}") from error
-    finally:
-        for variable, value in kept.items():
-            variable.unset() if value is None else variable.set(value)
+    with _asked_once():
+        try:
+            client = MlflowClient(uri)
+            known = client.get_experiment_by_name(experiment)
+            if known is not None and known.lifecycle_stage == "active" and uri.startswith("http"):
+                client.set_experiment_tag(known.experiment_id, LOGGED_BY, "gaudi-tune")
+        except Exception as error:
+            # Each kind of store fails in its own way: HTTP, SQL, a file, an unknown scheme.
+            wrong = _what_is_wrong(error, f"log to the experiment {experiment!r}")
+            raise SweepError(f"--tracking-uri {uri}: {wrong}") from error
     if known is not None and known.lifecycle_stage == "deleted":
         raise SweepError(
             f"--tracking-uri {uri}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
@@ -79,8 +78,46 @@ def check_tracking(uri: str, experiment: str) -> None:
         )
 
 
-def _what_is_wrong(error: Exception, experiment: str) -> str:
-    """Say what a store's refusal means, and what to do."""
+def check_registry(uri: str, name: str) -> None:
+    """See that the model registry takes versions of a model of this name.
+
+    On a server this writes a tag to the registered model, where it exists: others than who made it may only read it.
+
+    Raises:
+        SweepError: MLflow refuses the name, the registry does not answer, or it is another's model.
+    """
+    try:
+        _validate_model_name(name)
+    except MlflowException as error:
+        raise SweepError(
+            f"--register {name}: MLflow does not take this name ({str(error).rstrip('.')}); give one without '/' and "
+            f"':', not empty, that is no path such as '..'"
+        ) from error
+    with _asked_once():
+        try:
+            if uri.startswith("http"):
+                MlflowClient(uri).set_registered_model_tag(name, LOGGED_BY, "gaudi-tune")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # it is made when the sweep ends
+                wrong = _what_is_wrong(error, f"change the registered model {name!r}")
+                raise SweepError(f"--register {name}: {wrong}") from error
+
+
+@contextmanager
+def _asked_once() -> Iterator[None]:
+    """Let MLflow's requests fail at once where nobody answers, in place of being repeated for minutes."""
+    kept = {v: os.environ.get(v.name) for v in (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)}
+    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
+    MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
+    try:
+        yield
+    finally:
+        for variable, value in kept.items():
+            variable.unset() if value is None else variable.set(value)
+
+
+def _what_is_wrong(error: Exception, wanted: str) -> str:
+    """Say what a store's refusal of what was wanted means, and what to do."""
     status = error.get_http_status_code() if isinstance(error, MlflowException) else None
     user = os.environ.get("MLFLOW_TRACKING_USERNAME")
     who = f"the user {user!r}" if user else "requests without a user"
@@ -96,7 +133,7 @@ def _what_is_wrong(error: Exception, experiment: str) -> str:
         )
     if status == NOT_ALLOWED:
         return (
-            f"MLflow there does not let {who} log to the experiment {experiment!r} (HTTP 403). Have its administrator "
+            f"MLflow there does not let {who} {wanted} (HTTP 403). Have its administrator "
             f"grant EDIT on it (mlflow/README.md says how), or set MLFLOW_TRACKING_USERNAME and "
             f"MLFLOW_TRACKING_PASSWORD to a user who has it."
         )

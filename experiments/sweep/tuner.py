@@ -17,6 +17,7 @@ from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.checkpoints import ChooseCheckpoints
+from experiments.sweep.drawing import DrawPictures
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import Ledger
@@ -97,9 +98,10 @@ def tuner_of(
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
-    stopping = StopSweep(plan)
+    searcher, stopping = make_searcher(plan), StopSweep(plan)
     summary, progress = WriteSummary(plan, ledger, tracking, stopping), ShowProgress(plan, stopping)
-    own = [stopping, checkpoints, ledger, summary, progress, tracking, FreeOrphans()]
+    pictures = DrawPictures(plan, searcher, ledger, summary, tracking)
+    own = [stopping, checkpoints, ledger, summary, progress, pictures, tracking, FreeOrphans()]
     scheduler = scheduler or scheduler_of(plan)
     own += [KeepState(scheduler), KeepSnapshots(plan.folder)]
     leave_errors_of_workers()
@@ -127,7 +129,7 @@ def tuner_of(
         tune_config=tune.TuneConfig(
             metric=experiment.metric,
             mode=experiment.mode,
-            search_alg=make_searcher(plan),
+            search_alg=searcher,
             scheduler=scheduler,
             num_samples=-1,  # the searcher counts: Tune ends the group of a paused trial once it has had the last one
             max_concurrent_trials=plan.groups,

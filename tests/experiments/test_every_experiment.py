@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from experiments import Experiment, SweepOptions
@@ -16,7 +18,9 @@ from experiments.sweep.plan import make_plan
 from tests.groups import run_trial
 from tests.loops import any_loop
 from tests.sessions import numbers_of, reports_of
-from trainables.runtime import names
+from trainables.data.images import ImageConfig, images_of
+from trainables.data.text import TextConfig, _load_texts
+from trainables.runtime import TrialConfig, names
 from trainables.runtime.device import DEVICE_TYPES
 from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
 
@@ -111,6 +115,32 @@ def test_the_printed_line_loads_the_checkpoint(
     exec(experiment.load_line.format(checkpoint=saved), loaded)
     assert not loaded["model"].training
     assert all(bool(parameter.isfinite().all()) for parameter in loaded["model"].parameters())
+
+
+def test_the_predictor_does_on_raw_input_what_the_evaluation_did(
+    experiment: Experiment, trial: dict[str, Any], reports: list[dict[str, Any]], saved: Path
+) -> None:
+    assert experiment.predictor is not None
+    predictor = experiment.predictor(saved)
+    inputs, labels = raw_validation(experiment.config_class.from_dict(trial))
+    predicted = predictor.predict(pd.DataFrame({predictor.example.columns[0]: inputs}))
+    right = [label == prediction for label, prediction in zip(labels, predicted["prediction"], strict=True)]
+    assert sum(right) / len(right) == pytest.approx(reports[0][names.VAL_ACCURACY])
+    assert predicted["probability"].between(1 / len(set(labels)) - 1e-6, 1).all()
+    with pytest.raises(ValueError, match=r"the \(first\) column must be '(text|image)', but it is 'label'"):
+        predictor.predict(pd.DataFrame({"label": labels, **{predictor.example.columns[0]: inputs}}))
+
+
+def raw_validation(config: TrialConfig) -> tuple[list[Any], list[str]]:
+    """Return the validation samples as a person has them, and the names of their classes."""
+    if isinstance(config, TextConfig):
+        rows = _load_texts(config)[0]["val"].to_dict()
+        count = config.val_samples
+        return rows[config.text_column][:count], list(map(str, rows[config.label_column][:count]))
+    assert isinstance(config, ImageConfig)
+    data = images_of(config)
+    files = [(data.val._root / os.fsdecode(path)).read_bytes() for path in data.val._paths]
+    return files, [data.classes[label] for label in data.val.labels]
 
 
 def test_a_used_group_gives_the_numbers_of_this_process(

@@ -192,6 +192,6 @@ class Sweep:
 
 def _title(process: psutil.Process) -> str:
     try:
-        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+        return " ".join(process.cmdline()).strip() if process.status() != psutil.STATUS_ZOMBIE else ""
     except psutil.Error:
         return ""

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
@@ -81,7 +81,8 @@ class Images(Dataset[Any]):
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
         self._paths = np.load(index / f"{split}_paths.npy", mmap_mode="r")[: limit or None]
         self.labels = np.load(index / f"{split}_labels.npy")[: limit or None]
-        self._crop, self._normalize = crop_of(config, at_random=self.augments), normalization_of(config)
+        self._crop = random_crop(config) if self.augments else centre_crop(config.image_size)
+        self._normalize = normalization(config.normalization)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -97,8 +98,7 @@ class Images(Dataset[Any]):
     def _load(self, index: int) -> torch.Tensor:
         file = self._root / os.fsdecode(self._paths[index])
         try:
-            with Image.open(file) as image:
-                return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
+            return read_image(file)
         except OSError as error:
             raise OSError(
                 f"{file} could be read when the sweep was planned, and cannot be any more: {error}"
@@ -161,21 +161,30 @@ def indexed_images(data: str, skip_bad: bool) -> Path:
     return prepare_once("image-index", key, lambda into: _write_index(data, root, skip_bad, into))
 
 
-def crop_of(config: ImageConfig, *, at_random: bool) -> v2.Compose:
-    """Return what makes a uint8 image of shape (3, size, size) of one of any size."""
-    size = config.image_size
-    steps: list[Any]
-    if at_random:
-        steps = [v2.RandomResizedCrop(size, scale=(config.crop_scale, 1.0), antialias=True)]
-        steps += [v2.RandomHorizontalFlip()] if config.flip else []
-    else:
-        steps = [v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)]
-    return v2.Compose(steps)
+def read_image(file: Path | IO[bytes]) -> torch.Tensor:
+    """Return an image file in uint8, of shape (3, height, width).
+
+    Raises:
+        OSError: It cannot be read, or is no image.
+    """
+    with Image.open(file) as image:
+        return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
 
 
-def normalization_of(config: ImageConfig) -> v2.Compose:
-    """Return what makes a network's input, float32, of uint8 images of its size."""
-    return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[config.normalization])])
+def random_crop(config: ImageConfig) -> v2.Compose:
+    """Return what makes, for training, a uint8 image of shape (3, size, size) of one of any size."""
+    steps: list[Any] = [v2.RandomResizedCrop(config.image_size, scale=(config.crop_scale, 1.0), antialias=True)]
+    return v2.Compose([*steps, v2.RandomHorizontalFlip()] if config.flip else steps)
+
+
+def centre_crop(size: int) -> v2.Compose:
+    """Return what makes, for evaluation, a uint8 image of shape (3, size, size) of one of any size."""
+    return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
+
+
+def normalization(name: str) -> v2.Compose:
+    """Return what makes a network's input, float32, of uint8 images of its size; ``NORMALIZATIONS`` has the names."""
+    return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[name])])
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

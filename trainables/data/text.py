@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
-TOKENIZED_FORMAT = 1
+TOKENIZED_FORMAT = 2
 """Raised when the tokenized arrays of the same text change."""
 
 
@@ -103,21 +103,25 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     splits, labels = _load_texts(config)
     tokenizer = _tokenizer(config.model)
     tokenizer.padding_side = "right"  # the attention mask is kept as a length
+    tokenizer.model_max_length = config.max_length  # kept with the tokenizer, for those who load it to predict
     for split, limit in (("train", config.train_samples), ("val", config.val_samples)):
         rows = splits[split].select(range(min(limit or len(splits[split]), len(splits[split]))))
-        encoded = tokenizer(
-            list(map(str, rows[config.text_column])),
-            padding="max_length",
-            truncation=True,
-            max_length=config.max_length,
-            return_tensors="np",
-        )
+        encoded = encode(tokenizer, list(map(str, rows[config.text_column])))
         np.save(folder / f"{split}_input_ids.npy", encoded["input_ids"].astype(np.int32))
         np.save(folder / f"{split}_lengths.npy", encoded["attention_mask"].sum(axis=1))
         classes = [labels.index(str(label)) for label in _label_names(rows, config.label_column)]
         np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
     (folder / "labels.json").write_text(json.dumps(labels))
     tokenizer.save_pretrained(folder / "tokenizer")
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return ``input_ids`` and ``attention_mask`` of shape (n, max_length), as training, validation and prediction do.
+
+    ``max_length`` is the tokenizer's own, which is that of :class:`TextConfig`.
+    """
+    encoded = tokenizer(texts, padding="max_length", truncation=True, return_tensors="np")
+    return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
 def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:

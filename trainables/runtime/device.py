@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import ray
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -202,6 +201,8 @@ def own_index(kind: DeviceKind) -> int | None:
     if kind == "hpu":
         return int(os.environ["HLS_MODULE_ID"])
     if kind == "cuda":
+        import ray  # here, so that a trained model can be loaded without Ray
+
         (index,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
         return int(index)
     return None

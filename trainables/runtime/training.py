@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
-from ray.train.torch import prepare_model
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -226,6 +225,8 @@ class _Trial:
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:
             return model.to(self.device)
+        from ray.train.torch import prepare_model  # here, so that a trained model can be loaded without Ray
+
         if self.config.sync_batch_norm:
             synchronise_batch_norm(model)
         settings = devices.data_parallel_settings(self.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from ray import tune
 from ray.util import placement_group_table
 
 from experiments import SweepOptions, build_tuner
+from experiments.sweep.drawing import DRAW_EVERY_S
+from experiments.sweep.outbox import RECORDS_FILE
+from experiments.sweep.pictures import PICTURES
 from experiments.sweep.plan import make_plan
 from experiments.sweep.tuner import STUDY_FILE, tuner_of
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -164,11 +168,32 @@ def test_the_ledger_accounts_for_every_second_of_each_device(summary: dict[str, 
     assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mlflow_has_the_ledger_and_the_timeline(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+def test_mlflow_has_the_ledger(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
     parent, children = runs
     assert parent.data.metrics["seconds/idle"] == summary["device_seconds"]["idle"]
     assert children[0].data.metrics["seconds/training"] >= 0
-    assert "timeline.png" in {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
+
+
+def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], folder: Path) -> None:
+    there = {file.path for file in mlflow.MlflowClient().list_artifacts(runs[0].info.run_id)}
+    assert there >= {"report.html", *(f"{name}.png" for name, *_ in PICTURES)}
+    report = mlflow.artifacts.download_artifacts(run_id=runs[0].info.run_id, artifact_path="report.html")
+    assert Path(report).read_bytes() == (folder / "report.html").read_bytes()
+
+
+def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(
+    results: tune.ResultGrid, folder: Path, summary: dict[str, Any]
+) -> None:
+    records = [json.loads(line) for line in (folder / RECORDS_FILE).read_text().splitlines()]
+    whats = [record["what"] for record in records]
+    drawn = [record["last"] for record in records if record["what"] == "pictures"]
+    assert drawn == [False] * (len(drawn) - 1) + [True]
+    assert 2 <= len(drawn) <= 2 + summary["wall_s"] / DRAW_EVERY_S
+    assert whats.index("pictures") < whats.index("end of sweep")
+    report = (folder / "report.html").read_text()
+    assert "complete, as of" in report
+    told = re.sub(r"<[^>]*>", "", report.split("<dt>Trials</dt>")[1].split("</dl>")[0])
+    assert all(f"{count} {outcome}" in told for outcome, count in summary["trials"].items())
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(

@@ -5,61 +5,27 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from experiments.sweep.best_model import load_line
 from experiments.sweep.delivery import LONG_PARAMS, MAX_PARAM, Sender
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import check_tracking
-from tests.deliveries import check_delivered, free_port, records_of
-from tests.team_server import Bucket, TeamServer, wait_until
+from experiments.sweep.tracking_store import check_registry, check_tracking
+from experiments.tune_bert import EXPERIMENT as BERT
+from tests.deliveries import check_delivered, deliver, free_port, outbox_in, records_of
+from tests.model_sweeps import Sweep, make_checkpoint
+from tests.team_server import PASSWORDS, Bucket, TeamServer, sign_in, wait_until
 
-PASSWORDS = {"ada": "password-of-ada", "guest": "password-of-guest"}
-
-
-def sign_in(patch: pytest.MonkeyPatch, user: str, password: str) -> None:
-    patch.setenv("MLFLOW_TRACKING_USERNAME", user)
-    patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    bucket = Bucket()
-    yield bucket
-    bucket.close()
-
-
-@pytest.fixture(scope="module")
-def team(bucket: Bucket) -> Iterator[TeamServer]:
-    """The server with two users: ada logs to every experiment, the guest reads."""
-    server = TeamServer(bucket)
-    try:
-        print(f"the server answered after {server.start():.1f} s")
-        with pytest.MonkeyPatch.context() as patch:
-            sign_in(patch, "admin", server.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
-            for user, password in PASSWORDS.items():
-                server.ask("/api/2.0/mlflow/users/create", {"username": user, "password": password})
-            server.grant("ada", "EDIT", "*")
-            MlflowClient(server.uri).create_experiment("delivery")
-        yield server
-    finally:
-        server.close()
-
-
-@pytest.fixture(autouse=True)
-def ada(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is ada, who has a password of MLflow, and none of S3."""
-    sign_in(monkeypatch, "ada", PASSWORDS["ada"])
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "MLFLOW_S3_ENDPOINT_URL"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("ada")
 
 
 def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
@@ -69,29 +35,16 @@ def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
     return client.search_runs([found.experiment_id], f"attributes.run_name = '{name}'")[0]
 
 
-def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
-    folder.mkdir()
-    outbox = Outbox(folder)
-    for record in records:
-        outbox.put(record)
-    return outbox
-
-
-def deliver(uri: str, outbox: Outbox, left: list[Path]) -> None:
-    sender = Sender(uri, outbox, left)
-    sender.start()
-    sender.close()
-
-
-def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: Bucket, tmp_path: Path) -> None:
+def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
+    team: TeamServer, bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = tmp_path / "checkpoint_000000"
     checkpoint.mkdir()
     (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
     best = {"value": 0.4, "trial": 0, "trial_id": "whole-0", "checkpoint": str(checkpoint)}
     figures = {"trials": {"finished": 3}, "device_seconds": {"training": 4.5}}
     summary = {"metric": "score", "best": best, **figures, "interrupted": [], "complete": True, "ended_early": None}
-    timeline = str(tmp_path / "none")
-    end = {"what": "end of sweep", "summary": summary, "timeline": timeline, "time_ms": int(time.time() * 1000)}
+    end = {"what": "end of sweep", "summary": summary, "time_ms": int(time.time() * 1000)}
     outbox = outbox_in(tmp_path / "whole", [*records_of("whole", team.uri), end])
     deliver(team.uri, outbox, [])
     assert not outbox.waiting
@@ -103,6 +56,26 @@ def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(team: TeamServer, bucket: B
     fetched = MlflowClient(team.uri).download_artifacts(trial.run_id, "checkpoint/weights.pt", str(tmp_path))
     assert Path(fetched).read_bytes() == b"w" * 300_000
     assert run_named(team.uri, "whole").info.status == "FINISHED"
+    assert not capsys.readouterr().out, "MLflow prints into the sweep's own lines"
+
+
+def test_the_best_model_is_registered_and_whoever_may_read_loads_it(
+    team: TeamServer, tmp_path: Path, small_trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_checkpoint(BERT, small_trial, tmp_path)
+    sweep = Sweep(team.uri, tmp_path / "results", "texts", BERT, checkpoint)
+    sweep.end(1)
+    sweep.end(2)
+    assert [model.tags["best"] for model in sweep.models()] == ["false", "true"]
+    check_registry(team.uri, "model of texts")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "one that is not there yet")
+    with pytest.raises(SweepError, match=r"--register model of texts: .*'guest' change .* \(HTTP 403\).*EDIT"):
+        check_registry(team.uri, "model of texts")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team.uri)
+    model = mlflow.pyfunc.load_model("models:/model of texts@best")
+    assert model.predict(["any text", "another"])["prediction"].notna().all()
+    assert 'load_model("models:/model of texts/2")' in str(load_line(sweep.plan, sweep.summary(2)))
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
 import pytest
 import requests
 from mlflow.tracking import MlflowClient
@@ -129,9 +130,7 @@ def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Serve
         outbox.put(record)
     sender = Sender(server.uri, outbox, [])
     sender.start()
-    until = time.monotonic() + 30
-    while outbox.waiting and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_for_delivery(outbox)
     experiment = outbox.ids["experiment"]
     client.delete_experiment(experiment)
     for record in records[6:]:
@@ -160,6 +159,50 @@ def test_a_run_that_someone_deleted_does_not_hold_up_the_others(server: Server, 
     following.close()
     assert not outbox.waiting
     assert len(client.get_metric_history(outbox.ids["001"], "score")) == EPOCHS
+
+
+def test_pictures_take_the_place_of_earlier_ones_and_hold_nothing_up(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a while the server has no place for files: metrics arrive, and later the last pictures do."""
+    monkeypatch.setattr("experiments.sweep.delivery.PICTURES_SHARE", 1.0)
+    outbox, picture = Outbox(tmp_path), tmp_path / "report.html"
+    records, files = records_of("shown", server.uri), [str(picture), str(tmp_path / "not-drawn.png")]
+    shown = {"what": "pictures", "files": files, "last": False, "time_ms": 0}
+    picture.write_text("first")
+    for record in [*records[:4], shown]:
+        outbox.put(record)
+    sender = Sender(server.uri, outbox, [])
+    sender.start()
+    wait_for_delivery(outbox)
+    assert artifact(server, outbox.ids[""]) == "first"
+    place = server.folder / "artifacts"
+    place.rename(server.folder / "kept")
+    place.write_text("in the way")
+    picture.write_text("second")
+    for record in [shown, *records[4:]]:
+        outbox.put(record)
+    wait_for_delivery(outbox)
+    assert "MLflow does not take the pictures" in caplog.text
+    check_delivered(server.uri, "shown")
+    place.unlink()
+    (server.folder / "kept").rename(place)
+    outbox.put({**shown, "last": True})
+    sender.close()
+    assert artifact(server, outbox.ids[""]) == "second"
+
+
+def wait_for_delivery(outbox: Outbox) -> None:
+    until = time.monotonic() + 30
+    while outbox.waiting:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def artifact(server: Server, run_id: str) -> str:
+    """The words of a run's report.html."""
+    path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="report.html", tracking_uri=server.uri)
+    return Path(path).read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data.images import ImageConfig, crop_of, images_of, normalization_of
+from trainables.data.images import ImageConfig, centre_crop, images_of, normalization, random_crop
 from trainables.data.sample_digits import sample_digits
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -186,7 +186,7 @@ def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
-    at_random, centred = (crop_of(config(folder, image_size=16), at_random=choice) for choice in (True, False))
+    at_random, centred = random_crop(config(folder, image_size=16)), centre_crop(16)
     assert not torch.equal(at_random(image), at_random(image))
     assert torch.equal(centred(image), centred(image))
     assert at_random(image).shape == centred(image).shape == (3, 16, 16)
@@ -195,10 +195,10 @@ def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     assert images_of(config(folder)).train.augments
 
 
-def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining(folder: Path) -> None:
+def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:
     grey = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
-    assert normalization_of(config(folder, normalization="half"))(grey).unique().tolist() == [1.0]
-    imagenet = normalization_of(config(folder))(grey)[0, :, 0, 0]
+    assert normalization("half")(grey).unique().tolist() == [1.0]
+    imagenet = normalization("imagenet")(grey)[0, :, 0, 0]
     torch.testing.assert_close(imagenet, torch.tensor([2.2489, 2.4286, 2.6400]), rtol=1e-4, atol=0.0)
 
 

@@ -1,0 +1,234 @@
+"""The best trial's model as an MLflow model, which loads and predicts on raw input, and its place in the registry."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import pkgutil
+import re
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+from experiments.sweep.outbox import Outbox
+from trainables import prediction
+from trainables.runtime.checkpoint import copy_to_predict
+
+if TYPE_CHECKING:
+    from mlflow.models import Model
+
+    from experiments.sweep.plan import Plan
+
+logger = logging.getLogger(__name__)
+
+ALIAS = "best"
+"""What the registry calls the version that was registered last."""
+SWEEP_RUN, CHECKPOINT, BEST = "sweep_run", "checkpoint", "best"
+"""Tags of a model: the run of its sweep, the checkpoint that it was made of, and "true" or "false"."""
+FOLDER = "mlflow-model"
+"""Where a model is made, in the folder of its sweep; removed when MLflow has it."""
+
+
+def record_of(plan: Plan, summary: dict[str, Any], time_ms: int) -> dict[str, Any] | None:
+    """Return what MLflow is to be told of the best trial's model; None if there is nothing to make one of.
+
+    Args:
+        plan: Of the sweep.
+        summary: What it came to.
+        time_ms: Clock time in milliseconds.
+    """
+    best, load = summary["best"], plan.experiment.predictor
+    if best is None or best["checkpoint"] is None or load is None:
+        return None
+    return {
+        "what": "model",
+        "sweep": plan.name,
+        "trial": f"{best['trial']:03d}",
+        "checkpoint": best["checkpoint"],
+        "loaded_by": f"{load.__module__}:{load.__qualname__}",
+        "params": {name: str(value) for name, value in best["config"].items()},
+        "metric": summary["metric"],
+        "value": best["value"],
+        "step": best[plan.budget.unit],
+        "register": plan.options.register,
+        "time_ms": time_ms,
+    }
+
+
+def log_best_model(client: MlflowClient, ids: dict[str, str], record: dict[str, Any]) -> None:
+    """Bring the model to MLflow, once however often this is called, and note its id in ``ids``.
+
+    It belongs to the trial's run, and is an output of the sweep's run, too. Earlier best models of the sweep stay, and
+    their tag says that they are not the best.
+
+    Args:
+        client: Of the tracking store; whatever run or store is MLflow's current one in this process does not count.
+        ids: Of the sweep's runs, as :class:`Outbox` has them.
+        record: What :func:`record_of` returned.
+
+    Raises:
+        MlflowException: MLflow does not answer, or refuses.
+        OSError: It does not take files.
+    """
+    sweep_run, trial_run = ids[""], ids[record["trial"]]
+    experiment = client.get_run(sweep_run).info.experiment_id
+    of_sweep = client.search_logged_models([experiment], f"tags.{SWEEP_RUN} = '{sweep_run}'")
+    made_of = _place(record["checkpoint"])
+    model = next((known for known in of_sweep if known.tags[CHECKPOINT] == made_of), None)
+    if model is None or model.status != LoggedModelStatus.READY:
+        folder = Path(record["checkpoint"]).parents[1] / FOLDER
+        try:
+            described = save_model(record, folder)
+        except Exception as error:  # whatever the experiment's own code raises, or torch of a file that is torn
+            logger.error("MLflow has no model of the best trial: %s cannot be made one (%s)", made_of, error)
+            return
+        model = model or client.create_logged_model(
+            experiment,
+            name=re.sub(r"[^\w-]", "_", record["sweep"]),
+            source_run_id=trial_run,
+            tags={SWEEP_RUN: sweep_run, CHECKPOINT: made_of, "sweep": record["sweep"], "trial": record["trial"]},
+            params=record["params"],
+        )
+        _upload(client, model, described, folder)
+        shutil.rmtree(folder)
+    for other in of_sweep:
+        if other.model_id != model.model_id:
+            client.set_logged_model_tags(other.model_id, {BEST: "false"})
+    client.set_logged_model_tags(model.model_id, {BEST: "true"})
+    _link(client, model, sweep_run, record)
+    if record["register"] is not None:
+        ids[_version_key(made_of, record["register"])] = _register(client, model, record)
+    ids[_model_key(made_of)] = model.model_id
+
+
+def save_model(record: dict[str, Any], folder: Path) -> Model:
+    """Write the model of a record to ``folder`` and return its description; the files predict once, here, on the CPU.
+
+    Nothing of it is a pickle: it is loaded by the code that comes with it, and its weights as checkpoints are.
+    """
+    import mlflow.pyfunc  # here: it takes a second, and most of a sweep does without it
+    from mlflow.models import Model, ModelSignature, infer_signature
+    from mlflow.types import ColSpec, Schema
+
+    logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)  # it tells what it does while it does it
+    shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
+    data = folder / "files"
+    copy_to_predict(Path(record["checkpoint"]), data)
+    load = pkgutil.resolve_name(record["loaded_by"])
+    predictor: prediction.Predictor = load(data)
+    inferred = infer_signature(predictor.example, predictor.predict(predictor.example))
+    columns = inferred.inputs.inputs
+    # A column without a name is filled from a list, too.
+    inputs = Schema([ColSpec(columns[0].type)]) if len(columns) == 1 else inferred.inputs
+    described = Model()
+    mlflow.pyfunc.save_model(
+        folder / "model",
+        mlflow_model=described,
+        loader_module=prediction.__name__,
+        data_path=str(data),
+        code_paths=_code_of(load.__module__),
+        model_config={prediction.LOADED_BY: record["loaded_by"]},
+        signature=ModelSignature(inputs, inferred.outputs),
+        input_example=predictor.example,
+        pip_requirements=[f"{name}=={_published_version(name)}" for name in predictor.packages],
+    )
+    return described
+
+
+def load_line(plan: Plan, summary: dict[str, Any]) -> str | None:
+    """Return the Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
+    best, name = summary["best"], plan.options.register
+    if best is None or best["checkpoint"] is None:
+        return None
+    made_of = _place(best["checkpoint"])
+    with closing(Outbox(plan.folder)) as outbox:
+        model, version = outbox.ids.get(_model_key(made_of)), outbox.ids.get(_version_key(made_of, name))
+    if model is None:
+        return None
+    address, note = (f"{name}/{version}", f"  # also models:/{name}@{ALIAS}") if version else (model, "")
+    return (
+        f'import mlflow; mlflow.set_tracking_uri("{plan.tracking_uri}"); '
+        f'model = mlflow.pyfunc.load_model("models:/{address}"){note}'
+    )
+
+
+def _upload(client: MlflowClient, model: LoggedModel, described: Model, folder: Path) -> None:
+    described.model_id, described.model_uuid = model.model_id, model.model_id
+    described.run_id, described.artifact_path = model.source_run_id, model.artifact_location
+    described.save(folder / "model" / "MLmodel")
+    client.log_model_artifacts(model.model_id, str(folder / "model"))
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def _link(client: MlflowClient, model: LoggedModel, sweep_run: str, record: dict[str, Any]) -> None:
+    """Show the model in both runs, and its metric in the model."""
+    output, trial_run = LoggedModelOutput(model.model_id, record["step"]), str(model.source_run_id)
+    for run in (trial_run, sweep_run):
+        outputs = client.get_run(run).outputs
+        if outputs is None or output not in outputs.model_outputs:
+            client.log_outputs(run, [output])
+    for reported in client.get_metric_history(trial_run, record["metric"]):
+        if reported.step == record["step"]:
+            again = Metric(reported.key, reported.value, reported.timestamp, reported.step, model.model_id)
+            client.log_batch(trial_run, metrics=[again])
+    client.log_batch(sweep_run, tags=[RunTag("best_model", f"models:/{model.model_id}")])
+
+
+def _register(client: MlflowClient, model: LoggedModel, record: dict[str, Any]) -> str:
+    """Return the model's version in the registry, made if it has none; the alias goes to it."""
+    # Not models:/<id>, which MLflow's SQL store looks for in the store that is the current one of this process.
+    name, source = record["register"], model.artifact_location
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    of_run = client.search_model_versions(f"run_id = '{model.source_run_id}'")
+    of_model = [known for known in of_run if known.source == source]
+    version = next((known for known in of_model if known.name == name), None)
+    if version is None:
+        tags = {"sweep": record["sweep"], "trial": record["trial"], record["metric"]: str(record["value"])}
+        version = client.create_model_version(
+            name, source, run_id=model.source_run_id, tags=tags, model_id=model.model_id
+        )
+        of_model.append(version)
+    client.set_registered_model_alias(name, ALIAS, version.version)
+    # Where MLflow's page of a model looks for its versions.
+    versions = [{"name": v.name, "version": v.version} for v in of_model]
+    client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
+    return str(version.version)
+
+
+def _code_of(module: str) -> list[str]:
+    """Return the packages (or files) that the model carries: ours, and that of the experiment's own module."""
+    places = []
+    for name in sorted({prediction.__name__.partition(".")[0], module.partition(".")[0]}):
+        file = Path(str(sys.modules[name].__file__))
+        places.append(str(file.parent if file.name == "__init__.py" else file))
+    return places
+
+
+def _published_version(package: str) -> str:
+    """Return the version that is installed, without what marks a build of it, such as Intel's: pip finds no such."""
+    return importlib.metadata.version(package).partition("+")[0]
+
+
+def _place(checkpoint: str) -> str:
+    """Return what tells a checkpoint from the others of its sweep: the folders of the trial and of the checkpoint."""
+    return "/".join(Path(checkpoint).parts[-2:])
+
+
+def _model_key(made_of: str) -> str:
+    return f"model of {made_of}"
+
+
+def _version_key(made_of: str, name: str | None) -> str:
+    return f"version of {made_of} in {name}"

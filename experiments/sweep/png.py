@@ -1,0 +1,96 @@
+"""A picture as a PNG file, for MLflow's page and for slides.
+
+plotly makes images with a browser that few machines of a cluster have; the lines, marks and bars of these pictures are
+quickly drawn with matplotlib from the same data.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from plotly.colors import unlabel_rgb
+
+from experiments.sweep.pictures import Picture
+from experiments.sweep.sweep_view import GRID, INK
+
+SIZE_IN = (9.5, 5.5)
+DOTS_PER_INCH = 110
+CAPTION_CHARACTERS = 125
+"""Of a line of the caption."""
+SYMBOLS = {"circle": "o", "diamond": "D", "x": "X", "circle-open": "o", "square": "s"}
+"""matplotlib's names of the marks."""
+DASHES = {"dot": ":", "dash": "--", "solid": "-", None: "-"}
+
+
+def write_png(picture: Picture, path: Path) -> None:
+    """Write a picture that was drawn, whole or not at all."""
+    assert picture.figure is not None
+    figure = Figure(figsize=SIZE_IN, layout="constrained")
+    axes = figure.add_subplot()
+    for trace in picture.figure.data:
+        (_bars if trace.type == "bar" else _points)(axes, trace)
+    _scales(axes, picture.figure.layout)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=6, frameon=False, fontsize=9)
+    figure.suptitle(picture.title, x=0.01, ha="left", fontsize=13, color=INK)
+    caption = textwrap.fill(picture.caption, CAPTION_CHARACTERS)
+    axes.set_title(caption, loc="left", fontsize=8.5, color="dimgrey")
+    partial = path.with_name(f"{path.stem}.partial.png")
+    figure.savefig(partial, dpi=DOTS_PER_INCH)
+    partial.replace(path)
+
+
+def _points(axes: Axes, trace: Any) -> None:
+    x, y = np.array(trace.x, dtype=float), np.array(trace.y, dtype=float)
+    label = trace.name if trace.showlegend is not False else None
+    if trace.mode == "lines":
+        style = "steps-post" if trace.line.shape == "hv" else "default"
+        axes.plot(
+            x, y, color=_colour(trace.line.color), lw=trace.line.width, alpha=trace.opacity, ls=DASHES[trace.line.dash],
+            drawstyle=style, label=label,
+        )  # fmt: skip
+        return
+    filled = "none" if trace.marker.symbol.endswith("open") else trace.marker.color
+    axes.scatter(
+        x, y, s=4 * trace.marker.size, marker=SYMBOLS[trace.marker.symbol], facecolor=filled,
+        edgecolor=trace.marker.color, linewidth=1, label=label, zorder=3,
+    )  # fmt: skip
+
+
+def _bars(axes: Axes, trace: Any) -> None:
+    bars = axes.barh(list(trace.y), list(trace.x), color=trace.marker.color, height=0.6)
+    axes.bar_label(bars, labels=list(trace.text), padding=4, fontsize=9, color=INK)
+
+
+def _scales(axes: Axes, layout: Any) -> None:
+    axes.set(xlabel=layout.xaxis.title.text or "", ylabel=layout.yaxis.title.text or "")
+    if layout.xaxis.range is not None:
+        axes.set_xlim(layout.xaxis.range)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=INK, length=0, labelsize=9)
+    axes.set_axisbelow(True)
+    if layout.yaxis.visible is False:  # parallel coordinates, each axis with numbers of its own
+        axes.set_yticks([])
+        axes.set_xticks(layout.xaxis.tickvals, layout.xaxis.ticktext)
+        for place in layout.xaxis.tickvals:
+            axes.axvline(place, color="darkgrey", lw=1, zorder=0)
+        for said in layout.annotations:
+            axes.annotate(
+                said.text, (said.x, said.y), xytext=(-4, 0), textcoords="offset points", ha="right", va="center",
+                fontsize=7.5, color=INK, bbox={"color": "white", "alpha": 0.75, "pad": 0.5},
+            )  # fmt: skip
+    else:
+        axes.grid(color=GRID)
+
+
+def _colour(colour: str) -> tuple[float, float, float]:
+    if not colour.startswith("rgb"):
+        return to_rgb(colour)
+    red, green, blue = unlabel_rgb(colour)
+    return red / 255, green / 255, blue / 255
