@@ -12,11 +12,11 @@ import torch
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
-SEAL_FILE = ".seal.json"
-"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
-_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 TRAINING_ALONE = ("optimizer", "schedule")
 """Parts of the state that a trained model does without."""
+SEAL_FILE = "seal.json"
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
+_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
@@ -40,6 +40,24 @@ def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str,
         raise FileNotFoundError(f"no checkpoint in {directory}: {STATE_FILE} is missing")
     state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
     return state
+
+
+def copy_to_predict(checkpoint: Path, directory: Path) -> None:
+    """Copy a checkpoint without what only training needs: with AdamW, a third of it is left.
+
+    Files whose names begin with a dot, which are Tune's, are left out.
+
+    Args:
+        checkpoint: Of any train loop; of those that :func:`write_state` wrote, the optimizer's state is left out.
+        directory: Made here.
+
+    Raises:
+        FileNotFoundError: There is no such checkpoint.
+    """
+    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE, SEAL_FILE))
+    if (checkpoint / STATE_FILE).is_file():
+        state = read_state(checkpoint)
+        write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
 
 
 def seal(directory: Path, report: int) -> None:
@@ -73,21 +91,3 @@ def sealed_at(directory: Path) -> int:
     except (OSError, ValueError):
         return 0
     return int(sealed["report"]) if whole else 0
-
-
-def copy_to_predict(checkpoint: Path, directory: Path) -> None:
-    """Copy a checkpoint without what only training needs: with AdamW, a third of it is left.
-
-    Files whose names begin with a dot, which are Tune's, are left out.
-
-    Args:
-        checkpoint: Of any train loop; of those that :func:`write_state` wrote, the optimizer's state is left out.
-        directory: Made here.
-
-    Raises:
-        FileNotFoundError: There is no such checkpoint.
-    """
-    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE))
-    if (checkpoint / STATE_FILE).is_file():
-        state = read_state(checkpoint)
-        write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
