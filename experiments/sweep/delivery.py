@@ -124,7 +124,7 @@ class _Delivery:
         while records := self._outbox.read():
             for group in _batched(records):
                 self._until_done(lambda group=group: self._deliver(group))  # type: ignore[misc]
-            self._outbox.delivered()
+            self._until_done(self._outbox.delivered)
 
     def _until_done(self, send: Callable[[], None]) -> None:
         """Send, again and again if the server is away; a record that it refuses is reported and left."""

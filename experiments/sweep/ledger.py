@@ -47,7 +47,7 @@ class Stretch:
     device: str
     trial: int
     began: float
-    """Clock time, as the others."""
+    """Seconds of a clock that nobody sets, as the others."""
     trained_from: float
     """When its first training step began; what is before is the start of workers, or next to nothing."""
     ended: float
@@ -60,8 +60,8 @@ class Ledger(TellsEndings):
         super().__init__(plan.experiment.metric, plan.budget)
         self._devices = plan.devices
         self._width = plan.options.workers_per_trial
-        self.began = self.ended = time.time()
-        """Clock times of the sweep."""
+        self.began = self.ended = time.monotonic()
+        """Of the sweep, as a stretch's. Clocks of nodes differ, and are set: the driver's counts alone."""
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         """Seconds of a trial by kind, on each of its devices."""
         self.stretches: list[Stretch] = []
@@ -73,22 +73,22 @@ class Ledger(TellsEndings):
     def setup(self, **info: Any) -> None:
         """Start the clock, unless it was restored, which comes before."""
         if not self.stretches:
-            self.began = self.ended = time.time()
+            self.began = self.ended = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Note when the trial got its place; which devices that means, its first report tells."""
         paused = {other.trial_id for other in trials if other.status == Trial.PAUSED}  # Tune tells no callback of it
         for trial_id in {trial.trial_id, *paused} & set(self._running):
             del self._running[trial_id]
-        self._known_at[trial.trial_id] = time.time()
+        self._known_at[trial.trial_id] = time.monotonic()
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
         """Book the time since the trial's last report."""
         known_at = self._known_at.get(trial.trial_id, self.began)
-        ordered_at = result.get(names.ORDERED_AT, known_at)
-        reported_at = result.get(names.REPORTED_AT, time.time())
+        reported_at = time.monotonic()
+        ordered_at = reported_at - result.get(names.STEP_SECONDS, reported_at - known_at)
         number, devices = number_of(trial), result.get(names.DEVICES, "")
         for kind, seconds in seconds_of(result, reported_at - ordered_at).items():
             self.by_trial[number][kind] += seconds
@@ -118,17 +118,17 @@ class Ledger(TellsEndings):
         """Stop the clock."""
         for trial in trials:
             self._leave(trial, LOST)  # interrupted
-        self.ended = time.time()
+        self.ended = time.monotonic()
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know."""
         books = {trial: dict(seconds) for trial, seconds in self.by_trial.items()}
         stretches = [asdict(stretch) for stretch in self.stretches]
-        return {"now": time.time(), "began": self.began, "by_trial": books, "stretches": stretches}
+        return {"now": time.monotonic(), "began": self.began, "by_trial": books, "stretches": stretches}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned; the time in which there was no sweep is cut out."""
-        cut = time.time() - state["now"]
+        cut = time.monotonic() - state["now"]
         self.began = state["began"] + cut
         for trial, seconds in state["by_trial"].items():
             self.by_trial[trial].update(seconds)
@@ -189,7 +189,7 @@ class Ledger(TellsEndings):
     def _leave(self, trial: Trial, kind: str) -> None:
         """Book the rest of a trial's time, unless it has left its devices already, or never had any."""
         if trial.trial_id in self._running:
-            now = time.time()
+            now = time.monotonic()
             self.by_trial[number_of(trial)][kind] += now - self._known_at[trial.trial_id]
             self._book_until(trial, now)
             del self._running[trial.trial_id]

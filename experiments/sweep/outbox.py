@@ -8,8 +8,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from trainables.runtime.room import once_there_is_room
 
 RECORDS_FILE = "mlflow-outbox.jsonl"
 """In a sweep's folder: a record a line, in order."""
@@ -33,7 +36,7 @@ class Outbox:
         self.interrupted = self._records.is_file()
         """Whether an earlier process wrote to it."""
         self._writing = threading.Lock()
-        self._lock: IO[bytes] = self._records.open("ab")
+        self._lock = self._records.open("ab", buffering=0)
 
     def take(self) -> bool:
         """Claim the outbox for this process, whose end gives it back; False if another process delivers from it."""
@@ -79,8 +82,8 @@ class Outbox:
         text = json.dumps(record, default=str, ensure_ascii=False).encode(errors="replace")
         line = text.replace(rb"\u0000", rb"\ufffd") + b"\n"
         with self._writing:
-            self._lock.write(line)
-            self._lock.flush()
+            while line:
+                line = line[once_there_is_room(partial(self._lock.write, line), str(self._records)) :]
 
     def read(self) -> list[dict[str, Any]]:
         """Return the next records, at most :data:`READ_AT_ONCE`; a torn last line waits until it is whole."""
@@ -97,9 +100,9 @@ class Outbox:
     def delivered(self) -> None:
         """Note that all that was read is at MLflow, and the ids; whole or not at all."""
         self._delivered = self._read_to
-        partial = self._state.with_suffix(".partial")
-        partial.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
-        partial.replace(self._state)
+        unfinished = self._state.with_suffix(".partial")
+        unfinished.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
+        unfinished.replace(self._state)
 
     @property
     def waiting(self) -> int:

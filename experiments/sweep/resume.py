@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import shutil
 import time
@@ -15,6 +16,8 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.outcome import number_in, trial_name
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOTS = "snapshots"
 """Whole copies of Tune's state, in a sweep's folder; Tune's own files there may be torn."""
@@ -117,7 +120,14 @@ class KeepSnapshots(tune.Callback):
         written = max((file.stat().st_mtime_ns for file in source.glob("callback-states-*.pkl")), default=0)
         if written == self._copied or not (files := whole_state(source)):
             return
-        self._copied = written
+        try:
+            self._keep(files)
+        except OSError as error:  # the next may find room
+            logger.warning("no snapshot of the sweep could be written (%s)", error)
+        else:
+            self._copied = written
+
+    def _keep(self, files: list[Path]) -> None:
         self._folder.mkdir(exist_ok=True)
         there = sorted(int(path.name) for path in self._folder.glob("[0-9]*"))
         partial, number = self._folder / "partial", (there[-1] + 1 if there else 1)

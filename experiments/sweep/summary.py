@@ -13,6 +13,7 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
+from trainables.runtime.room import once_there_is_room
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
@@ -45,8 +46,9 @@ class WriteSummary(TellsEndings):
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
         path = self._plan.summary_file
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.so_far(trials, self._ledger), indent=2, default=str) + "\n")
+        partial, summary = path.with_suffix(".partial"), self.so_far(trials, self._ledger)
+        text = json.dumps(summary, indent=2, default=str) + "\n"
+        once_there_is_room(lambda: partial.write_text(text), str(path))
         partial.replace(path)
 
     def so_far(self, trials: list[Trial], ledger: Ledger) -> dict[str, Any]:

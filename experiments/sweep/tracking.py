@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_METRICS = {
-    *AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.ORDERED_AT, names.REPORTED_AT, names.EPOCH,
+    *AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH,
     names.STEP, "trial_id",
 }  # fmt: skip
 """Entries of a Tune result that say nothing about the model, or are the time axis itself."""

@@ -17,8 +17,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -51,6 +53,7 @@ def main() -> None:
     asked = parser.parse_args()
     if unknown := set(asked.kinds) - set(KINDS):
         parser.error(f"no such kinds: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of every finally
     print(f"seed {asked.seed}", flush=True)
     faults: dict[str, Counter[str]] = defaultdict(Counter)
     back_after: defaultdict[str, list[float]] = defaultdict(list)

@@ -15,6 +15,7 @@ import psutil
 
 from experiments.sweep.outbox import STATE_FILE as DELIVERED_FILE
 from experiments.sweep.resume import SNAPSHOTS, STATE_FILES
+from experiments.sweep.stopping import CTRL_C, TERMINATED
 from tests.faults.server import Server
 from tests.faults.sweep import Sweep
 from trainables.runtime.checkpoint import STATE_FILE, read_state
@@ -32,7 +33,7 @@ class Inflict:
 
     def driver(self) -> None:
         """Kill -9 of the command line's process."""
-        self._end(self.sweep.driver.kill, (-signal.SIGKILL,))
+        self._end(self.sweep.driver.kill, -signal.SIGKILL)
 
     def raylet(self) -> None:
         """Kill -9 of the process of Ray that all others depend on."""
@@ -40,30 +41,30 @@ class Inflict:
 
     def ctrl_c(self) -> None:
         """Ctrl-C, once."""
-        self._end(self.sweep.interrupt, (130,))
+        self._end(self.sweep.interrupt, CTRL_C)
 
     def sigterm(self) -> None:
         """What a batch system sends before it kills."""
-        self._end(self.sweep.driver.terminate)
+        self._end(self.sweep.driver.terminate, TERMINATED)
 
     def torn_state(self) -> None:
         """Kill -9 of the driver, and files of Tune's state that are half there; sometimes in the last snapshot, too."""
-        self._end(self.sweep.driver.kill, (-signal.SIGKILL,), self._tear_state)
+        self._end(self.sweep.driver.kill, -signal.SIGKILL, self.tear_state)
 
-    def _tear_state(self) -> None:
+    def tear_state(self) -> None:
+        """Leave halves of some files of Tune's state, as a machine that crashes does."""
         snapshots = sorted((self.sweep.folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name))
         for folder in [self.sweep.folder, *self.chance.sample(snapshots[-1:], self.chance.randint(0, 1))]:
             patterns = self.chance.sample(sorted(STATE_FILES), self.chance.randint(1, len(STATE_FILES)))
             for newest in filter(None, (max(folder.glob(pattern), default=None) for pattern in patterns)):
                 _halve(newest)
 
-    def _end(
-        self, how: Callable[[], None], status: tuple[int, ...] = (), then: Callable[[], None] | None = None
-    ) -> None:
+    def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
+        """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
         how()
         ended_with = self.sweep.ended_with(ENDS_WITHIN_S)
-        wrong = ended_with == 0 or (status and ended_with not in status)
-        self.sweep.count("lost", bool(wrong), f"the driver ended with status {ended_with}")
+        wrong = ended_with != status if status is not None else ended_with == 0
+        self.sweep.count("lost", wrong, f"the driver ended with status {ended_with}")
         if then is not None:
             then()
         self.sweep.resume()

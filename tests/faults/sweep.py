@@ -56,10 +56,11 @@ class Sweep:
             *("--set", f"orders={self.orders}", f"epoch_s={EPOCH_S}"),
         )
 
-    def resume(self) -> None:
+    def resume(self, add_trials: int = 0) -> None:
         """Let it go on after its driver has ended, and with it all that it had started."""
         self.count("leaked", self.left(GONE_WITHIN_S), "still there after their driver")
-        self._run("--resume", self.name)
+        self.trials += add_trials
+        self._run("--resume", self.name, "--add-trials", str(add_trials))
 
     def _run(self, *options: str) -> None:
         shared = ["--storage", str(self.storage), "--tracking-uri", self.tracking_uri]
@@ -191,6 +192,6 @@ class Sweep:
 
 def _title(process: psutil.Process) -> str:
     try:
-        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+        return " ".join(process.cmdline()).strip() if process.status() != psutil.STATUS_ZOMBIE else ""
     except psutil.Error:
         return ""

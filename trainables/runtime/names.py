@@ -27,10 +27,8 @@ CONSTRAINT_PREFIX = "constraint/"
 """Begins the names of soft constraints, for example constraint/memory_gb: above 0 means violated, and by how much."""
 
 # By the trial actor, for the ledger.
-ORDERED_AT = "ordered_at"
-"""Clock time at which the trial was told to train to this report."""
-REPORTED_AT = "reported_at"
-"""Clock time at which this report came in."""
+STEP_SECONDS = "step_s"
+"""Seconds from the order to train to this report until it came in."""
 START_SECONDS = "start_s"
 """Seconds from Tune's order to train until the trial's first training step; in its first report only, and in the first
 after workers were lost. The first trial of a group has the start of the workers in it."""

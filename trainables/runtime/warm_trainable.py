@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +17,7 @@ from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 
 from trainables.runtime import names
 from trainables.runtime.checkpoint import last_whole, seal
+from trainables.runtime.room import once_there_is_room
 from trainables.runtime.worker_group import (
     DevicesNotReadyError,
     WorkerGroup,
@@ -77,9 +80,9 @@ class WarmTrainable(tune.Trainable):
             WorkersLostError: The workers were lost once more than the retries allow.
             DevicesNotReadyError: Someone else has the devices, and does not give them back.
         """
-        ordered_at, lost_s = time.time(), 0.0
+        ordered_at, lost_s = time.monotonic(), 0.0
         while (report := self._report_unless_lost()) is None:
-            lost_s = time.time() - ordered_at
+            lost_s = time.monotonic() - ordered_at
         if report["kind"] == "finished":
             # The loop returned without another report: Tune then takes the last one as the trial's end.
             return {RESULT_DUPLICATE: True, "done": True}
@@ -92,8 +95,7 @@ class WarmTrainable(tune.Trainable):
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
-        times = {names.ORDERED_AT: ordered_at, names.REPORTED_AT: time.time()}
-        return {**reported, **times, names.DEVICES: self.group.devices}
+        return {**reported, names.STEP_SECONDS: time.monotonic() - ordered_at, names.DEVICES: self.group.devices}
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report; None if the workers were lost and the trial may go on in a new group."""
@@ -167,9 +169,18 @@ class WarmTrainable(tune.Trainable):
 
     def save(self, checkpoint_dir: str | None = None) -> Any:
         """Save as Tune does, and remember where, to go on from there if the workers are lost."""
-        saved = super().save(checkpoint_dir)
+        with tempfile.TemporaryDirectory() as own:
+            saved = once_there_is_room(lambda: self._save_in(checkpoint_dir or own), f"a checkpoint of {self.trial_id}")
         self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
         return saved
+
+    def _save_in(self, directory: str) -> Any:
+        try:
+            return super().save(directory)
+        except OSError:
+            if self._storage is not None:  # a torn copy would take the room that there is
+                shutil.rmtree(self._storage.checkpoint_fs_path, ignore_errors=True)
+            raise
 
     def restore(self, checkpoint_path: Any) -> None:
         """Restore as Tune does, also from a checkpoint that is gone.

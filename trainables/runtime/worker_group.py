@@ -53,6 +53,7 @@ from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.fresh_start import fresh_start, release_memory
 from trainables.runtime.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.rendezvous import Rendezvous
+from trainables.runtime.room import once_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -361,7 +362,8 @@ class _WarmSession:
         if self._save is None:
             raise ValueError("a checkpoint was asked for, but the train loop's report() gives no save= function")
         directory.mkdir(parents=True, exist_ok=True)
-        self._save(directory)
+        save = self._save
+        once_there_is_room(lambda: save(directory), f"a checkpoint in {directory}")
 
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) -> dict[str, Any]:

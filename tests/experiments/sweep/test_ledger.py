@@ -24,7 +24,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = BEGAN
-        monkeypatch.setattr("experiments.sweep.ledger.time.time", lambda: self.now)
+        monkeypatch.setattr("experiments.sweep.ledger.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -50,9 +50,11 @@ def trial(number: int) -> Any:
     )
 
 
-def report(ledger: Ledger, of: Any, ordered: float, reported: float, devices: str = "n:", **seconds: float) -> None:
-    times = {names.ORDERED_AT: BEGAN + ordered, names.REPORTED_AT: BEGAN + reported, names.DEVICES: devices}
-    ledger.on_trial_result(0, [], of, {**times, **seconds})
+def report(
+    clock: Clock, ledger: Ledger, of: Any, ordered: float, reported: float, devices: str = "n:", **seconds: float
+) -> None:
+    clock.now = BEGAN + reported
+    ledger.on_trial_result(0, [], of, {names.STEP_SECONDS: reported - ordered, names.DEVICES: devices, **seconds})
 
 
 def test_what_a_report_does_not_account_for_is_training_or_its_way() -> None:
@@ -65,13 +67,13 @@ def test_what_a_report_does_not_account_for_is_training_or_its_way() -> None:
 def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock, tmp_path: Path) -> None:
     ledger, first, second = ledger_of("hpu", 2), trial(1), trial(2)
     ledger.on_trial_start(0, [first], first)
-    report(ledger, first, 2, 10, "n:5", start_s=3.0, train_s=5.0)
-    report(ledger, first, 11, 15, "n:5", train_s=4.0)  # a second for the decision
+    report(clock, ledger, first, 2, 10, "n:5", start_s=3.0, train_s=5.0)
+    report(clock, ledger, first, 11, 15, "n:5", train_s=4.0)  # a second for the decision
     clock.now = BEGAN + 16
     ledger.on_trial_complete(0, [first], first)
     clock.now = BEGAN + 18
     ledger.on_trial_start(0, [first, second], second)
-    report(ledger, second, 18, 20, "n:5", train_s=2.0)
+    report(clock, ledger, second, 18, 20, "n:5", train_s=2.0)
     clock.now = BEGAN + 20
     second.status = Trial.ERROR
     second.error_file = None
@@ -97,8 +99,8 @@ def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock, 
 def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) -> None:
     ledger, moved = ledger_of("hpu", 4, width=2), trial(1)
     ledger.on_trial_start(0, [moved], moved)
-    report(ledger, moved, 0, 10, "n:0 n:1", train_s=10.0)
-    report(ledger, moved, 10, 40, "n:2 n:3", train_s=10.0, lost_s=5.0, start_s=15.0)
+    report(clock, ledger, moved, 0, 10, "n:0 n:1", train_s=10.0)
+    report(clock, ledger, moved, 10, 40, "n:2 n:3", train_s=10.0, lost_s=5.0, start_s=15.0)
     clock.now = BEGAN + 40
     ledger.on_trial_complete(0, [moved], moved)
     ledger.on_experiment_end([moved])
@@ -113,20 +115,20 @@ def test_cores_have_no_numbers_and_a_paused_trial_leaves_its_lane(clock: Clock) 
     ledger, first, second = ledger_of("cpu", 2), trial(1), trial(2)
     for one in (first, second):
         ledger.on_trial_start(0, [first, second], one)
-        report(ledger, one, 0, 5)
+        report(clock, ledger, one, 0, 5)
     assert [stretch.device for stretch in ledger.stretches] == ["cpu 0", "cpu 1"]
     first.status = Trial.PAUSED
     third = trial(3)
     clock.now = BEGAN + 6
     ledger.on_trial_start(0, [first, second, third], third)
-    report(ledger, third, 6, 7)
+    report(clock, ledger, third, 6, 7)
     assert ledger.stretches[-1].device == "cpu 0"
     first.status = Trial.RUNNING
     clock.now = BEGAN + 9
     third.status = Trial.TERMINATED
     ledger.on_trial_complete(0, [first, second, third], third)
     ledger.on_trial_start(0, [first, second, third], first)
-    report(ledger, first, 9, 12)
+    report(clock, ledger, first, 9, 12)
     assert ledger.by_trial[1][WAITING] == 0  # it was paused, and waited for nothing
     assert sum(ledger.by_trial[1].values()) == pytest.approx(8)
 
@@ -134,7 +136,7 @@ def test_cores_have_no_numbers_and_a_paused_trial_leaves_its_lane(clock: Clock) 
 def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> None:
     ledger, first = ledger_of("hpu", 1), trial(1)
     ledger.on_trial_start(0, [first], first)
-    report(ledger, first, 0, 10, "n:0", train_s=10.0)
+    report(clock, ledger, first, 0, 10, "n:0", train_s=10.0)
     clock.now = BEGAN + 12
     state = ledger.get_state()
     clock.now = BEGAN + 5000
@@ -153,16 +155,16 @@ def test_a_trial_that_starts_for_long_has_the_lane_that_was_free_for_as_long(clo
     ledger, trials = ledger_of("cpu", 2), [trial(number) for number in range(1, 5)]
     for one in trials[:2]:
         ledger.on_trial_start(0, trials, one)
-        report(ledger, one, 0, 10)
+        report(clock, ledger, one, 0, 10)
     clock.now = BEGAN + 10
     ledger.on_trial_complete(0, trials, trials[0])
     ledger.on_trial_start(0, trials, trials[2])
-    report(ledger, trials[1], 10, 20)
+    report(clock, ledger, trials[1], 10, 20)
     clock.now = BEGAN + 20
     ledger.on_trial_complete(0, trials, trials[1])
     ledger.on_trial_start(0, trials, trials[3])
-    report(ledger, trials[3], 20, 25)
-    report(ledger, trials[2], 10, 30, start_s=15.0)
+    report(clock, ledger, trials[3], 20, 25)
+    report(clock, ledger, trials[2], 10, 30, start_s=15.0)
     clock.now = BEGAN + 30
     for one in trials[2:]:
         ledger.on_trial_complete(0, trials, one)
