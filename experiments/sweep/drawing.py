@@ -7,17 +7,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune.experiment import Trial
 
-from experiments.sweep.pictures import draw_pictures
-from experiments.sweep.png import write_png
-from experiments.sweep.report import write_report
 from experiments.sweep.sweep_view import SweepView
-from experiments.sweep.timeline import draw_timeline
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
@@ -31,7 +26,7 @@ logger = logging.getLogger(__name__)
 DRAW_EVERY_S = 60.0
 """How often a running sweep is drawn at most."""
 SHARE_OF_TIME = 0.05
-"""How much of the time drawing takes at most: with thousands of trials the turns are longer."""
+"""How much of a core drawing takes at most: with a thousand trials the turns are longer."""
 
 
 class DrawPictures(tune.Callback):
@@ -87,28 +82,14 @@ class DrawPictures(tune.Callback):
         )
 
     def _draw(self, view: SweepView) -> None:
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         with errors_are_said():
+            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need.
+            from experiments.sweep.picture_files import draw_sweep
+
             self._tracking.show(draw_sweep(view), last=not view.running)
-        now = time.monotonic()
-        self._not_before = max(began + DRAW_EVERY_S, now + (now - began) / SHARE_OF_TIME)
-
-
-def draw_sweep(view: SweepView) -> list[Path]:
-    """Draw the pictures and the report into the sweep's folder, and return the files."""
-    pictures = draw_pictures(view)
-    files = []
-    for picture in pictures:
-        file = view.plan.folder / f"{picture.name}.png"
-        if picture.figure is None:
-            continue
-        if file == view.plan.timeline_file:
-            draw_timeline(view.ledger, view.plan.name, file)
-        else:
-            write_png(picture, file)
-        files.append(file)
-    write_report(view, pictures, view.plan.report_file)
-    return [*files, view.plan.report_file]
+        worked = time.thread_time() - worked  # and not what other work on these cores took
+        self._not_before = began + max(DRAW_EVERY_S, worked / SHARE_OF_TIME)
 
 
 @contextmanager

@@ -7,13 +7,16 @@ quickly drawn with matplotlib from the same data.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from plotly.colors import unlabel_rgb
 
 from experiments.sweep.pictures import Picture
@@ -33,8 +36,17 @@ def write_png(picture: Picture, path: Path) -> None:
     assert picture.figure is not None
     figure = Figure(figsize=SIZE_IN, layout="constrained")
     axes = figure.add_subplot()
-    for trace in picture.figure.data:
-        (_bars if trace.type == "bar" else _points)(axes, trace)
+    bars, marks, lines = (
+        list(picture.figure.select_traces(kind)) for kind in ({"type": "bar"}, {"mode": "markers"}, {"mode": "lines"})
+    )
+    for trace in bars:
+        _bars(axes, trace)
+    for trace in marks:
+        _marks(axes, trace)
+    for trace in lines:
+        if trace.name:
+            _named_line(axes, trace)
+    _lines_of_trials(axes, [trace for trace in lines if not trace.name])
     _scales(axes, picture.figure.layout)
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=6, frameon=False, fontsize=9)
@@ -46,21 +58,35 @@ def write_png(picture: Picture, path: Path) -> None:
     partial.replace(path)
 
 
-def _points(axes: Axes, trace: Any) -> None:
-    x, y = np.array(trace.x, dtype=float), np.array(trace.y, dtype=float)
-    label = trace.name if trace.showlegend is not False else None
-    if trace.mode == "lines":
-        style = "steps-post" if trace.line.shape == "hv" else "default"
-        axes.plot(
-            x, y, color=_colour(trace.line.color), lw=trace.line.width, alpha=trace.opacity, ls=DASHES[trace.line.dash],
-            drawstyle=style, label=label,
-        )  # fmt: skip
-        return
+def _marks(axes: Axes, trace: Any) -> None:
     filled = "none" if trace.marker.symbol.endswith("open") else trace.marker.color
     axes.scatter(
-        x, y, s=4 * trace.marker.size, marker=SYMBOLS[trace.marker.symbol], facecolor=filled,
-        edgecolor=trace.marker.color, linewidth=1, label=label, zorder=3,
+        trace.x, trace.y, s=4 * trace.marker.size, marker=SYMBOLS[trace.marker.symbol], facecolor=filled,
+        edgecolor=trace.marker.color, linewidth=1, label=trace.name, zorder=3,
     )  # fmt: skip
+
+
+def _named_line(axes: Axes, trace: Any) -> None:
+    style = "steps-post" if trace.line.shape == "hv" else "default"
+    look = {"color": _colour(trace.line.color), "lw": trace.line.width, "ls": DASHES[trace.line.dash]}
+    axes.plot(_floats(trace.x), _floats(trace.y), drawstyle=style, label=trace.name, **look)
+
+
+def _lines_of_trials(axes: Axes, traces: list[Any]) -> None:
+    """Draw all of them at once: there are hundreds."""
+    lines = LineCollection(
+        [np.column_stack([_floats(trace.x), _floats(trace.y)]) for trace in traces],
+        colors=[_colour(trace.line.color) for trace in traces],
+        linewidths=[trace.line.width for trace in traces],
+        linestyles=[DASHES[trace.line.dash] for trace in traces],
+        alpha=0.8,
+    )
+    axes.add_collection(lines)
+    axes.autoscale_view()
+
+
+def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, dtype=float)  # None, a gap, is NaN there
 
 
 def _bars(axes: Axes, trace: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import plotly.graph_objects as go
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -20,6 +19,8 @@ ROOM_FOR_START = 0.001
 WIDTH_IN = 12.0
 LANE_IN = 0.45
 """Height of a lane, inches."""
+LANE_FILLED = 0.8
+"""The share of it that is drawn on."""
 LANE_PX, AROUND_LANES_PX = 30, 70
 """Heights of a lane and of what is around the lanes, in a browser."""
 ROOM_FOR_NUMBER = 0.015
@@ -38,7 +39,9 @@ def draw_timeline(ledger: Ledger, name: str, path: Path) -> None:
     figure = Figure(figsize=(WIDTH_IN, 1.5 + LANE_IN * len(ledger.devices)), layout="constrained")
     axes = figure.add_subplot()
     lanes = {device: lane for lane, device in enumerate(ledger.devices)}
-    _draw(axes, ledger.stretches, lanes, ledger.began, wall, scale)
+    for device, lane in lanes.items():
+        own = [stretch for stretch in ledger.stretches if stretch.device == device]
+        _draw(axes, own, lane, ledger.began, wall, scale)
     axes.barh([0], [0], color="white", edgecolor="dimgrey", hatch="////", label=STARTING)
     axes.set(yticks=list(lanes.values()), yticklabels=list(lanes), xlim=(0, wall / scale), xlabel=unit)
     axes.set_ylim(len(lanes) - 0.5, -0.5)
@@ -93,18 +96,17 @@ def _time_axis(ledger: Ledger) -> tuple[float, str, float]:
     return (wall, "minutes", 60.0) if wall >= 180 else (wall, "seconds", 1.0)
 
 
-def _draw(axes: Axes, stretches: list[Stretch], lanes: dict[str, int], began: float, wall: float, scale: float) -> None:
-    """Draw the stretches: the start hatched, the rest filled, with the trial's number where there is room."""
-    at = [lanes[stretch.device] for stretch in stretches]
+def _draw(axes: Axes, stretches: list[Stretch], lane: int, began: float, wall: float, scale: float) -> None:
+    """Draw the stretches of a lane: the start hatched, the rest filled, with the trial's number where there is room."""
     colours = [COLOURS[(stretch.trial - 1) % len(COLOURS)] for stretch in stretches]
-    left, trained, right = (
-        np.array([getattr(stretch, moment) - began for stretch in stretches]) / scale
-        for moment in ("began", "trained_from", "ended")
-    )
-    for start in np.flatnonzero(trained - left >= ROOM_FOR_START * wall / scale):  # of warm groups there are few
-        look = {"color": "white", "edgecolor": colours[start], "hatch": "////", "linewidth": 0}
-        axes.barh(at[start], trained[start] - left[start], left=left[start], **look)
-    axes.barh(at, right - trained, left=trained, color=colours, edgecolor="white", linewidth=0.5)
-    for stretch, lane, middle, length in zip(stretches, at, (trained + right) / 2, right - trained, strict=True):
-        if length * scale >= ROOM_FOR_NUMBER * wall:
+    place = (lane - LANE_FILLED / 2, LANE_FILLED)
+    trained = [((s.trained_from - began) / scale, (s.ended - s.trained_from) / scale) for s in stretches]
+    axes.broken_barh(trained, place, facecolors=colours, edgecolor="white", linewidth=0.5)
+    for stretch, colour in zip(stretches, colours, strict=True):
+        start, length = stretch.trained_from - stretch.began, stretch.ended - stretch.trained_from
+        if start >= ROOM_FOR_START * wall:
+            span = ((stretch.began - began) / scale, start / scale)
+            axes.broken_barh([span], place, facecolor="white", edgecolor=colour, hatch="////", linewidth=0)
+        if length >= ROOM_FOR_NUMBER * wall:
+            middle = (stretch.trained_from + length / 2 - began) / scale
             axes.text(middle, lane, str(stretch.trial), ha="center", va="center", fontsize=7)

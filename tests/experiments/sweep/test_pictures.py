@@ -18,9 +18,10 @@ from optuna.trial import FrozenTrial
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.drawing import DrawPictures, draw_sweep
+from experiments.sweep.drawing import DrawPictures
 from experiments.sweep.ledger import Ledger, Stretch
 from experiments.sweep.options import SweepOptions
+from experiments.sweep.picture_files import draw_sweep
 from experiments.sweep.pictures import PICTURES, draw_pictures
 from experiments.sweep.plan import Plan
 from experiments.sweep.report import write_report
