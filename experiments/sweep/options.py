@@ -66,6 +66,9 @@ class SweepOptions:
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints of a trial, from which it goes on if something is lost; the best trials have
     theirs in any case. 0: after every report."""
+    checkpoint_budget: str | None = None
+    """What all checkpoints of the sweep may take on disk, for example 10GB. Those of ended trials that are not the best
+    are deleted when there is more, the worst first. None: no limit. A resumed sweep keeps it unless given another."""
     register: str | None = None
     """Name in MLflow's model registry under which the best trial's model becomes a new version with the alias best.
     None: the model is in MLflow, and not in its registry. A resumed sweep keeps the name unless given another."""

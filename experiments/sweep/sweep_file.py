@@ -18,7 +18,7 @@ SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
 MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes"}
 """Options that a resumed sweep takes from its own command line."""
-KEPT_UNLESS_GIVEN = {"register"}
+KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
 """Options that it takes from there if they are given, and else keeps."""
 
 

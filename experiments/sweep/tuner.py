@@ -16,6 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
+from experiments.sweep.checkpoint_budget import KeepToBudget
 from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
@@ -96,9 +97,10 @@ def tuner_of(
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
-    own = [checkpoints, ledger, WriteSummary(plan, ledger, tracking), ShowProgress(plan), tracking, FreeOrphans()]
     scheduler = scheduler or scheduler_of(plan)
-    own += [KeepState(scheduler), KeepSnapshots(plan.folder)]
+    # The budget before the summary, which names no checkpoint that is gone.
+    own = [checkpoints, KeepToBudget(plan, scheduler), ledger, WriteSummary(plan, ledger, tracking)]
+    own += [ShowProgress(plan), tracking, FreeOrphans(), KeepState(scheduler), KeepSnapshots(plan.folder)]
     leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,

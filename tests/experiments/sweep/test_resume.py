@@ -90,6 +90,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A sweep whose driver is killed, resumed with one trial more."""
     sweep = Sweep(tmp_path_factory.mktemp("resume"))
     options = ["--name", "sweep", "--num-samples", str(TRIALS), "--scheduler", "fifo", "--checkpoint-minutes", "0"]
+    options += ["--checkpoint-budget", "1B"]  # no checkpoint fits: each goes as soon as it is not needed any more
     process = sweep.start(*options, "--search", "random", "--set", "epoch_s=0.4")
     sweep.wait_for(process, reports=25)
     # Ray's own agents notice a raylet's end after minutes; everything else ends with it.
@@ -119,6 +120,11 @@ def test_every_trial_is_accounted_for_once(sweep: Sweep, summary: dict[str, Any]
         assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.2)
         assert min(seconds.values()) >= 0
     assert len(list(sweep.folder.glob("trial-*"))) == TRIALS + 1
+
+
+def test_of_the_checkpoints_the_best_is_left(sweep: Sweep, summary: dict[str, Any]) -> None:
+    assert [str(place) for place in sweep.folder.glob("trial-*/checkpoint_*")] == [summary["best"]["checkpoint"]]
+    assert (Path(summary["best"]["checkpoint"]) / "epoch.txt").read_text() == str(EPOCHS)
 
 
 def test_mlflow_has_every_value_once_in_the_runs_that_were_begun(sweep: Sweep) -> None:
