@@ -102,9 +102,9 @@ def _say_result(console: Console, plan: Plan) -> int:
         f"best        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
         f" (baseline {_short(summary['baseline'])})",
         f"config      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}",
-        f"checkpoint  {checkpoint}",
-        f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}",
-        *([f"model       {model}"] if model is not None else []),
+        f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
+        *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
+        *([f"model       {model}"] if model else []),
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
         f"summary     {plan.summary_file}",
         f"report      {plan.report_file}",

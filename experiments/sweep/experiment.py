@@ -68,6 +68,11 @@ class Experiment:
         unknown = sorted(set(self.telling) - set(self.config_class.field_names()))
         if unknown:
             raise ValueError(f"telling must name fields of {self.config_class.__name__}, but got {unknown}")
+        place, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
+        if self.predictor is not None and (place == "__main__" or not name.isidentifier()):
+            raise ValueError(
+                f"predictor must be a function of a module that others can import, but got {self.predictor}"
+            )
 
     def worker_environment(self, config: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables that a worker must be started with for a trial of this configuration."""

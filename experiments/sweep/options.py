@@ -78,6 +78,9 @@ class SweepOptions:
     """Value of the metric at which the sweep ends, because it is good enough."""
     patience: int | None = None
     """The sweep ends when so many trials have ended without a better value."""
+    checkpoint_budget: str | None = None
+    """What all checkpoints of the sweep may take on disk, for example 10GB. Those of ended trials that are not the best
+    are deleted when there is more, the worst first. None: no limit. A resumed sweep keeps it unless given another."""
     register: str | None = None
     """Name in MLflow's model registry under which the best trial's model becomes a new version with the alias best.
     None: the model is in MLflow, and not in its registry. A resumed sweep keeps the name unless given another."""

@@ -17,6 +17,7 @@ import optuna
 import ray
 
 from experiments.sweep.budget import Budget
+from experiments.sweep.checkpoint_budget import bytes_of
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
@@ -128,6 +129,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         check_folder(options.storage.expanduser(), name)
     uri = tracking_uri(options.tracking_uri)
     check_tracking(uri, experiment.name)
+    bytes_of(options.checkpoint_budget)
     if options.register is not None:
         check_register(experiment, options.register, uri)
     budget = choose_budget(options, experiment.recipes[recipe].budget)

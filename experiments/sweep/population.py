@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search.sample import Float
 
 from experiments.sweep.budget import Budget
@@ -69,6 +69,15 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
         hyperparam_mutations=changed,
         custom_explore_fn=partial(_inside, ranges={name: (d.lower, d.upper) for name, d in changed.items()}),
     )
+
+
+def may_be_taken_over(scheduler: TrialScheduler, trial: Trial, progress: int) -> bool:
+    """Whether another trial may still go on from what ``trial``, which has not ended, saved at ``progress``.
+
+    Ray's scheduler has each trial save when it is held against the others, and lets others take over the last of these.
+    """
+    state = scheduler._trial_state.get(trial) if isinstance(scheduler, Population) else None
+    return state is not None and progress >= state.last_perturbation_time
 
 
 def changeable(space: SearchSpace) -> dict[str, Float]:

@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ray.tune.experiment import Trial
 
 from experiments.sweep.endings import TellsEndings
+from experiments.sweep.experiment import Experiment
 from experiments.sweep.outcome import Outcome, number_of
 from trainables.runtime.room import once_there_is_room
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
     from experiments.sweep.stopping import StopSweep
     from experiments.sweep.tracking import MlflowTracking
+
+Scope: TypeAlias = Literal["all", "last"]
+"""Which values of a trial count."""
 
 
 class WriteSummary(TellsEndings):
@@ -65,7 +69,7 @@ class WriteSummary(TellsEndings):
             "metric": plan.experiment.metric,
             "mode": plan.experiment.mode,
             "best": best_of(trials, plan),
-            "baseline": _value_of(baseline, plan) if (baseline := _baseline(trials)) else None,
+            "baseline": _value_of(baseline, plan.experiment) if (baseline := _baseline(trials)) else None,
             "complete": not interrupted and len(trials) == plan.num_samples,
             "ended_early": self._stopping.ending and self._stopping.ending._asdict(),
             "trials": dict(Counter(outcomes)),
@@ -87,11 +91,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 
 def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:
     """Return the trial with the best value in any epoch; None if no trial reported a finite one."""
-    best: Trial | None = None
-    for trial in trials:
-        value = _value_of(trial, plan)
-        if value is not None and (best is None or plan.experiment.better(value, than=_value_of(best, plan) or 0.0)):
-            best = trial
+    best = best_trial(trials, plan.experiment)
     if best is None:
         return None
     kept = best.run_metadata.checkpoint_manager.best_checkpoint_result
@@ -99,15 +99,31 @@ def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:
         "trial": number_of(best),
         "trial_id": best.trial_id,
         "config": dict(best.config),
-        "value": kept.metrics[plan.experiment.metric] if kept else _value_of(best, plan),
+        "value": kept.metrics[plan.experiment.metric] if kept else _value_of(best, plan.experiment),
         plan.budget.unit: plan.budget.progress(kept.metrics if kept else best.last_result),
         "checkpoint": str(Path(kept.checkpoint.path)) if kept else None,
     }
 
 
-def _value_of(trial: Trial, plan: Plan) -> float | None:
-    analysis = trial.metric_analysis.get(plan.experiment.metric)
-    value = float(analysis[plan.experiment.mode]) if analysis else math.nan
+def best_trial(trials: list[Trial], experiment: Experiment, scope: Scope = "all") -> Trial | None:
+    """Return the first trial with the best value, None if no trial reported a finite one.
+
+    Args:
+        trials: In the order of their numbers.
+        experiment: Says what is better.
+        scope: Whether all values of a trial count, or its last one.
+    """
+    best: tuple[Trial, float] | None = None
+    for trial in trials:
+        value = _value_of(trial, experiment, scope)
+        if value is not None and (best is None or experiment.better(value, than=best[1])):
+            best = trial, value
+    return best[0] if best else None
+
+
+def _value_of(trial: Trial, experiment: Experiment, scope: Scope = "all") -> float | None:
+    analysis = trial.metric_analysis.get(experiment.metric)
+    value = float(analysis[experiment.mode if scope == "all" else scope]) if analysis else math.nan
     return value if math.isfinite(value) else None
 
 

@@ -21,7 +21,7 @@ MAY_DIFFER = {
     "hang_minutes", "same_errors", "time_budget", "target", "patience",
 }  # fmt: skip
 """Options that a resumed sweep takes from its own command line."""
-KEPT_UNLESS_GIVEN = {"register"}
+KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
 """Options that it takes from there if they are given, and else keeps."""
 
 

@@ -16,6 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
+from experiments.sweep.checkpoint_budget import KeepToBudget
 from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.drawing import DrawPictures
 from experiments.sweep.errors import SweepError
@@ -101,9 +102,10 @@ def tuner_of(
     searcher, stopping = make_searcher(plan), StopSweep(plan)
     summary, progress = WriteSummary(plan, ledger, tracking, stopping), ShowProgress(plan, stopping)
     pictures = DrawPictures(plan, searcher, ledger, summary, tracking)
-    own = [stopping, checkpoints, ledger, summary, progress, pictures, tracking, FreeOrphans()]
     scheduler = scheduler or scheduler_of(plan)
-    own += [KeepState(scheduler), KeepSnapshots(plan.folder)]
+    # The budget before the summary, which names no checkpoint that is gone.
+    own = [stopping, checkpoints, KeepToBudget(plan, scheduler), ledger, summary, progress, pictures, tracking]
+    own += [FreeOrphans(), KeepState(scheduler), KeepSnapshots(plan.folder)]
     leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,

@@ -7,6 +7,8 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,13 @@ def test_an_experiment_that_does_not_predict_has_nothing_to_register(storage: Pa
         make_plan(QUADRATIC, SweepOptions(storage=storage, register="digits"))
     plan = make_plan(QUADRATIC, SweepOptions(storage=storage))
     assert record_of(plan, {"best": {"checkpoint": "there"}, "metric": "score"}, time_ms=0) is None
+
+
+def test_a_predictor_that_nobody_else_could_import_is_an_error() -> None:
+    unnamed: tuple[Any, ...] = (lambda folder: None, partial(print))
+    for wrong in unnamed:
+        with pytest.raises(ValueError, match="predictor must be a function of a module that others can import"):
+            replace(BERT, predictor=wrong)
 
 
 def test_a_resumed_sweep_keeps_the_name_unless_given_another(sweep: Sweep) -> None:

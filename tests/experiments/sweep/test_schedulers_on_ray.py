@@ -27,8 +27,15 @@ def swept(
     scheduler: SchedulerName, folder: Path, **changes: Any
 ) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
     name = f"with-{scheduler}"
-    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, **changes}
+    # No checkpoint fits: each goes as soon as it is not needed any more.
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1B", **changes}
     results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
+    there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
+    named = {result.checkpoint.path for result in results if result.checkpoint}
+    assert named <= there
+    assert len(there) <= 2
+    best = results.get_best_result().checkpoint
+    assert best is not None and (Path(best.path) / "epoch.txt").is_file()
     study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
     return results, json.loads((folder / name / "summary.json").read_text()), study
 
