@@ -10,6 +10,7 @@ from typing import Any
 
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from experiments.sweep.delivery import Sender
 from experiments.sweep.outbox import Outbox
@@ -96,7 +97,7 @@ def check_delivered(uri: str, name: str) -> None:
     assert parents[0].inputs is not None
     (data,) = parents[0].inputs.dataset_inputs
     assert (data.dataset.name, json.loads(str(data.dataset.profile))) == ("reviews", {"found": ["3 texts"]})
-    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
+    children = [run for run in runs if run.data.tags.get(MLFLOW_PARENT_RUN_ID) == parents[0].info.run_id]
     assert sorted(run.info.run_name for run in children) == [f"{name}-{number}" for number in range(TRIALS)]
     for run in children:
         number = int(run.data.tags["trial"])
@@ -106,3 +107,31 @@ def check_delivered(uri: str, name: str) -> None:
             history = client.get_metric_history(run.info.run_id, metric)
             told = [(value.step, value.value) for value in history]
             assert told == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]
+
+
+def count_delivered(uri: str, experiment: str, sweep: str, trials: int, epochs: int) -> dict[str, int]:
+    """Count what of a sweep is in MLflow, where each trial reports the same metrics after every epoch.
+
+    Returns:
+        The ``trials`` and ``values`` that are there, the values that are ``missing`` or ``doubled``, and how many runs
+        of the sweep and of its trials there are too many.
+    """
+    client = MlflowClient(uri)
+    known = client.get_experiment_by_name(experiment)
+    assert known is not None
+    parents = client.search_runs([known.experiment_id], f"tags.kind = 'sweep' and attributes.run_name = '{sweep}'")
+    ids = {run.info.run_id for run in parents}
+    found = client.search_runs([known.experiment_id], "tags.kind = 'trial'", max_results=10 * trials)
+    runs = [run for run in found if run.data.tags[MLFLOW_PARENT_RUN_ID] in ids]
+    there = {run.data.tags["trial"] for run in runs}
+    metrics = {name for run in runs for name in run.data.metrics if "/" not in name}  # the ledger's have a slash
+    histories = [client.get_metric_history(run.info.run_id, metric) for run in runs for metric in sorted(metrics)]
+    values = [len(history) for history in histories]
+    steps = [len({value.step for value in history} & set(range(1, epochs + 1))) for history in histories]
+    return {
+        "trials": len(there),
+        "values": sum(values),
+        "missing": trials * epochs * len(metrics) - sum(steps),
+        "doubled": sum(values) - sum(steps),
+        "doubled_runs": len(runs) - len(there) + len(parents) - 1,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
 )
-from selenium.webdriver import Chrome, ChromeOptions, Keys
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -26,8 +26,9 @@ SIZE = 1400, 900
 FLAGS = (
     "headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
     "disable-component-update", "disable-sync", "disable-dev-shm-usage",
+    "blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
 )  # fmt: skip
-"""Without a screen, as root in a container, and with nobody on the network but the server."""
+"""Without a screen, as root in a container, with nobody on the network but the server, and with a mouse."""
 WITHIN_S = 60
 """How long a page may take to show what is waited for."""
 
@@ -56,10 +57,14 @@ def chromium(profile: Path) -> Iterator[Chrome]:
         options.add_argument(f"--{flag}")
     os.environ["SE_OFFLINE"] = "true"  # Selenium would fetch a browser that it does not find
     with Chrome(options, Service(str(DRIVER))) as browser:
-        width, height = SIZE
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        resize(browser, *SIZE)
         yield browser
+
+
+def resize(browser: Chrome, width: int, height: int) -> None:
+    """Make the page so large, in pixels."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 class MlflowPages:
@@ -111,6 +116,12 @@ class MlflowPages:
         links = self.all("//*[@role='row'][@row-id]//a[contains(@href, '/runs/')]")
         return [link.text for link in sorted(links, key=lambda link: link.location["y"])]
 
+    def open_artifact(self, run: str, name: str) -> None:
+        """Open a file of a run that the table shows."""
+        self.click(f"{_row(run)}//a[normalize-space()='{run}']")
+        self.click("//*[@role='tab'][normalize-space()='Artifacts'] | //a[normalize-space()='Artifacts']")
+        self.click(f"//*[normalize-space(text())='{name}']")
+
     def expand(self, sweep: str) -> None:
         """Show the trials of a sweep below it."""
         self.click(f"{_row(sweep)}//*[contains(@col-id, 'Run Name')]//button")
@@ -127,6 +138,11 @@ class MlflowPages:
         for name in names:
             self.click(f"//*[@data-testid='column-selector-tree']//*[@title='{name}']")
         self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+
+    def widen(self, name: str, pixels: int) -> None:
+        """Make a column of the table wider."""
+        handle = f"//*[contains(@class, 'ag-header-cell')][contains(@col-id, '{name}')]//*[contains(@class, 'resize')]"
+        ActionChains(self.browser).drag_and_drop_by_offset(self.all(handle)[0], pixels, 0).perform()
 
     def column(self, name: str) -> dict[str, str]:
         """Return what the table says in a column, by the name of the run."""
@@ -166,9 +182,23 @@ class MlflowPages:
         (plot,) = self.browser.execute_script("return document.querySelector('.pcp-plot').data")
         return {axis["label"]: axis["values"] for axis in plot["dimensions"]}
 
+    def draw(self, parameters: Sequence[str], metrics: Sequence[str]) -> None:
+        """Choose the axes of the plot with parallel coordinates."""
+        self.click("//button[normalize-space()='Clear All']")
+        for kind, names in (("Parameters", parameters), ("Metrics", metrics)):
+            for name in names:
+                box = f"//*[normalize-space()='{kind}:']/following-sibling::*[1]"
+                self.click(box)
+                self.browser.find_element(By.XPATH, f"{box}//input").send_keys(name, Keys.ENTER, Keys.ESCAPE)
+        self.wait(lambda _: set(self.coordinates()) == {*parameters, *metrics}, "the chosen axes")
+
     def show_charts(self) -> None:
         """Turn from the table to the curves of the runs in it."""
         self.click("//label[.//input[@name='runs-view-mode'][@value='CHART']]")
+
+    def charts(self, pattern: str) -> None:
+        """Show the charts of the metrics whose names match a regular expression."""
+        self.browser.find_element(By.XPATH, "//input[@placeholder='Search metric charts']").send_keys(pattern)
 
     def curves(self, metric: str) -> dict[str, list[list[float]]]:
         """Return what the chart of a metric draws: pairs of step and value by the name of the run."""

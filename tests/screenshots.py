@@ -1,0 +1,97 @@
+"""The pictures in mlflow/README.md: sweeps of the sample recipe on the team's server, looked at in a browser.
+
+Starts the server, runs two sweeps, and takes the pictures. Takes 6 minutes on 2 cores that are idle.
+
+    python tests/screenshots.py [--folder docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
+from experiments.sweep.options import PROJECT_ROOT
+from tests.mlflow_pages import MlflowPages, chromium, resize
+from tests.team_server import PASSWORDS, Bucket, sign_in, team_server
+
+EXPERIMENT, METRIC = "resnet50", "val_accuracy"
+SWEEPS = {"by-chance": ("--search", "random", "--num-samples", "4"), "by-tpe": ("--num-samples", "12")}
+SWEEP, TRIALS = "by-tpe", 12
+"""The one that is looked at."""
+WIDTH = 1400
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=PROJECT_ROOT / "docs", help="where to leave the pictures")
+    folder = parser.parse_args().folder
+    bucket = Bucket()
+    try:
+        with pytest.MonkeyPatch.context() as patch, team_server(bucket) as server:
+            sign_in(patch, "ada", PASSWORDS["ada"])
+            for name, options in SWEEPS.items():
+                sweep(server.uri, "--name", name, *options)
+            take_pictures(server.uri, folder)
+    finally:
+        bucket.close()
+
+
+def sweep(uri: str, *options: str) -> None:
+    """Run a sweep of the sample recipe."""
+    script = PROJECT_ROOT / "experiments" / f"tune_{EXPERIMENT}.py"
+    with tempfile.TemporaryDirectory() as storage:
+        where = ["--recipe", "sample", "--device", "cpu", "--tracking-uri", uri, "--storage", storage]
+        subprocess.run([sys.executable, str(script), *where, *options], check=True)
+
+
+def take_pictures(uri: str, folder: Path) -> None:
+    """Use the pages as mlflow/README.md says, and take a picture of each."""
+    with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as browser:
+        pages = MlflowPages(browser, uri)
+        pages.sign_in("ada", PASSWORDS["ada"])
+        pages.click("//*[@aria-label='Toggle sidebar']")
+
+        pages.open_experiment(EXPERIMENT)
+        pages.columns("Dataset", "Source", "Models", f"best_{METRIC}", METRIC, "lr", "momentum", "batch_size", "status")
+        pages.expand(SWEEP)
+        pages.widen("Run Name", 110)
+        pages.wait(lambda _: len(pages.runs()) == len(SWEEPS) + TRIALS, "the trials of the sweep")
+        picture(pages, folder / "mlflow-runs.png", height=780)
+
+        pages.select(*(run for run in pages.runs() if run not in SWEEPS))
+        pages.compare()
+        pages.draw(["lr", "momentum", "weight_decay", "batch_size"], [METRIC])
+        picture(pages, folder / "mlflow-compare.png", height=860)
+
+        pages.open_experiment(EXPERIMENT)
+        pages.open_artifact(SWEEP, "timeline.png")
+        pages.wait(lambda _: pages.all("//img[contains(@src, 'blob:')]"), "the timeline")
+        picture(pages, folder / "mlflow-sweep.png", height=480)
+
+        pages.open_experiment(EXPERIMENT)
+        pages.sort_by(METRIC)
+        pages.search("tags.kind = 'trial'")
+        pages.show_charts()
+        pages.charts("^(train_loss|val_loss|val_accuracy)$")
+        pages.wait(lambda _: pages.curves(METRIC), "the curves")
+        picture(pages, folder / "mlflow-curves.png", height=660)
+
+
+def picture(pages: MlflowPages, file: Path, height: int) -> None:
+    """Take a picture of the page, in 256 colours, which are a third of the bytes."""
+    resize(pages.browser, WIDTH, height)
+    shot = Image.open(BytesIO(pages.browser.get_screenshot_as_png())).convert("RGB")
+    shot.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(f"{file}: {file.stat().st_size / 1000:.0f} KB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
