@@ -139,13 +139,10 @@ class TeamServer:
         lines = self.settings.read_text().splitlines()
         return next(line.split("=", 1)[1] for line in lines if line.startswith(f"{name}="))
 
-    def grant(self, user: str, permission: str, experiment: str) -> None:
-        """Let a user do more with an experiment, as the administrator."""
-        path, what = (
-            "/api/3.0/mlflow/users/permissions/grant",
-            {"resource_type": "experiment", "resource_id": experiment},
-        )
-        self.ask(path, {"username": user, **what, "permission": permission})
+    def grant(self, user: str, permission: str, name: str, kind: str = "experiment") -> None:
+        """Let a user do more with an experiment or another kind of thing, as the administrator."""
+        what = {"resource_type": kind, "resource_id": name, "permission": permission}
+        self.ask("/api/3.0/mlflow/users/permissions/grant", {"username": user, **what})
 
     def ask(self, path: str, body: dict[str, str]) -> None:
         """POST to MLflow as the user of the environment."""

@@ -126,6 +126,10 @@ def test_the_best_model_is_registered_and_whoever_may_read_loads_it(
     model = mlflow.pyfunc.load_model("models:/model of texts@best")
     assert model.predict(["any text", "another"])["prediction"].notna().all()
     assert 'load_model("models:/model of texts/2")' in str(load_line(sweep.plan, sweep.summary(2)))
+    sign_in(monkeypatch, "admin", team.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
+    team.grant("guest", "EDIT", "model of texts", kind="registered_model")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "model of texts")
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:
