@@ -12,9 +12,9 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from experiments.sweep.delivery import Sender
-from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import store_of
+from experiments.sweep.tracking.delivery import Sender
+from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.store import store_of
 
 TRIALS, EPOCHS = 3, 4
 

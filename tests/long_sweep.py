@@ -28,7 +28,7 @@ import pytest
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
 from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.outbox import RECORDS_FILE
+from experiments.sweep.tracking.outbox import RECORDS_FILE
 from tests.deliveries import count_delivered
 from tests.experiments.sweep.sleeping import SLEEPING
 from tests.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server

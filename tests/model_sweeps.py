@@ -11,11 +11,11 @@ from mlflow.entities import LoggedModel, Run
 from mlflow.tracking import MlflowClient
 
 from experiments import SweepOptions
-from experiments.sweep.best_model import record_of
-from experiments.sweep.delivery import Sender
 from experiments.sweep.experiment import Experiment
-from experiments.sweep.outbox import Outbox
 from experiments.sweep.plan import make_plan
+from experiments.sweep.tracking.best_model import record_of
+from experiments.sweep.tracking.delivery import Sender
+from experiments.sweep.tracking.outbox import Outbox
 from tests.deliveries import EPOCHS, records_of, values_of
 from tests.sessions import reports_of
 

@@ -154,8 +154,12 @@ class TeamServer:
         """Give the users their passwords, and ada the right to log to every experiment."""
         for user, password in PASSWORDS.items():
             self.ask("/api/2.0/mlflow/users/create", {"username": user, "password": password})
-        every = {"resource_type": "experiment", "resource_id": "*"}
-        self.ask("/api/3.0/mlflow/users/permissions/grant", {"username": "ada", "permission": "EDIT", **every})
+        self.grant("ada", "EDIT", "*")
+
+    def grant(self, user: str, permission: str, name: str, kind: str = "experiment") -> None:
+        """Let a user do more with an experiment or another kind of thing, as the administrator."""
+        what = {"resource_type": kind, "resource_id": name, "permission": permission}
+        self.ask("/api/3.0/mlflow/users/permissions/grant", {"username": user, **what})
 
     def ask(self, path: str, body: dict[str, str]) -> None:
         """POST to MLflow as the administrator."""

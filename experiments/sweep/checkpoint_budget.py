@@ -17,7 +17,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.outcome import number_of, trial_name
-from experiments.sweep.population import may_be_taken_over
+from experiments.sweep.schedulers.population import may_be_taken_over
 from experiments.sweep.summary import best_trial
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import tyro
 from optuna.storages import InMemoryStorage
 from rich.console import Console
 
-from experiments.sweep.best_model import load_line
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.stopping import CTRL_C, Ending
+from experiments.sweep.tracking.best_model import load_line
 from experiments.sweep.tuner import make_searcher, tuner_of
 
 INTERRUPTED = Ending("interrupted", status=CTRL_C)

@@ -22,11 +22,11 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
-from experiments.sweep.population import changeable
-from experiments.sweep.samplers import make_sampler
-from experiments.sweep.searcher import distributions_of, propose
+from experiments.sweep.schedulers.population import changeable
+from experiments.sweep.search.samplers import make_sampler
+from experiments.sweep.search.searcher import distributions_of, propose
 from experiments.sweep.sweep_file import SWEEP_FILE, check_resumable, options_of_sweep
-from experiments.sweep.tracking_store import ANSWER_WITHIN_S, check_registry, check_tracking, tracking_uri
+from experiments.sweep.tracking.store import ANSWER_WITHIN_S, check_registry, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
 from trainables.runtime.device import Devices, find_devices
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
-from experiments.sweep.tracking import told
+from experiments.sweep.tracking.mlflow_callback import told
 from trainables.runtime import names
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
     from experiments.sweep.plan import Plan
     from experiments.sweep.stopping import StopSweep
-    from experiments.sweep.tracking import MlflowTracking
+    from experiments.sweep.tracking.mlflow_callback import MlflowTracking
 
 Scope: TypeAlias = Literal["all", "last"]
 """Which values of a trial count."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SweepOptions
-from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import store_of
+from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.store import store_of
 
 SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""

@@ -18,23 +18,23 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.checkpoint_budget import KeepToBudget
 from experiments.sweep.checkpoints import ChooseCheckpoints
-from experiments.sweep.drawing import DrawPictures
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.orphans import FreeOrphans
 from experiments.sweep.outcome import number_of, trial_name
+from experiments.sweep.pictures.drawing import DrawPictures
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
 from experiments.sweep.resume import KeepSnapshots, make_ready
 from experiments.sweep.retries import leave_errors_of_workers
-from experiments.sweep.scheduler import KeepState, TrialEnds, make_scheduler
-from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.schedulers.by_name import KeepState, TrialEnds, make_scheduler
+from experiments.sweep.search.searcher import StudySearcher
 from experiments.sweep.stopping import StopSweep
 from experiments.sweep.summary import WriteSummary
 from experiments.sweep.sweep_file import write_sweep_file
-from experiments.sweep.tracking import MlflowTracking
+from experiments.sweep.tracking.mlflow_callback import MlflowTracking
 from trainables.runtime.device import CPUS_PER_WORKER
 from trainables.runtime.warm_trainable import WarmTrainable
 from trainables.runtime.worker_group import WorkerGroupSpec

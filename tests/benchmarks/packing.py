@@ -27,8 +27,8 @@ from processes import TreeMonitor
 
 from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.pictures.timeline import draw_timeline
 from experiments.sweep.plan import make_plan
-from experiments.sweep.timeline import draw_timeline
 from experiments.sweep.tuner import tuner_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed

@@ -43,8 +43,8 @@ from ray.tune.search.optuna import OptunaSearch
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.options import SweepOptions
-from experiments.sweep.scheduler import make_scheduler
-from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.schedulers.by_name import make_scheduler
+from experiments.sweep.search.searcher import StudySearcher
 
 TABLES = Path(__file__).resolve().parent / "search_tables"
 TASKS = ("digits_mlp", "friedman", "docs_tf")

@@ -40,7 +40,7 @@ from rich.table import Table
 from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.plan import make_plan
-from experiments.sweep.tracking import MlflowTracking
+from experiments.sweep.tracking.mlflow_callback import MlflowTracking
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.deliveries import free_port

@@ -32,6 +32,7 @@ def test_a_sweep_ends_with_a_checkpoint_that_the_printed_line_loads(storage: Pat
     assert summary["best"]["value"] > summary["baseline"] + 0.1
     assert f"checkpoint  {summary['best']['checkpoint']}" in out
     assert summary["mlflow"] in out
+    assert re.search(r'^model +import mlflow; .* mlflow\.pyfunc\.load_model\("models:/m-\w+"\)$', out, re.MULTILINE)
     load_it = re.search(r"^load it +(.*)$", out, re.MULTILINE)
     assert load_it is not None
     code = f"{load_it[1]}; print(sorted(model.config.id2label.values()))"

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
-from experiments.sweep.outbox import Outbox
+from experiments.sweep.tracking.outbox import Outbox
 from experiments.sweep.tuner import STUDY_FILE
 from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of
 from tests.faults.sweep import GROUPS, Sweep

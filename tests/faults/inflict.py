@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.outbox import STATE_FILE as DELIVERED_FILE
 from experiments.sweep.resume import SNAPSHOTS, STATE_FILES
 from experiments.sweep.stopping import CTRL_C, TERMINATED
+from experiments.sweep.tracking.outbox import STATE_FILE as DELIVERED_FILE
 from tests.faults.server import Server
 from tests.faults.sweep import Sweep
 from trainables.runtime.checkpoint import STATE_FILE, read_state

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.outbox import RECORDS_FILE
+from experiments.sweep.tracking.outbox import RECORDS_FILE
 from tests.faults.accumulating import ALIVE, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
 from tests.stand_in_hpu import STAND_IN, environment

@@ -16,7 +16,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from experiments import SweepError, SweepOptions
 from experiments.sweep.checkpoint_budget import KeepToBudget, bytes_of
 from experiments.sweep.plan import make_plan
-from experiments.sweep.population import make_population
+from experiments.sweep.schedulers.population import make_population
 from experiments.sweep.summary import best_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 

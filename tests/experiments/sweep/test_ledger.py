@@ -11,7 +11,7 @@ from ray.tune.experiment import Trial
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.ledger import IDLE, LOST, STARTING, TRAINING, WAITING, Ledger, seconds_of, shares_of
-from experiments.sweep.timeline import draw_timeline
+from experiments.sweep.pictures.timeline import draw_timeline
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime import names
 from trainables.runtime.device import DEVICE_TYPES, Devices

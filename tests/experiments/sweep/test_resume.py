@@ -10,9 +10,9 @@ import pytest
 
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SweepOptions
-from experiments.sweep.outbox import Outbox
 from experiments.sweep.resume import SNAPSHOTS, STATE_FILES, make_ready, whole_state
 from experiments.sweep.sweep_file import check_resumable, options_of_sweep
+from experiments.sweep.tracking.outbox import Outbox
 from tests.faults.sweep import EPOCH_S, Sweep
 
 

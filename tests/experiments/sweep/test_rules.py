@@ -15,7 +15,7 @@ from experiments.sweep.budget import Budget
 from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.outcome import end_of, why_diverged
 from experiments.sweep.retries import leave_errors_of_workers
-from experiments.sweep.scheduler import TrialEnds
+from experiments.sweep.schedulers.by_name import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.worker_group import WorkerRaisedError, WorkersLostError
 

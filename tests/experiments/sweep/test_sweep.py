@@ -17,10 +17,10 @@ from ray import tune
 from ray.util import placement_group_table
 
 from experiments import SweepOptions, build_tuner
-from experiments.sweep.drawing import DRAW_EVERY_S
-from experiments.sweep.outbox import RECORDS_FILE
-from experiments.sweep.pictures import PICTURES
+from experiments.sweep.pictures.catalogue import PICTURES
+from experiments.sweep.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.plan import make_plan
+from experiments.sweep.tracking.outbox import RECORDS_FILE
 from experiments.sweep.tuner import STUDY_FILE, tuner_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 

@@ -20,10 +20,10 @@ from ray.tune.search.sample import Domain
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.experiment import SearchSpace
-from experiments.sweep.model_study import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
 from experiments.sweep.outcome import constraints_of, why_diverged
-from experiments.sweep.samplers import make_sampler
-from experiments.sweep.study_record import StudyRecord
+from experiments.sweep.search.model_study import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
+from experiments.sweep.search.samplers import make_sampler
+from experiments.sweep.search.study_record import StudyRecord
 
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
@@ -33,9 +33,9 @@ class StudySearcher(Searcher):
 
     The study in the database is the record: every report, COMPLETE for a trial with its full budget (with its best
     value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. The sampler
-    sees another study, made anew for each proposal (:mod:`experiments.sweep.model_study`), with a seed that depends on
-    the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored sweep goes
-    on as if it had never ended.
+    sees another study, made anew for each proposal (:mod:`experiments.sweep.search.model_study`), with a seed that
+    depends on the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored
+    sweep goes on as if it had never ended.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StudySearcher(Searcher):
             metric: Name of the objective in a result.
             mode: "max" or "min".
             baseline: The first proposal.
-            sampler: A name for :func:`~experiments.sweep.samplers.make_sampler`.
+            sampler: A name for :func:`~experiments.sweep.search.samplers.make_sampler`.
             seed: Seeds the sampler and, with the trial's number, every trial.
             study_name: Name of the study in the storage.
             storage: The database of the study: its address, or Optuna's own object.

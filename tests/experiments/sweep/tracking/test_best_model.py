@@ -18,11 +18,11 @@ import pytest
 from mlflow.entities import LoggedModelStatus
 
 from experiments import SweepOptions
-from experiments.sweep.best_model import FOLDER, load_line, record_of
 from experiments.sweep.errors import SweepError
-from experiments.sweep.outbox import STATE_FILE, Outbox
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_file import options_of_sweep, write_sweep_file
+from experiments.sweep.tracking.best_model import FOLDER, load_line, record_of
+from experiments.sweep.tracking.outbox import STATE_FILE, Outbox
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
 from tests.deliveries import EPOCHS, values_of

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from experiments.sweep.hyperparameter_pictures import importance, parallel_coordinates
-from experiments.sweep.sweep_view import GRID, INK, NothingToDrawError, SweepView
-from experiments.sweep.timeline import timeline_figure
-from experiments.sweep.trial_pictures import learning_curves, optimization_history
+from experiments.sweep.pictures.hyperparameter_pictures import importance, parallel_coordinates
+from experiments.sweep.pictures.sweep_view import GRID, INK, NothingToDrawError, SweepView
+from experiments.sweep.pictures.timeline import timeline_figure
+from experiments.sweep.pictures.trial_pictures import learning_curves, optimization_history
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.errors import SweepError
-from experiments.sweep.halving import SuccessiveHalving
-from experiments.sweep.median import MedianRule
 from experiments.sweep.options import SchedulerName
-from experiments.sweep.population import Population, make_population
-from experiments.sweep.scheduler import KeepState, bracket_shares, make_scheduler
+from experiments.sweep.schedulers.by_name import KeepState, bracket_shares, make_scheduler
+from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.median import MedianRule
+from experiments.sweep.schedulers.population import Population, make_population
 
 CONTINUE, PAUSE, STOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP
 EPOCHS = Budget(epochs=27)

@@ -9,7 +9,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import sample_colorscale
 
-from experiments.sweep.sweep_view import COLOURS, NothingToDrawError, SweepView, line_width
+from experiments.sweep.pictures.sweep_view import COLOURS, NothingToDrawError, SweepView, line_width
 
 WORSE_TO_BETTER = ["#c3d3e6", "#6b9fd0", "#08306b"]
 AMONG_THE_BEST = 0.1

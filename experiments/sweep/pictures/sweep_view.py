@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from experiments.sweep.model_study import ATTR_FAILURE
 from experiments.sweep.outcome import Outcome
+from experiments.sweep.search.model_study import ATTR_FAILURE
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 from ray.tune.experiment import Trial
 
-from experiments.sweep.sweep_view import SweepView
+from experiments.sweep.pictures.sweep_view import SweepView
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
     from experiments.sweep.plan import Plan
-    from experiments.sweep.searcher import StudySearcher
+    from experiments.sweep.search.searcher import StudySearcher
     from experiments.sweep.summary import WriteSummary
-    from experiments.sweep.tracking import MlflowTracking
+    from experiments.sweep.tracking.mlflow_callback import MlflowTracking
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class DrawPictures(tune.Callback):
         began, worked = time.monotonic(), time.thread_time()
         with errors_are_said():
             # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need.
-            from experiments.sweep.picture_files import draw_sweep
+            from experiments.sweep.pictures.picture_files import draw_sweep
 
             self._tracking.show(draw_sweep(view), last=not view.running)
         worked = time.thread_time() - worked  # and not what other work on these cores took

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.sweep.pictures import draw_pictures
-from experiments.sweep.png import write_png
-from experiments.sweep.report import write_report
-from experiments.sweep.sweep_view import SweepView
-from experiments.sweep.timeline import draw_timeline
+from experiments.sweep.pictures.catalogue import draw_pictures
+from experiments.sweep.pictures.png import write_png
+from experiments.sweep.pictures.report import write_report
+from experiments.sweep.pictures.sweep_view import SweepView
+from experiments.sweep.pictures.timeline import draw_timeline
 
 
 def draw_sweep(view: SweepView) -> list[Path]:

@@ -19,10 +19,10 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from experiments.sweep.best_model import log_best_model
-from experiments.sweep.outbox import Outbox
-from experiments.sweep.refusals import Meaning, meaning_of
-from experiments.sweep.tracking_store import store_of
+from experiments.sweep.tracking.best_model import log_best_model
+from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.refusals import Meaning, meaning_of
+from experiments.sweep.tracking.store import store_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from ray.tune import Callback, Stopper
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
-from experiments.sweep.halving import SuccessiveHalving
-from experiments.sweep.median import MedianRule
 from experiments.sweep.options import SchedulerName
 from experiments.sweep.outcome import why_diverged
-from experiments.sweep.population import make_population
+from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.median import MedianRule
+from experiments.sweep.schedulers.population import make_population
 
 if TYPE_CHECKING:
     from experiments.sweep.experiment import SearchSpace

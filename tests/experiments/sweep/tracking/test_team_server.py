@@ -14,12 +14,12 @@ import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from experiments.sweep.best_model import load_line
-from experiments.sweep.delivery import LONG_PARAMS, MAX_PARAM, Sender
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.outbox import Outbox
-from experiments.sweep.tracking_store import check_registry, check_tracking
+from experiments.sweep.tracking.best_model import load_line
+from experiments.sweep.tracking.delivery import LONG_PARAMS, MAX_PARAM, Sender
+from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.store import check_registry, check_tracking
 from experiments.tune_bert import EXPERIMENT as BERT
 from tests.deliveries import check_delivered, deliver, free_port, outbox_in, records_of
 from tests.model_sweeps import Sweep, make_checkpoint
@@ -76,6 +76,10 @@ def test_the_best_model_is_registered_and_whoever_may_read_loads_it(
     model = mlflow.pyfunc.load_model("models:/model of texts@best")
     assert model.predict(["any text", "another"])["prediction"].notna().all()
     assert 'load_model("models:/model of texts/2")' in str(load_line(sweep.plan, sweep.summary(2)))
+    sign_in(monkeypatch, "admin", team.setting("MLFLOW_AUTH_ADMIN_PASSWORD"))
+    team.grant("guest", "EDIT", "model of texts", kind="registered_model")
+    sign_in(monkeypatch, "guest", PASSWORDS["guest"])
+    check_registry(team.uri, "model of texts")
 
 
 def test_a_wrong_password_is_said_before_a_sweep(team: TeamServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
-from experiments.sweep.sweep_view import (
+from experiments.sweep.pictures.sweep_view import (
     COLOURS,
     INK,
     NothingToDrawError,

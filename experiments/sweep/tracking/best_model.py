@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
-from experiments.sweep.outbox import Outbox
+from experiments.sweep.tracking.outbox import Outbox
 from trainables import prediction
 from trainables.runtime.checkpoint import copy_to_predict
 

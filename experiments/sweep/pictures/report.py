@@ -12,9 +12,9 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.ledger import shares_of
-from experiments.sweep.pictures import Picture
+from experiments.sweep.pictures.catalogue import Picture
+from experiments.sweep.pictures.sweep_view import COLOURS, SweepView
 from experiments.sweep.progress import duration
-from experiments.sweep.sweep_view import COLOURS, SweepView
 
 TEMPLATE = "report.html"
 """Beside this file."""

@@ -17,9 +17,9 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from experiments.sweep.budget import Budget
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import SearchSpace
-from experiments.sweep.model_study import model_study
-from experiments.sweep.samplers import SAMPLERS, make_sampler
-from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.search.model_study import model_study
+from experiments.sweep.search.samplers import SAMPLERS, make_sampler
+from experiments.sweep.search.searcher import StudySearcher
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}

@@ -14,7 +14,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import OperationalError
 
-from experiments.sweep.model_study import carry_attributes
+from experiments.sweep.search.model_study import carry_attributes
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from ray.util import placement_group_table
 
 from experiments import build_tuner
 from experiments.sweep.options import SchedulerName
-from experiments.sweep.tracking import CHANGED
+from experiments.sweep.tracking.mlflow_callback import CHANGED
 from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.quadratic import QUADRATIC
 

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from plotly.colors import unlabel_rgb
 
-from experiments.sweep.pictures import Picture
-from experiments.sweep.sweep_view import GRID, INK
+from experiments.sweep.pictures.catalogue import Picture
+from experiments.sweep.pictures.sweep_view import GRID, INK
 
 SIZE_IN = (9.5, 5.5)
 DOTS_PER_INCH = 110

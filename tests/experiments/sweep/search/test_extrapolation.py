@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from experiments.sweep.extrapolation import extrapolate, scale_of
+from experiments.sweep.search.extrapolation import extrapolate, scale_of
 
 LEVELS = [1, 3, 9]
 

@@ -23,8 +23,9 @@ class SuccessiveHalving(FIFOScheduler):
 
     With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
 
-    All that it knows is plain data. Tune saves no scheduler's state: :class:`experiments.sweep.scheduler.KeepState`
-    does. A trial whose earlier reports are not known (because a snapshot was lost) fills no rung that it has passed.
+    All that it knows is plain data. Tune saves no scheduler's state:
+    :class:`experiments.sweep.schedulers.by_name.KeepState` does. A trial whose earlier reports are not known (because a
+    snapshot was lost) fills no rung that it has passed.
     """
 
     def __init__(

@@ -18,18 +18,18 @@ from optuna.trial import FrozenTrial
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.drawing import DrawPictures
 from experiments.sweep.ledger import Ledger, Stretch
 from experiments.sweep.options import SweepOptions
-from experiments.sweep.picture_files import draw_sweep
-from experiments.sweep.pictures import PICTURES, draw_pictures
+from experiments.sweep.pictures.catalogue import PICTURES, draw_pictures
+from experiments.sweep.pictures.drawing import DrawPictures
+from experiments.sweep.pictures.picture_files import draw_sweep
+from experiments.sweep.pictures.report import write_report
+from experiments.sweep.pictures.sweep_view import SweepView
 from experiments.sweep.plan import Plan
-from experiments.sweep.report import write_report
-from experiments.sweep.searcher import StudySearcher
+from experiments.sweep.search.searcher import StudySearcher
 from experiments.sweep.stopping import StopSweep
 from experiments.sweep.summary import WriteSummary
-from experiments.sweep.sweep_view import SweepView
-from experiments.sweep.tracking import MlflowTracking
+from experiments.sweep.tracking.mlflow_callback import MlflowTracking
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.device import DEVICE_TYPES, Devices
 

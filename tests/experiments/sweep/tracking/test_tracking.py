@@ -15,10 +15,10 @@ import pytest
 import requests
 from mlflow.tracking import MlflowClient
 
-from experiments.sweep.delivery import Sender
-from experiments.sweep.outbox import RECORDS_FILE, Outbox
-from experiments.sweep.refusals import meaning_of
-from experiments.sweep.tracking import numbers_in
+from experiments.sweep.tracking.delivery import Sender
+from experiments.sweep.tracking.mlflow_callback import numbers_in
+from experiments.sweep.tracking.outbox import RECORDS_FILE, Outbox
+from experiments.sweep.tracking.refusals import meaning_of
 from tests.deliveries import EPOCHS, check_delivered, free_port, records_of
 
 
@@ -165,7 +165,7 @@ def test_pictures_take_the_place_of_earlier_ones_and_hold_nothing_up(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a while the server has no place for files: metrics arrive, and later the last pictures do."""
-    monkeypatch.setattr("experiments.sweep.delivery.PICTURES_SHARE", 1.0)
+    monkeypatch.setattr("experiments.sweep.tracking.delivery.PICTURES_SHARE", 1.0)
     outbox, picture = Outbox(tmp_path), tmp_path / "report.html"
     records, files = records_of("shown", server.uri), [str(picture), str(tmp_path / "not-drawn.png")]
     shown = {"what": "pictures", "files": files, "last": False, "time_ms": 0}

@@ -13,7 +13,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.extrapolation import Mode, extrapolate
+from experiments.sweep.search.extrapolation import Mode, extrapolate
 
 ATTR_CONSTRAINTS = "constraints"
 """User attribute of a trial: the soft constraints it last reported."""
@@ -25,7 +25,7 @@ def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> o
     """Return a study in memory from which ``sampler`` is to propose.
 
     It has the trials of ``record`` in their order. One that has reported is complete there, with the value to expect
-    of it at the full budget (:mod:`experiments.sweep.extrapolation`). Left to Optuna, a stopped trial would look
+    of it at the full budget (:mod:`experiments.sweep.search.extrapolation`). Left to Optuna, a stopped trial would look
     complete at the wrong budget, and each running one would count as bad, the promising ones for longest. One that
     has not reported is running (and counts as bad, which keeps the next proposal away from it); a failed one is left
     out of the model by Optuna, but one that diverged counts as the worst there is, so that others keep away from it.

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 
-from experiments.sweep import best_model
-from experiments.sweep.delivery import EXPERIMENT, GIVE_UP_AFTER_S, Sender
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
-from experiments.sweep.outbox import Outbox
 from experiments.sweep.outcome import Outcome, number_of
 from experiments.sweep.provenance import provenance
-from experiments.sweep.searcher import distributions_of
-from experiments.sweep.tracking_store import STORE, STORE_URI, store_of
+from experiments.sweep.search.searcher import distributions_of
+from experiments.sweep.tracking import best_model
+from experiments.sweep.tracking.delivery import EXPERIMENT, GIVE_UP_AFTER_S, Sender
+from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.store import STORE, STORE_URI, store_of
 from trainables.runtime import names
 
 if TYPE_CHECKING:

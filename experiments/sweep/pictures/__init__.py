@@ -1,0 +1,1 @@
+"""The pictures of a sweep and its report, drawn while it runs."""

@@ -1,0 +1,1 @@
+"""The schedulers: which trial goes on, waits or ends."""

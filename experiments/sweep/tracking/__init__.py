@@ -1,0 +1,1 @@
+"""MLflow: what it is told of a sweep, and how that gets there whatever happens."""
