@@ -63,7 +63,9 @@ def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
 
 
 def crashed(searcher: StudySearcher, snapshot: Path, **changes: Any) -> StudySearcher:
-    """A searcher of a new process that has the snapshot and the database."""
+    """A searcher of a new process that has the snapshot and the database, to which all had been written."""
+    assert searcher._open_record is not None
+    searcher._open_record._writes.join()
     restored = searcher_in(snapshot.parent, **changes)
     restored.restore(str(snapshot))
     return restored
