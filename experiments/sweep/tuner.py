@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -39,6 +41,8 @@ from trainables.runtime.device import CPUS_PER_WORKER
 from trainables.runtime.warm_trainable import WarmTrainable
 from trainables.runtime.worker_group import WorkerGroupSpec
 
+RAY_TOKEN = Path.home() / ".ray" / "auth_token"
+"""What Ray asks of everyone who comes to its ports."""
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
 their own TorchTrainer books that."""
@@ -199,6 +203,8 @@ def start_ray(plan: Plan) -> None:
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
     ray.init("local", num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
+    with suppress(OSError):  # there is none, or it is another's
+        RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read
 
 
 def name_of(trial: Trial) -> str:
