@@ -49,7 +49,7 @@ def _told(view: SweepView) -> dict[str, Any]:
     address, _, note = summary["mlflow"].partition("  ")
     return {
         "summary": summary,
-        "state": "running" if view.running else "complete" if summary["complete"] else "ended early",
+        "state": _state(view),
         "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at)),
         "unit": plan.budget.unit,
         "num_samples": plan.num_samples,
@@ -63,6 +63,13 @@ def _told(view: SweepView) -> dict[str, Any]:
         "trials": trials,
         "names": list(dict.fromkeys(name for trial in trials for name in trial.recorded.params)),
     }
+
+
+def _state(view: SweepView) -> str:
+    if view.running or view.summary["complete"]:
+        return "running" if view.running else "complete"
+    ended = view.summary["ended_early"]
+    return f"ended early ({ended['why']})" if ended else "interrupted"
 
 
 def _as_html(picture: Picture) -> str:

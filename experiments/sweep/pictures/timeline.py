@@ -109,4 +109,4 @@ def _draw(axes: Axes, stretches: list[Stretch], lane: int, began: float, wall: f
             axes.broken_barh([span], place, facecolor="white", edgecolor=colour, hatch="////", linewidth=0)
         if length >= ROOM_FOR_NUMBER * wall:
             middle = (stretch.trained_from + length / 2 - began) / scale
-            axes.text(middle, lane, str(stretch.trial), ha="center", va="center", fontsize=7)
+            axes.text(middle, lane, str(stretch.trial), ha="center", va="center", fontsize=7, in_layout=False)

@@ -98,7 +98,7 @@ def view_of(
     summary = {
         "name": "a-sweep", "experiment": "quadratic", "recipe": "sample", "device": "hpu", "metric": "score",
         "mode": mode, "best": best if any(curves) else None, "baseline": 0.5 if any(curves) else None,
-        "complete": not running, "wall_s": 90.0, "device_seconds": {"training": 5.0, "idle": 5.0},
+        "complete": not running, "ended_early": None, "wall_s": 90.0, "device_seconds": {"training": 5.0, "idle": 5.0},
         "mlflow": "http://127.0.0.1:5000/#/experiments/1  (start the page with: make ui)",
     }  # fmt: skip
     recorded = searcher_of(curves, mode).trials()
@@ -204,6 +204,16 @@ def test_of_an_interrupted_sweep_nothing_runs(tmp_path: Path) -> None:
     assert "running" not in {trial.status for trial in trials}
     assert trials[2].failure == "an error ended it"
     assert trials[3].failure == "diverged: score is nan after epoch 3"
+
+
+def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path, running=False)
+    ended = {"why": "the target <0.7> was reached", "status": 0, "at_once": False}
+    early = replace(view, summary={**view.summary, "complete": False, "ended_early": ended})
+    write_report(early, [], view.plan.report_file)
+    text = view.plan.report_file.read_text()
+    assert "ended early (the target &lt;0.7&gt; was reached), as of" in text
+    assert "1 interrupted" in text.replace("</span>", "")
 
 
 @pytest.mark.parametrize(
