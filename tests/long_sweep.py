@@ -72,6 +72,11 @@ class LongSweep:
         _, alive = psutil.wait_procs(below, timeout=120)
         assert not alive, "the processes of a killed driver stay"
 
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self.running:
+            self.kill()
+
     @property
     def running(self) -> bool:
         return self.driver.poll() is None
@@ -103,7 +108,10 @@ def main() -> None:
             sign_in(patch, "ada", PASSWORDS["ada"])
             sweep = LongSweep(Path(folder), server.uri)
             began = time.monotonic()
-            disturb(sweep, server, asked)
+            try:
+                disturb(sweep, server, asked)
+            finally:
+                sweep.end()
             wall_s = round(time.monotonic() - began)
             assert sweep.driver.wait() == 0, sweep.printed.read_text()[-5000:]
             found = count_delivered(server.uri, SLEEPING.name, NAME, asked.trials, asked.epochs)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import numpy as np
+from PIL import Image
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
     ElementNotInteractableException,
@@ -168,10 +171,28 @@ class MlflowPages:
         for name in names:
             self.click(f"{_row(name)}//*[contains(@class, 'ag-selection-checkbox')]//input")
 
-    def compare(self) -> None:
-        """Press Compare, and wait for the page that compares the selected runs."""
+    def select_all(self) -> None:
+        """Tick the box above the boxes of all runs."""
+        self.click("//input[@aria-label='Select all runs']")
+
+    def compare(self, seconds: float = WITHIN_S) -> None:
+        """Press Compare, and wait until the page that compares the selected runs has drawn them."""
         self.click("//*[@data-testid='runs-compare-button']")
-        self.wait(lambda _: self.all("//*[@class='axis-title']"), "a plot with parallel coordinates")
+        self.wait(lambda _: self.lines() > 100, "the lines of parallel coordinates", seconds)
+
+    def lines(self) -> int:
+        """Return how many pixels have a colour between the axes of the plot with parallel coordinates."""
+        axes = [axis.rect for axis in self.all("//*[@class='axis-title']")]
+        if not axes:
+            return 0
+        left, right, top = axes[0]["x"], axes[-1]["x"], axes[0]["y"]
+        plot = self.browser.find_element(By.CSS_SELECTOR, ".pcp-plot").rect
+        pixels = np.asarray(self.picture().crop((left, top, right, plot["y"] + plot["height"])), dtype=int)
+        return int((np.ptp(pixels, axis=2) > 100).sum())
+
+    def picture(self) -> Image.Image:
+        """Take a picture of the page."""
+        return Image.open(BytesIO(self.browser.get_screenshot_as_png())).convert("RGB")
 
     def compared(self, heading: str) -> list[str]:
         """Return a line of the tables of that page: what it says of each run."""
@@ -192,9 +213,14 @@ class MlflowPages:
                 self.browser.find_element(By.XPATH, f"{box}//input").send_keys(name, Keys.ENTER, Keys.ESCAPE)
         self.wait(lambda _: set(self.coordinates()) == {*parameters, *metrics}, "the chosen axes")
 
-    def show_charts(self) -> None:
-        """Turn from the table to the curves of the runs in it."""
-        self.click("//label[.//input[@name='runs-view-mode'][@value='CHART']]")
+    def turn_to(self, view: Literal["TABLE", "CHART"]) -> None:
+        """Turn to the table of the runs, or to their curves."""
+        self.click(f"//label[.//input[@name='runs-view-mode'][@value='{view}']]")
+
+    def show_all(self) -> None:
+        """Have the curves of all runs drawn, and not those of the first ten."""
+        self.click("//*[@data-testid='experiment-view-runs-visibility-column-header']")
+        self.click("//*[@role='menuitemradio'][normalize-space()='Show all runs']")
 
     def charts(self, pattern: str) -> None:
         """Show the charts of the metrics whose names match a regular expression."""

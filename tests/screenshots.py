@@ -11,7 +11,6 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ def take_pictures(uri: str, folder: Path) -> None:
         pages.open_experiment(EXPERIMENT)
         pages.sort_by(METRIC)
         pages.search("tags.kind = 'trial'")
-        pages.show_charts()
+        pages.turn_to("CHART")
         pages.charts("^(train_loss|val_loss|val_accuracy)$")
         pages.wait(lambda _: pages.curves(METRIC), "the curves")
         picture(pages, folder / "mlflow-curves.png", height=660)
@@ -88,8 +87,7 @@ def take_pictures(uri: str, folder: Path) -> None:
 def picture(pages: MlflowPages, file: Path, height: int) -> None:
     """Take a picture of the page, in 256 colours, which are a third of the bytes."""
     resize(pages.browser, WIDTH, height)
-    shot = Image.open(BytesIO(pages.browser.get_screenshot_as_png())).convert("RGB")
-    shot.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
+    pages.picture().quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file}: {file.stat().st_size / 1000:.0f} KB", flush=True)
 
 
