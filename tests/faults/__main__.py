@@ -39,7 +39,7 @@ from tests.faults.sweep import Sweep
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""
-WAIT_S = (1.0, 10.0)
+WAIT_S = (1.0, 6.0)
 """How long to wait for the next fault, once all groups train."""
 STORAGE_MB = 64
 """Size of the file system that is filled."""
@@ -87,7 +87,8 @@ def disturbed(
     done: list[tuple[str, float]] = []
     with storage_of(folder, small="disk" in kinds):
         trials = TRIALS_A_FAULT * (len(kinds) + 1)
-        sweep = Sweep(folder, f"faults-{kinds[0]}", server.uri, trials, chance.randrange(2**31))
+        name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
+        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds)
         try:
             sweep.start()
             inflict = Inflict(sweep, server, chance)

@@ -37,14 +37,26 @@ DRIVER = "from experiments import main; from tests.faults.accumulating import AC
 class Sweep:
     """A sweep of the command line, in processes of its own."""
 
-    def __init__(self, folder: Path, name: str, tracking_uri: str, trials: int, seed: int) -> None:
-        """Prepare a sweep; ``folder`` gets all that it writes, but for what MLflow keeps."""
+    def __init__(
+        self, folder: Path, name: str, tracking_uri: str, trials: int, seed: int, *, own_clock: bool = False
+    ) -> None:
+        """Prepare a sweep.
+
+        Args:
+            folder: Gets all that it writes, but for what MLflow keeps.
+            name: Of the sweep.
+            tracking_uri: Where it is tracked.
+            trials: How many it has.
+            seed: Of its search.
+            own_clock: Whether its processes have a clock that can be set.
+        """
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
         self.storage, self.folder = folder / "results", folder / "results" / name
         self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
         (self.orders / ALIVE).mkdir(parents=True)
         self.faults: Counter[str] = Counter(lost=0, doubled=0, leaked=0)
         self.printed = ""
+        self._own_clock = own_clock
         self._seen: set[psutil.Process] = set()
         self._process: subprocess.Popen[str] | None = None
 
@@ -67,8 +79,10 @@ class Sweep:
         # Some reports without a checkpoint, so that there is something to train again.
         shared += ["--retries", "100", "--checkpoint-minutes", "0.04"]
         shared += ["--hang-minutes", f"{HUNG_AFTER_S / 60}"]
-        path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
-        own = {"HABANA_STAND_IN_MODULES": str(GROUPS), SHIFT_FILE: str(self.clock), "PYTHONPATH": path}
+        own = {"HABANA_STAND_IN_MODULES": str(GROUPS)}
+        if self._own_clock:
+            path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
+            own |= {SHIFT_FILE: str(self.clock), "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, *options, *shared],
             env=environment(self.locks, **own),

@@ -11,18 +11,17 @@ SHIFT_FILE = "SHIFT_OF_THE_CLOCK"
 """Variable that names the file: seconds, as a number."""
 LOOK_EVERY_S = 0.1
 
+_right = time.time
+_looked_at, _shift = -LOOK_EVERY_S, 0.0
 
-class _Clock:
-    def __init__(self, file: Path) -> None:
-        self._file, self._right = file, time.time
-        self._looked_at, self._shift = -LOOK_EVERY_S, 0.0
 
-    def time(self) -> float:
-        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = time.monotonic()
-            self._shift = float(self._file.read_text()) if self._file.exists() else 0.0
-        return self._right() + self._shift
+def shifted() -> float:  # a function of a module, which Ray can pickle by its name
+    global _looked_at, _shift
+    if time.monotonic() - _looked_at >= LOOK_EVERY_S:
+        _looked_at, file = time.monotonic(), Path(os.environ[SHIFT_FILE])
+        _shift = float(file.read_text()) if file.exists() else 0.0
+    return _right() + _shift
 
 
 if SHIFT_FILE in os.environ:
-    time.time = _Clock(Path(os.environ[SHIFT_FILE])).time
+    time.time = shifted
