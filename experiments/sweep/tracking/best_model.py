@@ -17,6 +17,7 @@ from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, M
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+from packaging.version import Version
 
 from experiments.sweep.tracking.outbox import Outbox
 from trainables import prediction
@@ -138,7 +139,7 @@ def save_model(record: dict[str, Any], folder: Path) -> Model:
         model_config={prediction.LOADED_BY: record["loaded_by"]},
         signature=ModelSignature(inputs, inferred.outputs),
         input_example=predictor.example,
-        pip_requirements=[f"{name}=={_published_version(name)}" for name in predictor.packages],
+        pip_requirements=[requirement(name) for name in predictor.packages],
     )
     return described
 
@@ -154,10 +155,8 @@ def load_line(plan: Plan, summary: dict[str, Any]) -> str | None:
     if model is None:
         return None
     address, note = (f"{name}/{version}", f"  # also models:/{name}@{ALIAS}") if version else (model, "")
-    return (
-        f'import mlflow; mlflow.set_tracking_uri("{plan.tracking_uri}"); '
-        f'model = mlflow.pyfunc.load_model("models:/{address}"){note}'
-    )
+    store, source = json.dumps(plan.tracking_uri), json.dumps(f"models:/{address}")  # as Python has them, too
+    return f"import mlflow; mlflow.set_tracking_uri({store}); model = mlflow.pyfunc.load_model({source}){note}"
 
 
 def _upload(client: MlflowClient, model: LoggedModel, described: Model, folder: Path) -> None:
@@ -216,9 +215,17 @@ def _code_of(module: str) -> list[str]:
     return places
 
 
-def _published_version(package: str) -> str:
-    """Return the version that is installed, without what marks a build of it, such as Intel's: pip finds no such."""
-    return importlib.metadata.version(package).partition("+")[0]
+def requirement(package: str) -> str:
+    """Return what pip is to install: the version that is here, of one's own builds the published version.
+
+    Intel's torch is a 2.6.0+hpu.git1234567 or a 2.5.1a0+git1234567, which nothing but its container has; a package that
+    is here under another name, such as a faster Pillow, is left to pip.
+    """
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return package
+    return f"{package}=={Version(version).base_version if '+' in version else version}"
 
 
 def _place(checkpoint: str) -> str:

@@ -21,7 +21,7 @@ from experiments import SweepOptions
 from experiments.sweep.errors import SweepError
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_file import options_of_sweep, write_sweep_file
-from experiments.sweep.tracking.best_model import FOLDER, load_line, record_of
+from experiments.sweep.tracking.best_model import FOLDER, load_line, record_of, requirement
 from experiments.sweep.tracking.outbox import STATE_FILE, Outbox
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
@@ -144,6 +144,24 @@ def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
     for table, printed in zip(expected, said[::2], strict=True):
         predicted = pd.read_json(io.StringIO(printed))
         pd.testing.assert_frame_equal(predicted, table)
+
+
+@pytest.mark.parametrize(
+    ("here", "wanted"),
+    [("2.15.0", "2.15.0"), ("2.6.0+hpu_1.20.0-543.git4952fce", "2.6.0"), ("2.5.1a0+git6fc067b", "2.5.1")],
+)
+def test_requirements_are_versions_that_pip_finds(
+    here: str, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / f"torch_of_a_container-{here}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: torch-of-a-container\nVersion: {here}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert requirement("torch-of-a-container") == f"torch-of-a-container=={wanted}"
+
+
+def test_what_is_installed_under_another_name_is_left_to_pip() -> None:
+    assert requirement("gaudi-tune-has-no-such-package") == "gaudi-tune-has-no-such-package"
 
 
 @pytest.mark.parametrize(
