@@ -63,7 +63,7 @@ def accumulating(config: dict[str, Any]) -> None:
     for epoch in range(done + 1, trial.epochs + 1):
         (Path(trial.orders) / ALIVE / str(os.getpid())).write_text(repr(trial.x))
         loss = float(weight) / epoch
-        if (order := _wait_for_order(trial)) is not None:
+        if (order := _order_of_before(trial, epoch) or _wait_for_order(trial, epoch)) is not None:
             loss = ORDERS[order](epoch)
         total = _added(total, trial.x, epoch)
         state = {"epoch": epoch, "total": total, "x": trial.x, "pid": os.getpid()}
@@ -73,15 +73,26 @@ def accumulating(config: dict[str, Any]) -> None:
         )
 
 
-def _wait_for_order(trial: AccumulatingConfig) -> str | None:
+def _order_of_before(trial: AccumulatingConfig, epoch: int) -> str | None:
+    """Return what failed the trial in this epoch before: it does so again if a resumed sweep trains it again."""
+    for name in FAILING:
+        taken = Path(trial.orders) / f"{name}.{trial.x!r}"
+        if taken.exists() and taken.read_text() == str(epoch):
+            return name
+    return None
+
+
+def _wait_for_order(trial: AccumulatingConfig, epoch: int) -> str | None:
     """Take the time of an epoch, and return the order that was there first, which nobody else gets then."""
     orders, until = Path(trial.orders), time.monotonic() + trial.epoch_s
     while time.monotonic() < until and not (orders / HURRY).exists():
         for name in ORDERS:
+            taken = orders / f"{name}.{trial.x!r}"
             try:
-                (orders / name).rename(orders / f"{name}.{trial.x!r}")
+                (orders / name).rename(taken)
             except FileNotFoundError:
                 continue
+            taken.write_text(str(epoch))
             return name
         time.sleep(0.05)
     return None
@@ -104,7 +115,9 @@ def _hang(epoch: int) -> float:
         time.sleep(1)
 
 
-ORDERS = {"exception": _raise, "memory": _run_out_of_memory, "nan": _diverge, "hang": _hang}
+FAILING = {"exception": _raise, "memory": _run_out_of_memory, "nan": _diverge}
+"""What fails a trial."""
+ORDERS = {**FAILING, "hang": _hang}
 """What a train loop can be ordered to do in an epoch; those that return give its loss."""
 
 ACCUMULATING = Experiment(
