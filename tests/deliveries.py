@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,10 @@ def check_delivered(uri: str, name: str) -> None:
             assert told == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]
 
 
-def count_delivered(uri: str, experiment: str, sweep: str, trials: int, epochs: int) -> dict[str, int]:
-    """Count what of a sweep is in MLflow, where each trial reports the same metrics after every epoch.
+def count_delivered(
+    uri: str, experiment: str, sweep: str, trials: int, epochs: int, metrics: Sequence[str]
+) -> dict[str, int]:
+    """Count what of a sweep is in MLflow, whose trials report these metrics after every epoch.
 
     Returns:
         The ``trials`` and ``values`` that are there, the values that are ``missing`` or ``doubled``, and how many runs
@@ -124,8 +127,7 @@ def count_delivered(uri: str, experiment: str, sweep: str, trials: int, epochs: 
     found = client.search_runs([known.experiment_id], "tags.kind = 'trial'", max_results=10 * trials)
     runs = [run for run in found if run.data.tags[MLFLOW_PARENT_RUN_ID] in ids]
     there = {run.data.tags["trial"] for run in runs}
-    metrics = {name for run in runs for name in run.data.metrics if "/" not in name}  # the ledger's have a slash
-    histories = [client.get_metric_history(run.info.run_id, metric) for run in runs for metric in sorted(metrics)]
+    histories = [client.get_metric_history(run.info.run_id, metric) for run in runs for metric in metrics]
     values = [len(history) for history in histories]
     steps = [len({value.step for value in history} & set(range(1, epochs + 1))) for history in histories]
     return {

@@ -5,7 +5,7 @@ the server is killed with its PostgreSQL and started again some seconds later; a
 and the sweep resumed. Afterwards every value must be in MLflow, and there once. Prints how far it is and, last, one
 JSON object:
 
-    {"trials": 500, "values": 10000, "missing": 0, "doubled": 0, "doubled_runs": 0, "wall_s": ...}
+    {"trials": 500, "values": 15000, "missing": 0, "doubled": 0, "doubled_runs": 0, "wall_s": ...}
 
     python tests/long_sweep.py [--trials 500] [--epochs 10] [--seed 0]
 """
@@ -30,10 +30,18 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, wh
 from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.tracking.outbox import RECORDS_FILE
 from tests.deliveries import count_delivered
-from tests.experiments.sweep.sleeping import SLEEPING
 from tests.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
 
 NAME = "long"
+METRICS = ("score", "train_loss", "noise")
+DRIVER = f"""
+from dataclasses import replace
+from ray import tune
+from experiments import main
+from tests.experiments.sweep.quadratic import QUADRATIC
+main(replace(QUADRATIC, name="{NAME}", space={{"x": tune.uniform(-1.0, 1.0)}}))
+"""
+"""The command line of an experiment whose trials take no time, and go wrong in no way."""
 FAULTS = ("server", "server", "driver")
 AWAY_S = (5.0, 40.0)
 """For how long a server that was killed is away."""
@@ -45,16 +53,12 @@ class LongSweep:
 
     def __init__(self, folder: Path, uri: str) -> None:
         self._folder, self._uri = folder, uri
-        self._script = folder / "tune_sleeping.py"
-        self._script.write_text(
-            "from experiments import main\nfrom tests.experiments.sweep.sleeping import SLEEPING\nmain(SLEEPING)\n"
-        )
         self.printed = folder / "printed.txt"
         self._records = folder / NAME / RECORDS_FILE
         self._read, self.reported = 0, 0
 
     def start(self, *options: str) -> None:
-        command = [sys.executable, str(self._script), "--storage", str(self._folder), "--tracking-uri", self._uri]
+        command = [sys.executable, "-c", DRIVER, "--storage", str(self._folder), "--tracking-uri", self._uri]
         with self.printed.open("ab") as printed:
             self.driver = psutil.Popen(
                 [*command, *options],
@@ -114,7 +118,7 @@ def main() -> None:
                 sweep.end()
             wall_s = round(time.monotonic() - began)
             assert sweep.driver.wait() == 0, sweep.printed.read_text()[-5000:]
-            found = count_delivered(server.uri, SLEEPING.name, NAME, asked.trials, asked.epochs)
+            found = count_delivered(server.uri, NAME, NAME, asked.trials, asked.epochs, METRICS)
             print(json.dumps({**found, "wall_s": wall_s}))
     finally:
         bucket.close()
@@ -124,7 +128,7 @@ def disturb(sweep: LongSweep, server: TeamServer, asked: argparse.Namespace) -> 
     """Run the sweep to its end, and kill what is to be killed when so many reports have come."""
     chance, reports = random.Random(asked.seed), asked.trials * asked.epochs
     faults = sorted((chance.randrange(reports // 20, reports * 9 // 10), what) for what in FAULTS)
-    options = ("--num-samples", str(asked.trials), "--epochs", str(asked.epochs), "--set", "epoch_s=0.0")
+    options = ("--num-samples", str(asked.trials), "--epochs", str(asked.epochs))
     sweep.start("--name", NAME, "--device", "cpu", "--scheduler", "fifo", *options)
     began = told = time.monotonic()
     while sweep.running:
