@@ -23,7 +23,7 @@ def meaning_of(error: Exception) -> Meaning:
         return "deleted" if deleted else _meaning_of_status(error.get_http_status_code())
     if isinstance(error, HTTPError) and error.response is not None:  # artifacts travel past MLflow's own errors
         return _meaning_of_status(error.response.status_code)
-    if isinstance(error, FileNotFoundError):  # a checkpoint that someone removed
+    if isinstance(error, FileNotFoundError | KeyError):  # a checkpoint that someone removed, a run that was refused
         return "refused"
     return "away" if isinstance(error, OSError) else "unknown"  # broken connections, full disks
 

@@ -215,6 +215,7 @@ def test_what_a_server_answers_to_a_file(status: int, meaning: str) -> None:
         response.raise_for_status()
     assert meaning_of(raised.value) == meaning
     assert (meaning_of(ConnectionResetError()), meaning_of(FileNotFoundError())) == ("away", "refused")
+    assert meaning_of(KeyError("a trial whose run was refused")) == "refused"
 
 
 def test_names_that_mlflow_refuses_are_changed() -> None:
