@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -46,9 +47,11 @@ def check_summary(sweep: Sweep) -> None:
         sweep.count("lost", 1, "no summary.json")
         return
     summary: dict[str, Any] = json.loads(file.read_text())
-    failed = len(failed_by_order(sweep))
-    outcomes = {"finished": sweep.trials - failed, **({"failed": failed} if failed else {})}
-    sweep.count("lost", summary["trials"] != outcomes, f"trials {summary['trials']} instead of {outcomes}")
+    failed, counted = len(failed_by_order(sweep)), Counter(summary["trials"])
+    if sweep.scheduler != "fifo":
+        counted["finished"] += counted.pop("stopped early", 0)
+    outcomes = Counter(finished=sweep.trials - failed, failed=failed)
+    sweep.count("lost", counted != outcomes, f"trials {summary['trials']} instead of {outcomes}")
     sweep.count("lost", not summary["complete"], "the sweep says that it is not complete")
     trials = sorted(map(int, summary["ledger"]["trials"]))
     sweep.count("lost", trials != list(range(1, sweep.trials + 1)), f"the ledger's trials are {trials}")
@@ -80,7 +83,10 @@ def check_mlflow(sweep: Sweep) -> None:
 
 
 def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | None) -> None:
-    """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the reason is told."""
+    """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the reason is told.
+
+    With pbt, which changes what they depend on, they are there.
+    """
     name, tags = f"trial {run.data.tags['trial']}", run.data.tags
     history = client.get_metric_history(run.info.run_id, "score")
     told = {value.step: value.value for value in history}
@@ -90,8 +96,12 @@ def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | No
         sweep.count("lost", wrong, f"{name} should have failed ({why_failed}), but: {run.info.status}, {tags}")
         right = {epoch: score for epoch, score in right.items() if epoch <= max(told, default=0)}
     else:
-        ended = (run.info.status, tags.get("status"))
-        sweep.count("lost", ended != ("FINISHED", "finished"), f"{name} ended as {ended}")
+        ended, stopped = (run.info.status, tags.get("status")), ("FINISHED", "stopped early")
+        sweep.count("lost", ended not in {("FINISHED", "finished"), stopped}, f"{name} ended as {ended}")
+        if ended == stopped and sweep.scheduler != "fifo":
+            right = {epoch: score for epoch, score in right.items() if epoch <= max(told)}
+    if sweep.scheduler == "pbt":
+        right = {epoch: told.get(epoch, score) for epoch, score in right.items()}
     lost = [epoch for epoch, score in right.items() if abs(told.get(epoch, -99.0) - score) > 1e-9]
     sweep.count("lost", len(lost), f"{name}: no or wrong values of epochs {lost}")
     sweep.count("doubled", len(history) - len(told), f"{name} has {len(history)} values of {len(told)} epochs")
@@ -100,7 +110,8 @@ def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | No
 def check_study(sweep: Sweep) -> None:
     """Every trial is in the study once, with all its reports."""
     study = optuna.load_study(study_name=sweep.name, storage=f"sqlite:///{sweep.folder / STUDY_FILE}")
-    complete = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    ended = {TrialState.COMPLETE} if sweep.scheduler == "fifo" else {TrialState.COMPLETE, TrialState.PRUNED}
+    complete = [trial for trial in study.trials if trial.state in ended]
     xs = [trial.params["x"] for trial in study.trials]
     sweep.count("doubled", len(xs) - len(set(xs)), "configurations proposed twice")
     missing = sweep.trials - len(failed_by_order(sweep)) - len(complete)
@@ -108,7 +119,8 @@ def check_study(sweep: Sweep) -> None:
     running = sum(trial.state == TrialState.RUNNING for trial in study.trials)
     sweep.count("lost", running, "trials still run in the study")
     for trial in complete:
-        gaps = EPOCHS - len(trial.intermediate_values)
+        trained = EPOCHS if trial.state == TrialState.COMPLETE else max(trial.intermediate_values)
+        gaps = trained - len(trial.intermediate_values)
         sweep.count("lost", gaps, f"trial {trial.number} of the study lacks reports")
 
 

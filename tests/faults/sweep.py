@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.tracking.outbox import RECORDS_FILE
 from tests.faults.accumulating import ALIVE, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
@@ -38,7 +38,15 @@ class Sweep:
     """A sweep of the command line, in processes of its own."""
 
     def __init__(
-        self, folder: Path, name: str, tracking_uri: str, trials: int, seed: int, *, own_clock: bool = False
+        self,
+        folder: Path,
+        name: str,
+        tracking_uri: str,
+        trials: int,
+        seed: int,
+        *,
+        own_clock: bool = False,
+        scheduler: SchedulerName = "fifo",
     ) -> None:
         """Prepare a sweep.
 
@@ -49,8 +57,10 @@ class Sweep:
             trials: How many it has.
             seed: Of its search.
             own_clock: Whether its processes have a clock that can be set.
+            scheduler: With fifo every trial trains to its end.
         """
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
+        self.scheduler = scheduler
         self.storage, self.folder = folder / "results", folder / "results" / name
         self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
         (self.orders / ALIVE).mkdir(parents=True)
@@ -64,7 +74,7 @@ class Sweep:
         """Start it."""
         self._run(
             *("--name", self.name, "--num-samples", str(self.trials), "--seed", str(self._seed)),
-            *("--scheduler", "fifo", "--search", "random", "--recipe", "sample"),
+            *("--scheduler", self.scheduler, "--search", "random", "--recipe", "sample"),
             *("--set", f"orders={self.orders}", f"epoch_s={EPOCH_S}"),
         )
 
