@@ -34,8 +34,8 @@ from rich.table import Table
 
 from tests.faults.check import check
 from tests.faults.inflict import KINDS, Inflict
-from tests.faults.server import Server
 from tests.faults.sweep import Sweep
+from tests.mlflow_server import Server
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""

@@ -16,8 +16,8 @@ import psutil
 from experiments.sweep.resume import SNAPSHOTS, STATE_FILES
 from experiments.sweep.stopping import CTRL_C, TERMINATED
 from experiments.sweep.tracking.outbox import STATE_FILE as DELIVERED_FILE
-from tests.faults.server import Server
 from tests.faults.sweep import Sweep
+from tests.mlflow_server import Server
 from trainables.runtime.checkpoint import STATE_FILE, read_state
 
 ENDS_WITHIN_S = 90

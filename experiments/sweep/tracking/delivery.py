@@ -198,6 +198,8 @@ class _Delivery:
     def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
         if key in self._ids:  # it goes on, after a pause or in a resumed sweep
             self._client.update_run(self._ids[key], status="RUNNING")
+            if "failure" in self._client.get_run(self._ids[key]).data.tags:  # a resumed sweep knew nothing of it
+                self._client.delete_tag(self._ids[key], "failure")
             return
         self._ids[key] = self._existing(tags) or self._create(tags, record)
         params = record["params"]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,44 +15,8 @@ from experiments.sweep.tracking.delivery import Sender
 from experiments.sweep.tracking.mlflow_callback import numbers_in
 from experiments.sweep.tracking.outbox import RECORDS_FILE, Outbox
 from experiments.sweep.tracking.refusals import meaning_of
-from tests.deliveries import EPOCHS, check_delivered, free_port, records_of
-
-
-class Server:
-    """A tracking server on SQLite, on a port of its own, which stays the same."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.folder = folder
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        store = [f"sqlite:///{self.folder}/mlflow.db", "--artifacts-destination", str(self.folder / "artifacts")]
-        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [*command, "--backend-store-uri", *store],
-            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # seven more processes, of no use here
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        until = time.monotonic() + 60
-        while not self._answers():
-            assert time.monotonic() < until, "the server did not start"
-            time.sleep(0.3)
-
-    def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(f"{self.uri}/health", timeout=1)
-        except OSError:
-            return False
-        return True
-
-    def kill(self) -> None:
-        if self.process is not None:
-            subprocess.run(["pkill", "-9", "-P", str(self.process.pid)], check=False)
-            self.process.kill()
-            self.process.wait()
+from tests.deliveries import EPOCHS, check_delivered, records_of
+from tests.mlflow_server import Server
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +150,20 @@ def test_pictures_take_the_place_of_earlier_ones_and_hold_nothing_up(
     outbox.put({**shown, "last": True})
     sender.close()
     assert artifact(server, outbox.ids[""]) == "second"
+
+
+def test_a_trial_that_failed_and_is_trained_again_is_not_called_failed(server: Server, tmp_path: Path) -> None:
+    """Its driver was killed between the end of the trial and Tune's next snapshot."""
+    outbox, records = Outbox(tmp_path), records_of("again", server.uri)
+    sender = Sender(server.uri, outbox, [])
+    sender.start()
+    failed = {**records[-1], "trial": "000", "outcome": "failed", "reason": "diverged: loss is nan after epoch 1"}
+    for record in [*records[:4], failed, *records]:
+        outbox.put(record)
+    sender.close()
+    run = MlflowClient(server.uri).get_run(outbox.ids["000"])
+    assert (run.info.status, run.data.tags["status"]) == ("FINISHED", "finished")
+    assert "failure" not in run.data.tags
 
 
 def wait_for_delivery(outbox: Outbox) -> None:

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 MODULES = int(os.environ.get("HABANA_STAND_IN_MODULES", "8"))
 FOLDER = Path(os.environ.get("HABANA_STAND_IN_DIR", Path(tempfile.gettempdir()) / "habana-stand-in"))
 """Where the modules' locks are, and ``acquisitions.jsonl``, which tells who had which when."""
-BUSY_AFTER_KILL_S = 3.0
+BUSY_AFTER_KILL_S = float(os.environ.get("HABANA_STAND_IN_BUSY_S", "3"))
 """How long a module is being reset after its owner was killed; Intel publishes no figure. All times are of the clock
 that counts from the start of the machine, which nobody sets."""
 

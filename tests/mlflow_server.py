@@ -19,7 +19,7 @@ class Server:
     """MLflow's own server, its records in SQLite."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, port = folder, free_port()
+        self.folder, port = folder, free_port()
         self.uri = f"http://127.0.0.1:{port}"
         self._command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
         self._command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
@@ -29,7 +29,7 @@ class Server:
         """Start it, and wait until it answers."""
         self._process = subprocess.Popen(
             self._command,
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # five processes more
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
