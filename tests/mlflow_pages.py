@@ -34,6 +34,8 @@ FLAGS = (
 """Without a screen, as root in a container, with nobody on the network but the server, and with a mouse."""
 WITHIN_S = 60
 """How long a page may take to show what is waited for."""
+SCRIPT_WITHIN_S = 300
+"""How long a page may be busy before it answers."""
 
 NOT_YET = (
     NoSuchElementException, StaleElementReferenceException, ElementNotInteractableException,
@@ -61,6 +63,7 @@ def chromium(profile: Path) -> Iterator[Chrome]:
     os.environ["SE_OFFLINE"] = "true"  # Selenium would fetch a browser that it does not find
     with Chrome(options, Service(str(DRIVER))) as browser:
         resize(browser, *SIZE)
+        browser.set_script_timeout(SCRIPT_WITHIN_S)
         yield browser
 
 
@@ -228,10 +231,18 @@ class MlflowPages:
 
     def curves(self, metric: str) -> dict[str, list[list[float]]]:
         """Return what the chart of a metric draws: pairs of step and value by the name of the run."""
+        traces = self._traces(metric, "[trace.name, trace.x, trace.y]")
+        return {name: [list(point) for point in zip(x, y, strict=True)] for name, x, y in traces}
+
+    def drawn(self, metric: str) -> set[str]:
+        """Return the names of the runs in the chart of a metric."""
+        return set(self._traces(metric, "trace.name"))
+
+    def _traces(self, metric: str, what: str) -> list[Any]:
         card = f"//*[@data-testid='experiment-view-compare-runs-card'][.//h4[@title='{metric}']]"
         chart = self.browser.find_element(By.XPATH, f"{card}//*[contains(@class, 'js-plotly-plot')]")
-        traces = self.browser.execute_script("return arguments[0].data", chart)
-        return {trace["name"]: [list(point) for point in zip(trace["x"], trace["y"], strict=True)] for trace in traces}
+        traces: list[Any] = self.browser.execute_script(f"return arguments[0].data.map(trace => {what})", chart)
+        return traces
 
 
 def _row(run: str) -> str:

@@ -104,7 +104,7 @@ def open_table(pages: MlflowPages, runs: int) -> None:
 def draw_curves(pages: MlflowPages, runs: int) -> None:
     pages.turn_to("CHART")
     pages.show_all()
-    pages.wait(lambda _: len(pages.curves("score")) == runs, "all curves", DRAWN_WITHIN_S)
+    pages.wait(lambda _: len(pages.drawn("score")) == runs, "all curves", DRAWN_WITHIN_S)
 
 
 def compare(pages: MlflowPages, runs: int) -> None:
