@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu test lint ui server benchmarks constraints clean
+.PHONY: help demo demo-hpu test lint ui server benchmarks faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,10 +32,14 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround, memory and search, about 30 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, search, and the cost of tracking, about 40 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
 	$(BIN)/python tests/benchmarks/search_quality.py
+	$(BIN)/python tests/benchmarks/tracking.py
+
+faults: $(READY) ## Do 18 kinds of harm to running sweeps, 5 times each, about an hour; one kind wants root's rights
+	$(BIN)/python -m tests.faults
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \
