@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.delivery import Sender
 from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.tracking.delivery import Sender
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.deliveries import outbox_in, records_of
