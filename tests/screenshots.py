@@ -62,6 +62,7 @@ def take_pictures(uri: str, folder: Path) -> None:
         pages.columns("Dataset", "Source", "Models", f"best_{METRIC}", METRIC, "lr", "momentum", "batch_size", "status")
         pages.expand(SWEEP)
         pages.widen("Run Name", 110)
+        pages.widen(f"best_{METRIC}", 40)
         pages.wait(lambda _: len(pages.runs()) == len(SWEEPS) + TRIALS, "the trials of the sweep")
         picture(pages, folder / "mlflow-runs.png", height=780)
 
