@@ -148,7 +148,8 @@ class MlflowPages:
     def widen(self, name: str, pixels: int) -> None:
         """Make a column of the table wider."""
         handle = f"//*[contains(@class, 'ag-header-cell')][contains(@col-id, '{name}')]//*[contains(@class, 'resize')]"
-        ActionChains(self.browser).drag_and_drop_by_offset(self.all(handle)[0], pixels, 0).perform()
+        found = self.wait(lambda browser: browser.find_element(By.XPATH, handle), f"the column {name}")
+        ActionChains(self.browser).drag_and_drop_by_offset(found, pixels, 0).perform()
 
     def column(self, name: str) -> dict[str, str]:
         """Return what the table says in a column, by the name of the run."""
