@@ -179,11 +179,12 @@ def check_space(experiment: Experiment) -> None:
 
 def connect(address: str | None) -> list[Mapping[str, float]] | None:
     """Join the cluster at ``address`` and return its nodes' resources; None if this machine is to be used alone."""
-    if address is not None and not ray.is_initialized():
+    if address is not None:
         try:
             if address != "auto":
                 _knock(address)
-            ray.init(address=address, log_to_driver=False)
+            if not ray.is_initialized():
+                ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:
             raise SweepError(
                 f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
