@@ -16,6 +16,7 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
+from experiments.sweep.outcome import short
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.stopping import CTRL_C, Ending
 from experiments.sweep.tracking.best_model import load_line
@@ -84,7 +85,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
     units, unit = plan.num_samples * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
-        *(f"trial {n:03d}  {' '.join(f'{k}={_short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
+        *(f"trial {n:03d}  {' '.join(f'{k}={short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",
     ]
@@ -100,8 +101,8 @@ def _say_result(console: Console, plan: Plan) -> int:
     unit, checkpoint, model = plan.budget.unit, best["checkpoint"], load_line(plan, summary)
     lines = [
         f"best        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
-        f" (baseline {_short(summary['baseline'])})",
-        f"config      {' '.join(f'{k}={_short(v)}' for k, v in best['config'].items())}",
+        f" (baseline {short(summary['baseline']) or 'none'})",
+        f"config      {' '.join(f'{k}={short(v)}' for k, v in best['config'].items())}",
         f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
         *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
         *([f"model       {model}"] if model else []),
@@ -128,7 +129,3 @@ def _say_whether_whole(plan: Plan, summary: dict[str, Any]) -> int:
 
 def _storage_option(plan: Plan) -> str:
     return "" if plan.options.storage == DEFAULT_STORAGE else f" --storage {plan.options.storage}"
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -61,3 +61,8 @@ def number_in(tag: str | None) -> int:
 def trial_name(number: int) -> str:
     """Return the name of a trial, and of its folder."""
     return f"trial-{number:03d}"
+
+
+def short(value: object) -> str:
+    """Return a value as people read it: numbers in four digits, nothing for None."""
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

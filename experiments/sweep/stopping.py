@@ -22,6 +22,8 @@ from experiments.sweep.outcome import Outcome
 if TYPE_CHECKING:
     from experiments.sweep.plan import Plan
 
+logger = logging.getLogger(__name__)
+
 CTRL_C, TERMINATED = 130, 143
 """Exit status of a sweep that a signal ended, as shells have it."""
 
@@ -144,7 +146,11 @@ class StopSweep(TellsEndings):
     def _interrupt(self) -> None:
         """Have Tune write its state and end, with trials that a resumed sweep goes on with."""
         self._interrupted = True
-        signal.raise_signal(signal.SIGUSR1)  # which Tune takes besides SIGINT, in the main thread
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGUSR1)  # which Tune takes besides SIGINT
+        else:  # there it takes none, and this one would end the process
+            logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self.ending)
+            self.ending = None
 
 
 def kind_of_error(reason: str | None) -> str:

@@ -12,6 +12,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.ledger import shares_of
+from experiments.sweep.outcome import short
 from experiments.sweep.pictures.catalogue import Picture
 from experiments.sweep.pictures.sweep_view import COLOURS, SweepView
 from experiments.sweep.progress import duration
@@ -35,11 +36,6 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
     partial = path.with_suffix(".partial")
     partial.write_text(page)
     partial.replace(path)
-
-
-def short(value: object) -> str:
-    """Return a value as the table shows it, numbers in four digits."""
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _told(view: SweepView) -> dict[str, Any]:

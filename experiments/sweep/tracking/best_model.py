@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from packaging.version import Version
 
-from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.outbox import Outbox, trial_key
 from trainables import prediction
 from trainables.runtime.checkpoint import copy_to_predict
 
@@ -52,7 +52,7 @@ def record_of(plan: Plan, summary: dict[str, Any], time_ms: int) -> dict[str, An
     return {
         "what": "model",
         "sweep": plan.name,
-        "trial": f"{best['trial']:03d}",
+        "trial": trial_key(best["trial"]),
         "checkpoint": best["checkpoint"],
         "loaded_by": f"{load.__module__}:{load.__qualname__}",
         "params": {name: str(value) for name, value in best["config"].items()},

@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from experiments.sweep.tracking.best_model import log_best_model
-from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.outbox import Outbox, trial_key
 from experiments.sweep.tracking.refusals import Meaning, meaning_of
 from experiments.sweep.tracking.store import store_of
 
@@ -80,10 +80,11 @@ class Sender(threading.Thread):
         """Deliver what earlier sweeps left, then this one's records until told to close."""
         os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
         os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
+        own = self._delivery
         for folder in self._left:
             with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
                 self._deliver_left(outbox, folder)
-        self._delivery, more = _Delivery(self._client, self.outbox), True
+        self._delivery, more = own, True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
             self._delivery.deliver_all()
@@ -271,14 +272,14 @@ class _Delivery:
         self._client.log_batch(run_id, metrics=values)
         self._client.log_dict(run_id, summary, "summary.json")
         for number in summary["interrupted"]:
-            if run := self._ids.get(f"{number:03d}"):
+            if run := self._ids.get(trial_key(number)):
                 self._client.set_terminated(run, "KILLED", record["time_ms"])
         if ended := summary["ended_early"]:
             self._client.log_batch(run_id, tags=[RunTag("ended_early", ended["why"][:MAX_TAG])])
         as_asked = summary["complete"] or (ended and ended["status"] == 0)
         self._client.set_terminated(run_id, "FINISHED" if as_asked else "KILLED", record["time_ms"])
         if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
-            self._client.log_artifacts(self._ids[f"{best['trial']:03d}"], best["checkpoint"], "checkpoint")
+            self._client.log_artifacts(self._ids[trial_key(best["trial"])], best["checkpoint"], "checkpoint")
 
 
 def _failure_of(send: Callable[[], None]) -> Exception | None:

@@ -24,7 +24,7 @@ from experiments.sweep.provenance import provenance
 from experiments.sweep.search.searcher import distributions_of
 from experiments.sweep.tracking import best_model
 from experiments.sweep.tracking.delivery import EXPERIMENT, GIVE_UP_AFTER_S, Sender
-from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.tracking.outbox import Outbox, trial_key
 from experiments.sweep.tracking.store import STORE, STORE_URI, store_of
 from trainables.runtime import names
 
@@ -188,7 +188,7 @@ def key_of(trial: Trial) -> str:
     Its number, and not Tune's id: a trial that began after the last snapshot of an interrupted sweep is proposed again
     with the same number and configuration and another id, and goes on with its run.
     """
-    return f"{number_of(trial):03d}"
+    return trial_key(number_of(trial))
 
 
 def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:

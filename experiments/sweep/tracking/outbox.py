@@ -119,3 +119,8 @@ class Outbox:
     def left_in(storage: Path) -> list[Path]:
         """Return the folders of sweeps below ``storage`` whose records were not all delivered."""
         return [found.parent for found in sorted(storage.glob(f"*/{RECORDS_FILE}")) if Outbox(found.parent).waiting]
+
+
+def trial_key(number: int) -> str:
+    """Return what an outbox calls a trial, and MLflow's tag ``trial``."""
+    return f"{number:03d}"

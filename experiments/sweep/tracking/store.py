@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
@@ -25,8 +26,6 @@ ANSWER_WITHIN_S = 8
 
 LOGGED_BY = "logged_by"
 """The tag of an MLflow experiment whose writing shows that a user may log there."""
-UNKNOWN_USER, NOT_ALLOWED = 401, 403
-"""What a server with passwords answers over HTTP to a wrong password, and to a user without the right."""
 
 
 def tracking_uri(given: str | None) -> str:
@@ -121,17 +120,17 @@ def _what_is_wrong(error: Exception, wanted: str) -> str:
     status = error.get_http_status_code() if isinstance(error, MlflowException) else None
     user = os.environ.get("MLFLOW_TRACKING_USERNAME")
     who = f"the user {user!r}" if user else "requests without a user"
-    if status == UNKNOWN_USER:
+    if status == HTTPStatus.UNAUTHORIZED:
         return (
             f"MLflow there wants a user and the right password, and does not take {who} (HTTP 401). Set "
             f"MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to those that its administrator gave you."
         )
-    if status == NOT_ALLOWED and "Invalid Host" in str(error):
+    if status == HTTPStatus.FORBIDDEN and "Invalid Host" in str(error):
         return (
             "MLflow there does not go by this name (HTTP 403, Invalid Host header). Add host and port of the address "
             "to MLFLOW_SERVER_ALLOWED_HOSTS of the server."
         )
-    if status == NOT_ALLOWED:
+    if status == HTTPStatus.FORBIDDEN:
         return (
             f"MLflow there does not let {who} {wanted} (HTTP 403). Have its administrator "
             f"grant EDIT on it (mlflow/README.md says how), or set MLFLOW_TRACKING_USERNAME and "

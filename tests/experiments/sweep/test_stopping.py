@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -113,6 +114,18 @@ def test_the_same_error_again_and_again_ends_the_sweep_at_once(
     stop.on_step_end(0, trials)
     assert len(interrupts) == 1
     assert kind_of_error("x\nbad value 0.25 at 0x7fab12") == kind_of_error("bad value 3 at 0x1c")
+
+
+def test_in_a_thread_the_sweep_goes_on(storage: Path, trials: list[Any], interrupts: list[float]) -> None:
+    stop = rule(storage, same_errors=1)
+    trials[0].error_file = "error.txt"
+    stop.trial_ended(trials[0], "failed", "RuntimeError: again")
+    assert why(stop)
+    thread = threading.Thread(target=stop.on_step_end, args=(0, trials))
+    thread.start()
+    thread.join()
+    assert not interrupts
+    assert not why(stop)
 
 
 def test_ctrl_c_waits_for_checkpoints_once_and_sigterm_does_not(

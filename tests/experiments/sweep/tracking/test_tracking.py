@@ -15,7 +15,7 @@ from experiments.sweep.tracking.delivery import Sender
 from experiments.sweep.tracking.mlflow_callback import numbers_in
 from experiments.sweep.tracking.outbox import RECORDS_FILE, Outbox
 from experiments.sweep.tracking.refusals import meaning_of
-from tests.deliveries import EPOCHS, check_delivered, records_of
+from tests.deliveries import EPOCHS, check_delivered, deliver, records_of
 from tests.mlflow_server import Server
 
 
@@ -54,20 +54,16 @@ def test_what_a_sweep_left_goes_out_with_the_next(server: Server, tmp_path: Path
     first = Outbox(folder)
     for record in records[:7]:
         first.put(record)
-    half = Sender(server.uri, first, [])
-    half.start()
-    half.close()
+    deliver(server.uri, first, [])
     (folder / "mlflow-delivered.json").unlink()
     for record in records[7:]:
         first.put(record)
     with (folder / RECORDS_FILE).open("ab") as file:
         file.write(b'{"what": "metrics", "tri')
-    del first, half
+    del first
     assert Outbox.left_in(tmp_path) == [folder]
     (tmp_path / "next").mkdir()
-    following = Sender(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
-    following.start()
-    following.close()
+    deliver(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
     check_delivered(server.uri, "left")
     assert Outbox.left_in(tmp_path) == []
 
@@ -77,9 +73,7 @@ def test_what_was_left_for_another_store_is_left_alone(server: Server, tmp_path:
         (tmp_path / name).mkdir()
         for record in records_of(name, uri):
             Outbox(tmp_path / name).put(record)
-    sender = Sender(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
-    sender.start()
-    sender.close()
+    deliver(server.uri, Outbox(tmp_path / "next"), Outbox.left_in(tmp_path))
     assert Outbox.left_in(tmp_path) == [tmp_path / "other"]
 
 
@@ -108,15 +102,11 @@ def test_a_run_that_someone_deleted_does_not_hold_up_the_others(server: Server, 
     records = records_of("less", server.uri)
     for record in records[:4]:
         outbox.put(record)
-    first = Sender(server.uri, outbox, [])
-    first.start()
-    first.close()
+    deliver(server.uri, outbox, [])
     client.delete_run(outbox.ids["000"])
     for record in records[4:]:
         outbox.put(record)
-    following = Sender(server.uri, outbox, [])
-    following.start()
-    following.close()
+    deliver(server.uri, outbox, [])
     assert not outbox.waiting
     assert len(client.get_metric_history(outbox.ids["001"], "score")) == EPOCHS
 
