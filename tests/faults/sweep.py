@@ -47,6 +47,7 @@ class Sweep:
         *,
         own_clock: bool = False,
         scheduler: SchedulerName = "fifo",
+        **variables: str,
     ) -> None:
         """Prepare a sweep.
 
@@ -58,6 +59,7 @@ class Sweep:
             seed: Of its search.
             own_clock: Whether its processes have a clock that can be set.
             scheduler: With fifo every trial trains to its end.
+            variables: In the environment of its processes.
         """
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
         self.scheduler = scheduler
@@ -66,7 +68,7 @@ class Sweep:
         (self.orders / ALIVE).mkdir(parents=True)
         self.faults: Counter[str] = Counter(lost=0, doubled=0, leaked=0)
         self.printed = ""
-        self._own_clock = own_clock
+        self._own_clock, self._variables = own_clock, variables
         self._seen: set[psutil.Process] = set()
         self._process: subprocess.Popen[str] | None = None
 
@@ -89,7 +91,7 @@ class Sweep:
         # Some reports without a checkpoint, so that there is something to train again.
         shared += ["--retries", "100", "--checkpoint-minutes", "0.04"]
         shared += ["--hang-minutes", f"{HUNG_AFTER_S / 60}"]
-        own = {"HABANA_STAND_IN_MODULES": str(GROUPS)}
+        own = {"HABANA_STAND_IN_MODULES": str(GROUPS), **self._variables}
         if self._own_clock:
             path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
             own |= {SHIFT_FILE: str(self.clock), "PYTHONPATH": path}

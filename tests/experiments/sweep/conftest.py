@@ -40,14 +40,10 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
     """A sweep with a trial that diverges, one that loses its worker and half its checkpoint, and a killed driver whose
     state is torn; resumed with one trial more."""
     folder = tmp_path_factory.mktemp("faults")
-    sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1)
+    uri = f"sqlite:///{folder}/mlflow.db"
+    # Modules are free at once after a kill, else each group that comes then is started twice.
+    sweep = Sweep(folder, "sweep", uri, TRIALS, seed=1, HABANA_STAND_IN_BUSY_S="0")
     inflict = Inflict(sweep, None, random.Random(0))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HABANA_STAND_IN_BUSY_S", "0")  # else each group that comes after a kill is started twice
-        yield from _suffering(sweep, inflict)
-
-
-def _suffering(sweep: Sweep, inflict: Inflict) -> Iterator[Sweep]:
     try:
         sweep.start()
         assert sweep.wait_for_all(0.0), sweep.printed
