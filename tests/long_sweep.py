@@ -51,10 +51,10 @@ TELL_EVERY_S = 30
 class LongSweep:
     """The sweep of the command line."""
 
-    def __init__(self, folder: Path, uri: str) -> None:
+    def __init__(self, folder: Path, uri: str, name: str = NAME) -> None:
         self._folder, self._uri = folder, uri
-        self.printed = folder / "printed.txt"
-        self._records = folder / NAME / RECORDS_FILE
+        self.printed = folder / f"{name}.txt"
+        self._records = folder / name / RECORDS_FILE
         self._read, self.reported = 0, 0
 
     def start(self, *options: str) -> None:

@@ -1,11 +1,11 @@
-"""What happens to sweeps when things go wrong: 18 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 19 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
 must have ended with the numbers of an undisturbed one (or failed, if that was the fault, with the reason), its metrics
 must be in MLflow once each, and every HPU, process and lock must be free. Prints a table and, last, one JSON object:
 
-    {"kinds": 18, "runs": 90, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 19, "runs": 95, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.faults [KIND ...] [--times 5] [--seed 0]
 
@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -43,6 +44,8 @@ WAIT_S = (1.0, 6.0)
 """How long to wait for the next fault, once all groups train."""
 STORAGE_MB = 64
 """Size of the file system that is filled."""
+SWEEP_GB = 8
+"""Memory that a sweep may take where the host's is filled, in GiB."""
 
 
 def main() -> None:
@@ -88,7 +91,8 @@ def disturbed(
     with storage_of(folder, small="disk" in kinds):
         trials = TRIALS_A_FAULT * (len(kinds) + 1)
         name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
-        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds)
+        limit = {"RAY_memory_usage_threshold": memory_limit()} if "host-memory" in kinds else {}
+        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds, variables=limit)
         try:
             sweep.start()
             inflict = Inflict(sweep, server, chance)
@@ -117,6 +121,12 @@ def seconds_of_fault(inflict: Inflict, kind: str) -> float:
     KINDS[kind](inflict)
     inflict.sweep.wait_for_all(clock)
     return time.monotonic() - began
+
+
+def memory_limit() -> str:
+    """Return the part of the host's memory that Ray lets a sweep and what runs already take."""
+    memory = psutil.virtual_memory()
+    return f"{(memory.total - memory.available + SWEEP_GB * 2**30) / memory.total:.3f}"
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from trainables.runtime.checkpoint import read_state, write_state
 from trainables.runtime.device import worker_device
 
 EPOCHS = 8
+FILL_GB = 12
+"""How much of the host's memory, in GiB, a trial takes that was ordered to fill it, if nobody ends it before."""
 HURRY = "hurry"
 """The order to take no time any more; it is for all, and for good."""
 ALIVE = "alive"
@@ -115,9 +117,17 @@ def _hang(epoch: int) -> float:
         time.sleep(1)
 
 
+def _fill_host(epoch: int) -> float:
+    taken: list[bytes] = []
+    while len(taken) < FILL_GB * 16:
+        taken.append(b"x" * 2**26)
+        time.sleep(0.01)  # Ray looks every quarter of a second
+    raise MemoryError(f"nobody minded that {FILL_GB} GiB of the host's memory were taken")
+
+
 FAILING = {"exception": _raise, "memory": _run_out_of_memory, "nan": _diverge}
 """What fails a trial."""
-ORDERS = {**FAILING, "hang": _hang}
+ORDERS = {**FAILING, "hang": _hang, "host-memory": _fill_host}
 """What a train loop can be ordered to do in an epoch; those that return give its loss."""
 
 ACCUMULATING = Experiment(

@@ -110,6 +110,10 @@ class Inflict:
         """The device's memory is full; fails its trial."""
         self._order("memory")
 
+    def host_memory(self) -> None:
+        """The host's memory is full: Ray kills processes until it is not."""
+        self._order("host-memory")
+
     def hang(self) -> None:
         """A worker that reports no more: stopped from outside, or a train loop that waits for ever."""
         if self.chance.random() < 0.5:
@@ -193,6 +197,7 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "exception": Inflict.exception,
     "nan": Inflict.nan,
     "memory": Inflict.memory,
+    "host-memory": Inflict.host_memory,
     "disk": Inflict.disk,
     "torn-state": Inflict.torn_state,
     "torn-checkpoint": Inflict.torn_checkpoint,

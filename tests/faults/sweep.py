@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -47,7 +47,7 @@ class Sweep:
         *,
         own_clock: bool = False,
         scheduler: SchedulerName = "fifo",
-        **variables: str,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare a sweep.
 
@@ -68,7 +68,7 @@ class Sweep:
         (self.orders / ALIVE).mkdir(parents=True)
         self.faults: Counter[str] = Counter(lost=0, doubled=0, leaked=0)
         self.printed = ""
-        self._own_clock, self._variables = own_clock, variables
+        self._own_clock, self._variables = own_clock, variables or {}
         self._seen: set[psutil.Process] = set()
         self._process: subprocess.Popen[str] | None = None
 

@@ -40,9 +40,8 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
     """A sweep with a trial that diverges, one that loses its worker and half its checkpoint, and a killed driver whose
     state is torn; resumed with one trial more."""
     folder = tmp_path_factory.mktemp("faults")
-    uri = f"sqlite:///{folder}/mlflow.db"
-    # Modules are free at once after a kill, else each group that comes then is started twice.
-    sweep = Sweep(folder, "sweep", uri, TRIALS, seed=1, HABANA_STAND_IN_BUSY_S="0")
+    at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
+    sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1, variables=at_once)
     inflict = Inflict(sweep, None, random.Random(0))
     try:
         sweep.start()

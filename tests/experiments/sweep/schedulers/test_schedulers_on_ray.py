@@ -1,4 +1,7 @@
-"""Short sweeps through the API on real workers, one for each scheduler that pauses trials."""
+"""Short sweeps through the API on real workers, with schedulers that pause trials and others that end them.
+
+The rest of the suite's sweeps run with asha, the default, and with fifo (tests/experiments/sweep/test_faults.py).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import mlflow
 import optuna
+import pytest
 from optuna.trial import TrialState
 from ray import tune
 from ray.util import placement_group_table
@@ -54,6 +58,21 @@ def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_he
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
+
+
+@pytest.mark.parametrize(("scheduler", "may_end_at"), [("hyperband", {1, 3, 9}), ("median", set(range(1, 10)))])
+def test_weak_trials_end_early_and_the_best_at_its_end(
+    scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
+) -> None:
+    results, summary, study = swept(scheduler, tmp_path, num_samples=12)
+    assert not results.errors
+    assert summary["complete"]
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in study.trials}
+    assert set(ended_at.values()) <= may_end_at
+    assert ended_at[min(ended_at)] == 9
+    assert ended_at[max(ended_at)] < 9
+    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in study.trials)
 
 
 def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import atexit
 import fcntl
 import json
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -62,9 +63,11 @@ def _given_module() -> int:
 
 def _given_by_ray() -> list[str] | None:
     """Return the modules that Ray gave this process, None outside Ray."""
-    import ray
-
-    return ray.get_runtime_context().get_accelerator_ids().get("HPU", []) if ray.is_initialized() else None
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():  # a process that has not even imported it is none of Ray's
+        return None
+    given: list[str] = ray.get_runtime_context().get_accelerator_ids().get("HPU", [])
+    return given
 
 
 def _locked(module: int) -> IO[str]:
