@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu test lint ui server benchmarks faults constraints clean
+.PHONY: help demo demo-hpu test lint audit ui server benchmarks faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
+	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
+
 ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 	mkdir -p mlflow/store
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
@@ -32,13 +35,14 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround, memory, search, and the cost of tracking, about 40 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, search, the cost of tracking and of resuming, about 50 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
 	$(BIN)/python tests/benchmarks/search_quality.py
 	$(BIN)/python tests/benchmarks/tracking.py
+	$(BIN)/python tests/benchmarks/resume.py
 
-faults: $(READY) ## Do 18 kinds of harm to running sweeps, 5 times each, about an hour; one kind wants root's rights
+faults: $(READY) ## Do 19 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew

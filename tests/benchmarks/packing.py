@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from processes import TreeMonitor
 
 from experiments.sweep.ledger import Ledger
 from experiments.sweep.options import PROJECT_ROOT, SweepOptions
@@ -32,6 +31,7 @@ from experiments.sweep.plan import make_plan
 from experiments.sweep.tuner import tuner_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
+from tests.benchmarks.processes import TreeMonitor
 from tests.experiments.sweep.sleeping import SLEEPING
 from tests.stand_in_hpu import double_owners, environment, ownerships
 

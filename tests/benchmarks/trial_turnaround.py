@@ -26,7 +26,6 @@ from typing import Any
 
 import ray
 from optuna.storages import InMemoryStorage
-from processes import TreeMonitor
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
@@ -34,12 +33,15 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.schedulers import FIFOScheduler
 
-from experiments.sweep.options import SweepOptions
+from experiments.sweep.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, make_searcher, start_ray, tuner_of
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
 from trainables.runtime import names
+
+sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
+from tests.benchmarks.processes import TreeMonitor
 
 LAUNCHED_AT: dict[str, float] = {}
 """Clock time at which the scheduler launched a trial, by trial id."""

@@ -13,8 +13,10 @@ import optuna
 import pytest
 from mlflow.entities import Run
 from optuna.trial import TrialState
+from optuna_dashboard import wsgi
 from ray import tune
 from ray.util import placement_group_table
+from werkzeug.test import Client
 
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.pictures.catalogue import PICTURES
@@ -101,6 +103,16 @@ def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder:
     assert told == [summary["trials"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
     ended = [result.metrics["epoch"] for result in sorted(results, key=lambda r: str(r.path)) if result.metrics]
     assert [max(trial.intermediate_values) for trial in study.trials] == ended
+
+
+def test_optunas_dashboard_opens_the_study(results: tune.ResultGrid, folder: Path) -> None:
+    pages = Client(wsgi(f"sqlite:///{folder / STUDY_FILE}"))
+    (study,) = pages.get("/api/studies").get_json()["study_summaries"]
+    assert study["study_name"] == folder.name
+    trials = pages.get(f"/api/studies/{study['study_id']}?after=0").get_json()["trials"]
+    states = [trial["state"] for trial in trials]
+    assert states[:4] == ["Complete", "Fail", "Fail", "Pruned"]
+    assert len(states) == 8
 
 
 def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
