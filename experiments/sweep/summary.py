@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.outcome import Outcome, number_of
-from trainables.runtime.room import once_there_is_room
+from trainables.runtime.writing import once_there_is_room, written_whole
 
 if TYPE_CHECKING:
     from experiments.sweep.ledger import Ledger
@@ -50,10 +50,9 @@ class WriteSummary(TellsEndings):
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Write the file, whole or not at all."""
         path = self._plan.summary_file
-        partial, summary = path.with_suffix(".partial"), self.so_far(trials, self._ledger)
-        text = json.dumps(summary, indent=2, default=str) + "\n"
-        once_there_is_room(lambda: partial.write_text(text), str(path))
-        partial.replace(path)
+        text = json.dumps(self.so_far(trials, self._ledger), indent=2, default=str) + "\n"
+        with written_whole(path) as partial:
+            once_there_is_room(lambda: partial.write_text(text), str(path))
 
     def so_far(self, trials: list[Trial], ledger: Ledger) -> dict[str, Any]:
         """Return what the sweep has come to; while it runs, trials that run count as interrupted."""

@@ -13,6 +13,7 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SweepOptions
 from experiments.sweep.tracking.outbox import Outbox
 from experiments.sweep.tracking.store import store_of
+from trainables.runtime.writing import written_whole
 
 SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
@@ -35,9 +36,9 @@ def write_sweep_file(folder: Path, experiment: str, groups: int, options: Mappin
         options: As they were decided. Addresses, which may hold a password, are left out.
     """
     kept = {name: value for name, value in options.items() if name not in MAY_DIFFER}
-    partial = folder / f"{SWEEP_FILE}.partial"
-    partial.write_text(json.dumps({"experiment": experiment, "groups": groups, "options": kept}, indent=2) + "\n")
-    partial.replace(folder / SWEEP_FILE)
+    text = json.dumps({"experiment": experiment, "groups": groups, "options": kept}, indent=2) + "\n"
+    with written_whole(folder / SWEEP_FILE) as partial:
+        partial.write_text(text)
 
 
 def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:

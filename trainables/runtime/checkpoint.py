@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from trainables.runtime.writing import written_whole
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
@@ -21,12 +22,8 @@ _ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
     """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name."""
-    partial = directory / f"{STATE_FILE}.partial"
-    with partial.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(directory / STATE_FILE)
+    with written_whole(directory / STATE_FILE) as partial:
+        torch.save(state, partial)
 
 
 def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

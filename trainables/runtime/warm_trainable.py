@@ -17,7 +17,6 @@ from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 
 from trainables.runtime import names
 from trainables.runtime.checkpoint import last_whole, seal
-from trainables.runtime.room import once_there_is_room
 from trainables.runtime.worker_group import (
     DevicesNotReadyError,
     WorkerGroup,
@@ -25,6 +24,7 @@ from trainables.runtime.worker_group import (
     WorkerRaisedError,
     WorkersLostError,
 )
+from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
 

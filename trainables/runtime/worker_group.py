@@ -53,7 +53,7 @@ from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.fresh_start import fresh_start, release_memory
 from trainables.runtime.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.rendezvous import Rendezvous
-from trainables.runtime.room import once_there_is_room
+from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
 

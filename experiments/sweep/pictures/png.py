@@ -21,6 +21,7 @@ from plotly.colors import unlabel_rgb
 
 from experiments.sweep.pictures.catalogue import Picture
 from experiments.sweep.pictures.sweep_view import GRID, INK
+from trainables.runtime.writing import written_whole
 
 SIZE_IN = (9.5, 5.5)
 DOTS_PER_INCH = 110
@@ -53,9 +54,8 @@ def write_png(picture: Picture, path: Path) -> None:
     figure.suptitle(picture.title, x=0.01, ha="left", fontsize=13, color=INK)
     caption = textwrap.fill(picture.caption, CAPTION_CHARACTERS)
     axes.set_title(caption, loc="left", fontsize=8.5, color="dimgrey")
-    partial = path.with_name(f"{path.stem}.partial.png")
-    figure.savefig(partial, dpi=DOTS_PER_INCH)
-    partial.replace(path)
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=DOTS_PER_INCH)
 
 
 def _marks(axes: Axes, trace: Any) -> None:

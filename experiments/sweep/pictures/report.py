@@ -16,6 +16,7 @@ from experiments.sweep.outcome import short
 from experiments.sweep.pictures.catalogue import Picture
 from experiments.sweep.pictures.sweep_view import COLOURS, SweepView
 from experiments.sweep.progress import duration
+from trainables.runtime.writing import written_whole
 
 TEMPLATE = "report.html"
 """Beside this file."""
@@ -33,9 +34,8 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
         plotly_js=get_plotlyjs(),
         colours=COLOURS,
     )
-    partial = path.with_suffix(".partial")
-    partial.write_text(page)
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(page)
 
 
 def _told(view: SweepView) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments.sweep.ledger import STARTING, Ledger, Stretch, shares_of
+from trainables.runtime.writing import written_whole
 
 COLOURS = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
 """Of trials, in turn; neighbours differ."""
@@ -48,9 +49,8 @@ def draw_timeline(ledger: Ledger, name: str, path: Path) -> None:
     axes.set_title(f"{name}: {shares_of(ledger.in_all())}", loc="left", fontsize=10)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
-    figure.savefig(partial, dpi=120)
-    partial.replace(path)
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=120)
 
 
 def timeline_figure(ledger: Ledger) -> go.Figure:

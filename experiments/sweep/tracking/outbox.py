@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainables.runtime.room import once_there_is_room
+from trainables.runtime.writing import once_there_is_room, written_whole
 
 RECORDS_FILE = "mlflow-outbox.jsonl"
 """In a sweep's folder: a record a line, in order."""
@@ -100,9 +100,8 @@ class Outbox:
     def delivered(self) -> None:
         """Note that all that was read is at MLflow, and the ids; whole or not at all."""
         self._delivered = self._read_to
-        unfinished = self._state.with_suffix(".partial")
-        unfinished.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
-        unfinished.replace(self._state)
+        with written_whole(self._state) as partial_state:
+            partial_state.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
 
     @property
     def waiting(self) -> int:

@@ -1,7 +1,14 @@
-"""Which sweeps can be resumed, and with what; that nothing is lost by it, test_faults shows."""
+"""A sweep that suffers some faults and goes on with --resume; and which sweeps can, and with what.
+
+All faults, again and again: ``python -m tests.faults``.
+"""
 
 from __future__ import annotations
 
+import json
+import random
+import re
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +20,58 @@ from experiments.sweep.options import SweepOptions
 from experiments.sweep.resume import SNAPSHOTS, STATE_FILES, make_ready, whole_state
 from experiments.sweep.sweep_file import check_resumable, options_of_sweep
 from experiments.sweep.tracking.outbox import Outbox
-from tests.faults.sweep import EPOCH_S, Sweep
+from tests.faults.check import check
+from tests.faults.inflict import Inflict
+from tests.faults.sweep import EPOCH_S, GONE_WITHIN_S, Sweep
+
+TRIALS = 6
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    """A sweep with a trial that diverges, one that loses its worker and half its checkpoint, and a killed driver whose
+    state is torn; resumed with one trial more."""
+    folder = tmp_path_factory.mktemp("faults")
+    at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
+    sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1, variables=at_once)
+    inflict = Inflict(sweep, None, random.Random(0))
+    try:
+        sweep.start()
+        assert sweep.wait_for_all(0.0), sweep.printed
+        inflict.nan()
+        inflict.torn_checkpoint()
+        sweep.driver.kill()
+        sweep.ended_with(GONE_WITHIN_S)
+        inflict.tear_state()
+        sweep.resume(add_trials=1)
+        sweep.finish()
+        yield sweep
+    finally:
+        sweep.end()
+
+
+def test_nothing_is_lost_doubled_or_leaked(disturbed: Sweep) -> None:
+    check(disturbed)
+    assert disturbed.faults == {"lost": 0, "doubled": 0, "leaked": 0}, disturbed.printed
+    assert f"sweep goes on: {TRIALS + 1} trials" in disturbed.printed
+
+
+def test_every_trial_has_a_folder_of_its_own(disturbed: Sweep) -> None:
+    folders = sorted(folder.name for folder in disturbed.folder.glob("trial-*"))
+    assert folders == [f"trial-{number:03d}" for number in range(1, TRIALS + 2)]
+    summary = json.loads((disturbed.folder / "summary.json").read_text())
+    assert summary["trials"] == {"finished": TRIALS, "failed": 1}
+
+
+def test_the_report_shows_what_was_before_and_after(disturbed: Sweep) -> None:
+    report = (disturbed.folder / "report.html").read_text()
+    assert f"{TRIALS} finished" in re.sub("<[^>]*>", "", report)
+    rows = re.findall(r"<td>(\d+)</td>\s*<td class=.words.*</span>(?:finished|failed)</td>", report)
+    assert rows == [str(number) for number in range(1, TRIALS + 2)]
+    traces = re.search(r'Plotly\.newPlot\(\s*"timeline",\s*(?=\[)', report)
+    assert traces is not None
+    (_, blocks), _ = json.JSONDecoder().raw_decode(report, traces.end())
+    assert set(map(int, blocks["text"])) == set(range(1, TRIALS + 2))
 
 
 def test_torn_state_is_found_and_repaired_from_a_snapshot(disturbed: Sweep) -> None:

@@ -1,6 +1,6 @@
 """Short sweeps through the API on real workers, with schedulers that pause trials and others that end them.
 
-The rest of the suite's sweeps run with asha, the default, and with fifo (tests/experiments/sweep/test_faults.py).
+The rest of the suite's sweeps run with asha, the default, and with fifo (tests/experiments/sweep/test_resume.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing where there is no room: /dev/full never has any."""
+"""Writing whole or not at all, and where there is no room: /dev/full never has any."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.runtime import room
-from trainables.runtime.room import is_full, once_there_is_room
+from trainables.runtime import writing
+from trainables.runtime.writing import is_full, once_there_is_room, written_whole
 
 
 def test_it_writes_when_there_is_room_and_says_that_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(room, "TRY_AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr(writing, "TRY_AGAIN_AFTER_S", 0.01)
     places = iter([Path("/dev/full"), Path("/dev/full"), tmp_path / "there"])
     with caplog.at_level(logging.WARNING):
         assert once_there_is_room(lambda: next(places).write_text("all of it"), "a line") == 9
@@ -24,6 +24,21 @@ def test_it_writes_when_there_is_room_and_says_that_it_waits(
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["no room for a line"]
     with pytest.raises(FileNotFoundError):
         once_there_is_room((tmp_path / "not" / "there").touch, "nothing")
+
+
+def test_half_a_file_takes_nobodys_place(tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    with written_whole(file) as partial:
+        partial.write_text("old")
+    with suppress(RuntimeError), written_whole(file) as partial:
+        partial.write_text("ne")
+        raise RuntimeError("in the middle")
+    assert file.read_text() == "old"
+    with written_whole(file) as partial:
+        partial.write_text("new")
+        assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+    assert file.read_text() == "new"
 
 
 def test_torch_hides_why_it_could_not_write() -> None:

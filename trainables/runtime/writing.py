@@ -1,11 +1,14 @@
-"""Waiting for room on a full file system: whoever owns it can make some, and nothing is lost meanwhile."""
+"""Writing files whole or not at all, and waiting for room: whoever owns a full disk can make some."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
@@ -17,6 +20,19 @@ SAY_EVERY = 30
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 T = TypeVar("T")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Hand out a path to write to. What is there at the end takes the place of ``path``; after an error nothing does.
+
+    Whoever reads ``path`` meanwhile, or after a crash, also one of the machine, finds the old file or the new one.
+    """
+    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    yield partial
+    with partial.open("rb+") as written:
+        os.fsync(written.fileno())
+    partial.replace(path)
 
 
 def once_there_is_room(write: Callable[[], T], what: str) -> T:
