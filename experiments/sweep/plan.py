@@ -155,7 +155,9 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         facts=facts,
     )
     if plan.resumed:
-        check_resumable(plan.folder, groups=plan.groups, num_samples=plan.num_samples, tracking_uri=uri)
+        check_resumable(
+            plan.folder, experiment.space, groups=plan.groups, num_samples=plan.num_samples, tracking_uri=uri
+        )
     return plan
 
 

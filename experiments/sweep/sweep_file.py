@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.errors import SweepError
+from experiments.sweep.experiment import Experiment, SearchSpace
 from experiments.sweep.options import SweepOptions
+from experiments.sweep.search.searcher import described
 from experiments.sweep.tracking.outbox import Outbox
 from experiments.sweep.tracking.store import store_of
 from trainables.runtime.writing import written_whole
@@ -26,19 +28,19 @@ KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
 """Options that it takes from there if they are given, and else keeps."""
 
 
-def write_sweep_file(folder: Path, experiment: str, groups: int, options: Mapping[str, Any]) -> None:
+def write_sweep_file(folder: Path, experiment: Experiment, groups: int, options: Mapping[str, Any]) -> None:
     """Write what a resumption must know, whole or not at all.
 
     Args:
         folder: Of the sweep.
-        experiment: Its name.
+        experiment: What is tuned.
         groups: Trials at a time.
         options: As they were decided. Addresses, which may hold a password, are left out.
     """
     kept = {name: value for name, value in options.items() if name not in MAY_DIFFER}
-    text = json.dumps({"experiment": experiment, "groups": groups, "options": kept}, indent=2) + "\n"
+    told = {"experiment": experiment.name, "groups": groups, "options": kept, "space": described(experiment.space)}
     with written_whole(folder / SWEEP_FILE) as partial:
-        partial.write_text(text)
+        partial.write_text(json.dumps(told, indent=2) + "\n")
 
 
 def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
@@ -48,12 +50,14 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         SweepError: There is none, it is of another experiment, it still runs, or ``given`` wants to change it.
     """
     assert given.resume is not None, "nothing is to be resumed"
+    if Path(given.resume).name != given.resume:
+        raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
     folder = given.storage.expanduser().resolve() / given.resume
     file = folder / SWEEP_FILE
     if not file.is_file():
         there = ", ".join(sorted(found.parent.name for found in folder.parent.glob(f"*/{SWEEP_FILE}"))) or "none"
         raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; there: {there}")
-    began_with = json.loads(file.read_text())
+    began_with = _read(folder)
     if began_with["experiment"] != experiment:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with['experiment']}, not of {experiment}")
     usual = SweepOptions()
@@ -68,22 +72,44 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
             raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
     kept = {**began_with["options"], "settings": tuple(began_with["options"]["settings"])}
     own: dict[str, Any] = {name: getattr(given, name) for name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & set(changed))}
-    return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+    try:
+        return SweepOptions(**{**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+    except TypeError as error:
+        raise SweepError(f"--resume {given.resume}: another version of this project began it ({error})") from error
 
 
-def check_resumable(folder: Path, *, groups: int, num_samples: int, tracking_uri: str) -> None:
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        began_with: dict[str, Any] = json.loads((folder / SWEEP_FILE).read_text())
+    except ValueError as error:
+        raise SweepError(
+            f"--resume {folder.name}: {folder / SWEEP_FILE} is torn ({error}); put it back from a backup, or "
+            f"start a new sweep under another name"
+        ) from error
+    return began_with
+
+
+def check_resumable(folder: Path, space: SearchSpace, *, groups: int, num_samples: int, tracking_uri: str) -> None:
     """See that the place and the records of a sweep are what they were.
 
     Args:
         folder: Of the sweep.
+        space: Where it would search now.
         groups: Trials for which there is room now.
         num_samples: Trials that it is to have.
         tracking_uri: Where it is to be tracked.
 
     Raises:
-        SweepError: There is less room than its trials need, or its runs are in another tracking store.
+        SweepError: The space is another, there is less room than its trials need, or its runs are in another tracking
+            store.
     """
-    needed = json.loads((folder / SWEEP_FILE).read_text())["groups"]
+    began_with, now = _read(folder), described(space)
+    needed, before = began_with["groups"], began_with["space"]
+    if changed := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
+        raise SweepError(
+            f"--resume {folder.name}: the search space is another for {', '.join(changed)}, and a study has one space; "
+            f"put back what was, or start a new sweep"
+        )
     if groups < min(needed, num_samples):
         raise SweepError(
             f"--resume {folder.name}: the sweep had {needed} trials at a time, and there is room for {groups}; resume "

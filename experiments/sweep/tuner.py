@@ -33,6 +33,7 @@ from experiments.sweep.resume import KeepSnapshots, make_ready
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.schedulers.by_name import KeepState, TrialEnds, make_scheduler
 from experiments.sweep.search.searcher import StudySearcher
+from experiments.sweep.search.study_record import study_address
 from experiments.sweep.stopping import StopSweep
 from experiments.sweep.summary import WriteSummary
 from experiments.sweep.sweep_file import write_sweep_file
@@ -56,8 +57,6 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }
 """Settings of Ray in this process, unless the user has set them."""
-STUDY_FILE = "optuna.db"
-"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 
 
 def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
@@ -97,9 +96,12 @@ def tuner_of(
     """
     start_ray(plan)
     if plan.resumed:
-        make_ready(plan.folder)
-    plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
-    write_sweep_file(plan.folder, plan.experiment.name, plan.groups, plan.decided())
+        make_ready(plan.folder, plan.options.retries)
+    try:
+        plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
+    except FileExistsError as error:  # it was not there when that was checked
+        raise SweepError(f"{plan.folder}: another sweep of this name began just now; give yours a --name") from error
+    write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided())
     experiment, options, ledger = plan.experiment, plan.options, Ledger(plan)
     tracking = MlflowTracking(plan, ledger)
     checkpoints = ChooseCheckpoints(experiment, options.checkpoint_minutes * 60)
@@ -108,8 +110,9 @@ def tuner_of(
     pictures = DrawPictures(plan, searcher, ledger, summary, tracking)
     scheduler = scheduler or scheduler_of(plan)
     # The budget before the summary, which names no checkpoint that is gone.
-    own = [stopping, checkpoints, KeepToBudget(plan, scheduler), ledger, summary, progress, pictures, tracking]
-    own += [FreeOrphans(), KeepState(scheduler), KeepSnapshots(plan.folder)]
+    own = [KeepSnapshots(plan.folder, resumed=plan.resumed)]
+    own += [stopping, checkpoints, KeepToBudget(plan, scheduler), ledger, summary, progress, pictures, tracking]
+    own += [FreeOrphans(), KeepState(scheduler)]
     leave_errors_of_workers()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
@@ -173,7 +176,7 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         sampler=plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
-        storage=storage or f"sqlite:///{plan.folder / STUDY_FILE}",
+        storage=storage or study_address(plan.folder),
         budget=plan.budget,
         num_trials=plan.num_samples,
     )

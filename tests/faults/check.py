@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
+from experiments.sweep.search.study_record import STUDY_FILE
 from experiments.sweep.tracking.outbox import Outbox
-from experiments.sweep.tuner import STUDY_FILE
 from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of
 from tests.faults.sweep import GROUPS, Sweep
 from tests.stand_in_hpu import double_owners, ownerships

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
@@ -25,6 +26,8 @@ from experiments.sweep.search.model_study import ATTR_CONSTRAINTS, ATTR_FAILURE,
 from experiments.sweep.search.samplers import make_sampler
 from experiments.sweep.search.study_record import StudyRecord
 
+DRAWS = 50
+"""How often a space that is a function is asked, to see what it may ask for."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
@@ -221,9 +224,10 @@ class StudySearcher(Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study; the study itself is in its database."""
         state = {"proposed": self._proposed, "numbers": self._numbers, "paused": sorted(self._paused)}
-        self._record.flush()  # else the snapshot would name trials that the database has not
+        flushed = self._record.flush()  # else the snapshot would name trials that the database has not
         length = len(self._record.trials())
-        Path(checkpoint_path).write_text(json.dumps({**state, "again": self._again, "length": length}))
+        state |= {"again": self._again, "length": length, "flushed": flushed}
+        Path(checkpoint_path).write_text(json.dumps(state))
 
     def restore(self, checkpoint_path: str) -> None:
         """Read what :meth:`save` wrote."""
@@ -249,6 +253,19 @@ def distributions_of(space: Mapping[str, Any]) -> dict[str, BaseDistribution]:
     domains = {name: domain for name, domain in space.items() if isinstance(domain, Domain)}
     converted: dict[str, BaseDistribution] = OptunaSearch.convert_search_space(domains)
     return converted
+
+
+def described(space: SearchSpace) -> dict[str, list[str]]:
+    """Return the ranges of each hyperparameter as text; of a function of a trial, those of :data:`DRAWS` draws."""
+    if not callable(space):
+        return {name: [distribution_to_json(range_)] for name, range_ in distributions_of(space).items()}
+    study, found = optuna.create_study(sampler=RandomSampler(seed=0)), defaultdict(set)
+    for _ in range(DRAWS):
+        trial = study.ask()
+        space(trial)
+        for name, range_ in trial.distributions.items():
+            found[name].add(distribution_to_json(range_))
+    return {name: sorted(ranges) for name, ranges in found.items()}
 
 
 def constants_of(space: Mapping[str, Any]) -> dict[str, Any]:

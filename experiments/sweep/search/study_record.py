@@ -7,24 +7,42 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from experiments.sweep.search.model_study import carry_attributes
 
 logger = logging.getLogger(__name__)
 
+STUDY_FILE = "optuna.db"
+"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 TRY_AGAIN_AFTER_S = 1.0
 """How long to wait after the database could not be written: it was locked, or the disk was full."""
 FLUSH_WITHIN_S = 10.0
-"""How long a snapshot waits for the database; if it takes longer, the snapshot is the newer of the two."""
+"""How long a snapshot waits for the database; if it takes longer, that snapshot is not kept."""
 
 Change = Callable[[optuna.Study, int], None]
 """Changes a trial: takes a study, and the trial's id in its storage."""
+
+
+def study_address(folder: Path) -> str:
+    """Return the address of the study's database, which is in the sweep's folder."""
+    return f"sqlite:///{folder / STUDY_FILE}"
+
+
+def stored_trials(folder: Path) -> int:
+    """Return how many trials the study of a sweep has in its database, 0 if that or the study is gone."""
+    if not (folder / STUDY_FILE).is_file():
+        return 0
+    try:
+        return len(optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False))
+    except (KeyError, SQLAlchemyError):
+        return 0
 
 
 class StudyRecord:
@@ -72,11 +90,12 @@ class StudyRecord:
             carry_attributes(model, self.memory)
             self._writes.put(lambda: carry_attributes(model, self.stored))
 
-    def flush(self) -> None:
-        """Wait until the database has everything, for as long as :data:`FLUSH_WITHIN_S` allows."""
+    def flush(self) -> bool:
+        """Wait until the database has everything, for as long as :data:`FLUSH_WITHIN_S` allows; whether it has."""
         until = time.monotonic() + FLUSH_WITHIN_S
         while self._writes.unfinished_tasks and time.monotonic() < until:
             time.sleep(0.001)
+        return not self._writes.unfinished_tasks and len(self._ids) == len(self.trials())
 
     def _run(self) -> None:
         while True:

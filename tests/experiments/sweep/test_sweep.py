@@ -22,8 +22,9 @@ from experiments import SweepOptions, build_tuner
 from experiments.sweep.pictures.catalogue import PICTURES
 from experiments.sweep.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.plan import make_plan
+from experiments.sweep.search.study_record import STUDY_FILE
 from experiments.sweep.tracking.outbox import RECORDS_FILE
-from experiments.sweep.tuner import STUDY_FILE, tuner_of
+from experiments.sweep.tuner import tuner_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 

@@ -19,8 +19,8 @@ from ray.util import placement_group_table
 
 from experiments import build_tuner
 from experiments.sweep.options import SchedulerName
+from experiments.sweep.search.study_record import STUDY_FILE
 from experiments.sweep.tracking.mlflow_callback import CHANGED
-from experiments.sweep.tuner import STUDY_FILE
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})

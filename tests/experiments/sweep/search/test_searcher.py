@@ -19,7 +19,7 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import SearchSpace
 from experiments.sweep.search.model_study import model_study
 from experiments.sweep.search.samplers import SAMPLERS, make_sampler
-from experiments.sweep.search.searcher import StudySearcher
+from experiments.sweep.search.searcher import StudySearcher, described
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -309,6 +309,26 @@ def test_a_snapshot_of_a_study_that_is_gone_is_no_error(tmp_path: Path) -> None:
     train(restored, "a", 0.1, 0.2, 0.3)
     assert states(restored) == []
     assert isinstance(restored.suggest("b"), dict)
+
+
+def test_a_snapshot_says_whether_the_database_has_its_trials(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.save(str(tmp_path / "state"))
+    assert json.loads((tmp_path / "state").read_text())["flushed"]
+    other = {**SPACE, "optimizer": tune.choice(["sgd", "adamw", "lion"])}  # which the database does not take
+    changed = crashed(searcher, tmp_path / "state", space=other)
+    changed.suggest("b")
+    changed.save(str(tmp_path / "state"))
+    assert not json.loads((tmp_path / "state").read_text())["flushed"]
+
+
+def test_the_ranges_of_a_space_can_be_compared() -> None:
+    assert described(SPACE) == described(dict(SPACE))
+    assert described(SPACE) != described({**SPACE, "optimizer": tune.choice(["adamw", "sgd"])})
+    assert sorted(described(SPACE)) == ["lr", "optimizer"]
+    assert sorted(described(conditional)) == ["momentum", "optimizer"]
+    assert described(conditional) == described(conditional)
 
 
 def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) -> None:
