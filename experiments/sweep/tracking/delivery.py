@@ -113,6 +113,7 @@ class _Delivery:
         self._waits_for_people = waits_for_people
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
+        self._beginning: dict[str, Any] | None = None  # the record of the run that was made last
         self._pictures_from = 0.0  # of the monotonic clock
         self._fails_since: float | None = None  # as well
 
@@ -197,12 +198,14 @@ class _Delivery:
         self._client.log_batch(self._ids[record["trial"]], tags=[RunTag("trial_id", record["trial_id"])])
 
     def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
-        if key in self._ids:  # it goes on, after a pause or in a resumed sweep
+        if key in self._ids and record is not self._beginning:  # it goes on, after a pause or in a resumed sweep
             self._client.update_run(self._ids[key], status="RUNNING")
             if "failure" in self._client.get_run(self._ids[key]).data.tags:  # a resumed sweep knew nothing of it
                 self._client.delete_tag(self._ids[key], "failure")
             return
-        self._ids[key] = self._existing(tags) or self._create(tags, record)
+        self._beginning = record  # sent again if MLflow fails after it has made the run, which has no parameters then
+        if key not in self._ids:
+            self._ids[key] = self._existing(tags) or self._create(tags, record)
         params = record["params"]
         self._client.log_batch(self._ids[key], params=[Param(name, shortened(value)) for name, value in params.items()])
         if long := {name: value for name, value in params.items() if len(value) > MAX_PARAM}:
