@@ -123,7 +123,8 @@ class _Delivery:
 
     def deliver_all(self) -> None:
         """Deliver what is there, trying again while the server is away."""
-        while records := self._outbox.read():
+        while (records := self._outbox.read()) is not None:
+            self._until_done(self._outbox.keep)
             for group in _batched(records):
                 self._until_done(lambda group=group: self._deliver(group))  # type: ignore[misc]
             self._until_done(self._outbox.delivered)

@@ -25,7 +25,7 @@ from experiments.sweep.tracking.best_model import FOLDER, load_line, record_of, 
 from experiments.sweep.tracking.outbox import STATE_FILE, Outbox
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
-from tests.deliveries import EPOCHS, values_of
+from tests.deliveries import EPOCHS, TRIALS, count_delivered, values_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.model_sweeps import Sweep, make_checkpoint
 
@@ -92,6 +92,13 @@ def test_it_is_there_once_however_often_mlflow_is_told(sweep: Sweep) -> None:
     (sweep.plan.folder / STATE_FILE).unlink()
     sweep.outbox = Outbox(sweep.plan.folder)  # its process ended before it noted what was delivered
     sweep.deliver()
+    (sweep.plan.folder / STATE_FILE).write_bytes(b"")
+    sweep.outbox.close()
+    sweep.outbox = Outbox(sweep.plan.folder)  # its machine crashed
+    assert sweep.outbox.take()
+    sweep.deliver()
+    counts = count_delivered(sweep.plan.tracking_uri, "delivery", sweep.plan.name, TRIALS, EPOCHS, ["score", "loss"])
+    assert counts == {"trials": TRIALS, "values": TRIALS * EPOCHS * 2, "missing": 0, "doubled": 0, "doubled_runs": 0}
     (model,) = sweep.models()
     assert sweep.outputs() == sweep.outputs("001") == [model.model_id]
     assert len(sweep.client.search_model_versions(f"name = 'model of {sweep.plan.name}'")) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -14,8 +15,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.tracking.delivery import LONG_PARAMS, MAX_PARAM, Sender
-from experiments.sweep.tracking.outbox import Outbox
-from tests.deliveries import check_delivered, params_of, records_of
+from experiments.sweep.tracking.outbox import RECORDS_FILE, Outbox
+from tests.deliveries import check_delivered, deliver, outbox_in, params_of, records_of
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
 """Takes everything but parameters, for which it fails as a database that is locked."""
@@ -77,6 +78,23 @@ def test_long_parameters_arrive_when_there_is_a_place_for_files_again(
     assert json.loads(Path(told).read_text()) == {"prompt": begin["params"]["prompt"]}
     params = MlflowClient(uri).get_run(run).data.params
     assert {name: params[name] for name in params_of(0)} == params_of(0)
+
+
+def test_records_survive_a_crash_of_the_machine_before_mlflow_is_told_of_them(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, fsync = outbox_in(tmp_path / "kept", records_of("kept", uri)), os.fsync
+    synced: list[tuple[str, int]] = []
+
+    def noted(file: int) -> None:
+        fsync(file)
+        synced.append((Path(os.readlink(f"/proc/self/fd/{file}")).name, len(outbox.ids)))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    deliver(uri, outbox, [])
+    check_delivered(uri, "kept")
+    assert synced[0] == (RECORDS_FILE, 0)
+    assert len(synced) >= 2
 
 
 def change(database: Path, statement: str) -> None:
