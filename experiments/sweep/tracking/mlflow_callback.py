@@ -169,7 +169,7 @@ class MlflowTracking(TellsEndings):
         if self._sender.outbox.waiting:
             logger.error(
                 "MLflow at %s took nothing for %d s: not everything was delivered. It waits in %s, and goes out with "
-                "the next sweep that has the same --storage and --tracking-uri.",
+                "this user's next sweep that has the same --storage and --tracking-uri.",
                 self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
             )  # fmt: skip
 

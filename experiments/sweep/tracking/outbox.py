@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -168,8 +169,37 @@ class Outbox:
 
     @staticmethod
     def left_in(storage: Path) -> list[Path]:
-        """Return the folders of sweeps below ``storage`` whose records were not all delivered."""
-        return [found.parent for found in sorted(storage.glob(f"*/{RECORDS_FILE}")) if Outbox(found.parent).waiting]
+        """Return the folders of this user's sweeps below ``storage`` whose records were not all delivered.
+
+        One that cannot be read is named in a warning.
+        """
+        return [folder for folder in sorted(storage.glob("*")) if _is_left(folder)]
+
+
+def is_own(folder: Path) -> bool:
+    """Whether a sweep's outbox is this user's: its folder and its records are.
+
+    A record says which files to send and which function to call. Who can write to a folder and a file of this user is
+    this user, or was let in by this user; to such a folder a resumed sweep gives more, as it unpickles what Tune left
+    there. So what this function says suffices, and any module that the user's sweeps import may make a model.
+
+    Raises:
+        OSError: There is no outbox, or nobody may know of it.
+    """
+    return all(path.stat().st_uid == os.geteuid() for path in (folder, folder / RECORDS_FILE))
+
+
+def _is_left(folder: Path) -> bool:
+    try:
+        if not is_own(folder):  # its owner's next sweep delivers it
+            return False
+        with closing(Outbox(folder)) as outbox:
+            return outbox.waiting > 0
+    except (FileNotFoundError, NotADirectoryError):  # no sweep, or one that is being removed
+        return False
+    except OSError as error:
+        logger.warning("what %s has for MLflow stays there: it cannot be read (%s); mend or remove it", folder, error)
+        return False
 
 
 def trial_key(number: int) -> str:

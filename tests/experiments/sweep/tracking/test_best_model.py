@@ -128,6 +128,17 @@ def test_what_is_no_model_is_said_and_holds_nothing_up(sweep: Sweep, caplog: pyt
     assert load_line(sweep.plan, sweep.summary(1)) is None
 
 
+def test_a_checkpoint_of_another_place_is_not_made_a_model(
+    sweep: Sweep, checkpoints: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    record = record_of(sweep.plan, sweep.summary(1), time_ms=0)
+    assert record is not None
+    sweep.outbox.put({**record, "checkpoint": str(checkpoints["bert"])})
+    sweep.deliver()
+    assert f"MLflow does not get {checkpoints['bert']}: a record in {sweep.plan.folder} names it" in caplog.text
+    assert sweep.models() == []
+
+
 def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
     store: str, storage: Path, checkpoints: dict[str, Path]
 ) -> None:

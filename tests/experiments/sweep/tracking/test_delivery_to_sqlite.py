@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.tracking.delivery import LONG_PARAMS, MAX_PARAM, Sender
-from experiments.sweep.tracking.outbox import RECORDS_FILE, Outbox
+from experiments.sweep.tracking.outbox import RECORDS_FILE, STATE_FILE, Outbox
 from tests.deliveries import check_delivered, deliver, outbox_in, params_of, records_of
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
@@ -95,6 +96,62 @@ def test_records_survive_a_crash_of_the_machine_before_mlflow_is_told_of_them(
     check_delivered(uri, "kept")
     assert synced[0] == (RECORDS_FILE, 0)
     assert len(synced) >= 2
+
+
+def test_what_is_wrong_with_one_that_was_left_holds_up_neither_others_nor_the_sweep(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *rest = records_of("left", uri)
+    outbox_in(tmp_path / "wrong", [first, {"is": "no record"}, *rest]).close()
+    outbox_in(tmp_path / "left", [first, *rest]).close()
+    left = [tmp_path / "not there", *Outbox.left_in(tmp_path)]
+    outbox = outbox_in(tmp_path / "next", records_of("next", uri))
+    deliver(uri, outbox, left[::-1])
+    assert not outbox.waiting
+    for name in ("left", "next"):
+        check_delivered(uri, name)
+    for name in ("not there", "wrong"):
+        assert f"what {tmp_path / name} left for MLflow cannot be delivered; it stays there" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("of_somebody", ["", RECORDS_FILE])
+def test_what_somebody_else_left_is_not_delivered_even_if_asked(of_somebody: str, uri: str, tmp_path: Path) -> None:
+    outbox_in(tmp_path / "theirs", records_of("theirs", uri)).close()
+    os.chown(tmp_path / "theirs" / of_somebody, 54321, -1)
+    deliver(uri, outbox_in(tmp_path / "mine", records_of("mine", uri)), [tmp_path / "theirs"])
+    assert not (tmp_path / "theirs" / STATE_FILE).exists()
+
+
+def test_files_of_other_places_are_not_sent(uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is in the sweep's folder is; a link there that leads out of it is not."""
+    (tmp_path / "private").mkdir()
+    key, folder = tmp_path / "private" / "key", tmp_path / "sweep"
+    key.write_text("hush")
+    sweep, *trials = records_of("files", uri, "files")
+    outbox = outbox_in(folder, [{**sweep, "artifacts": str(tmp_path / "artifacts")}, *trials])
+    for name in ("timeline.png", "trial-000/checkpoint/state.pt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("shown")
+    (folder / "link.png").symlink_to(key)
+    files = [folder / "timeline.png", folder / "link.png", folder / ".." / "private" / "key", key]
+    outbox.put({"what": "pictures", "files": [str(file) for file in files], "last": True, "time_ms": 0})
+    for trial, checkpoint in ((0, folder / "trial-000" / "checkpoint"), (1, key.parent)):
+        outbox.put({"what": "end of sweep", "summary": summary(trial, checkpoint), "time_ms": 0})
+    deliver(uri, outbox, [])
+    client = MlflowClient(uri)
+    shown = {file.path for run in outbox.ids if run != "experiment" for file in client.list_artifacts(outbox.ids[run])}
+    assert shown == {"timeline.png", "space.json", "summary.json", "checkpoint"}
+    assert client.list_artifacts(outbox.ids["001"]) == []
+    assert not [file for file in (tmp_path / "artifacts").rglob("*") if file.is_file() and file.read_text() == "hush"]
+    assert caplog.text.count("it is not in that folder") == 4
+
+
+def summary(trial: int, checkpoint: Path) -> dict[str, Any]:
+    """What a sweep comes to whose best trial is this one."""
+    best = {"trial": trial, "value": 1.0, "checkpoint": str(checkpoint)}
+    ended: dict[str, Any] = {"trials": {"finished": 3}, "interrupted": [], "ended_early": None, "complete": True}
+    return {"best": best, "metric": "score", "device_seconds": {}, **ended}
 
 
 def change(database: Path, statement: str) -> None:

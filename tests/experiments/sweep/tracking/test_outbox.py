@@ -1,9 +1,10 @@
-"""The outbox after a crash of the machine."""
+"""The outbox after a crash of the machine, and beside those of others."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from experiments.sweep.tracking.outbox import RECORDS_FILE, STATE_FILE, Outbox
 from tests.deliveries import outbox_in
 
 RECORDS: list[dict[str, Any]] = [{"what": "metrics", "step": step} for step in range(5)]
+SOMEBODY = 54321
+"""A user that is not this one."""
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
 def delivered(folder: Path, count: int) -> Outbox:
@@ -87,6 +91,48 @@ def test_a_line_that_is_no_record_is_delivered_when_it_is_the_last(tmp_path: Pat
     assert outbox.read() == []
     outbox.delivered()
     assert (outbox.waiting, outbox.read()) == (0, None)
+
+
+def test_what_cannot_be_read_is_named_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a folder" / RECORDS_FILE).mkdir(parents=True)
+    (tmp_path / "no outbox").mkdir()
+    (tmp_path / "a file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "not there")
+    delivered(tmp_path / "sweep", 2).close()
+    assert Outbox.left_in(tmp_path) == [tmp_path / "sweep"]
+    (said,) = caplog.messages
+    assert said.startswith(f"what {tmp_path}/a folder has for MLflow stays there: it cannot be read ")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("of_somebody", ["", RECORDS_FILE])
+def test_what_belongs_to_somebody_else_is_passed_over(of_somebody: str, tmp_path: Path) -> None:
+    for name in ("theirs", "mine"):
+        delivered(tmp_path / name, 2).close()
+    os.chown(tmp_path / "theirs" / of_somebody, SOMEBODY, -1)
+    (tmp_path / "theirs" / STATE_FILE).write_text("")
+    assert Outbox.left_in(tmp_path) == [tmp_path / "mine"]
+
+
+@AS_ROOT
+def test_the_folders_of_others_that_nobody_else_may_enter_or_write_stop_nothing(tmp_path: Path) -> None:
+    """As a user who, other than root, is kept out."""
+    for name, mode in (("closed", 0o700), ("read only", 0o755), ("mine", 0o755)):
+        delivered(tmp_path / name, 2).close()
+        (tmp_path / name).chmod(mode)
+    for path in [tmp_path / "mine", *(tmp_path / "mine").iterdir()]:
+        os.chown(path, SOMEBODY, -1)
+    above = [path for path in tmp_path.parents if not path.stat().st_mode & stat.S_IXOTH]
+    modes = {path: path.stat().st_mode for path in [tmp_path, *above]}
+    for path, mode in modes.items():
+        path.chmod(mode | 0o055)
+    try:
+        os.seteuid(SOMEBODY)
+        assert Outbox.left_in(tmp_path) == [tmp_path / "mine"]
+    finally:
+        os.seteuid(0)
+        for path, mode in modes.items():
+            path.chmod(mode)
 
 
 def test_a_note_of_what_was_delivered_is_json(tmp_path: Path) -> None:
