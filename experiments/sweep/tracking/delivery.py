@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from experiments.sweep.tracking.best_model import log_best_model
-from experiments.sweep.tracking.outbox import Outbox, trial_key
+from experiments.sweep.tracking.outbox import Outbox, is_own, trial_key
 from experiments.sweep.tracking.refusals import Meaning, meaning_of
 from experiments.sweep.tracking.store import store_of
 
@@ -82,23 +83,27 @@ class Sender(threading.Thread):
         os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
         own = self._delivery
         for folder in self._left:
-            with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
-                self._deliver_left(outbox, folder)
+            failure = _failure_of(partial(self._deliver_left, folder))
+            if failure is not None:  # whatever is wrong with it, this sweep's records do not wait for it
+                logger.error("what %s left for MLflow cannot be delivered; it stays there", folder, exc_info=failure)
         self._delivery, more = own, True
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
             self._delivery.deliver_all()
 
-    def _deliver_left(self, outbox: Outbox, folder: Path) -> None:
-        """Deliver what a sweep left, unless it is for another store, or the sweep runs and delivers itself."""
-        if not (outbox.belongs_to(self._store) and outbox.take()):
+    def _deliver_left(self, folder: Path) -> None:
+        """Deliver what a sweep of this user left, unless it is for another store, or it runs and delivers itself."""
+        if not is_own(folder):
             return
-        logger.warning("delivering to MLflow what %s left", folder)
-        self._delivery = _Delivery(self._client, outbox, waits_for_people=False)
-        try:
-            self._delivery.deliver_all()
-        except _DeniedError as error:  # it may be another user's; this sweep's records do not wait for it
-            logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
+        with closing(Outbox(folder)) as outbox:  # closed, so that the sweep can be resumed
+            if not (outbox.belongs_to(self._store) and outbox.take()):
+                return
+            logger.warning("delivering to MLflow what %s left", folder)
+            self._delivery = _Delivery(self._client, outbox, waits_for_people=False)
+            try:
+                self._delivery.deliver_all()
+            except _DeniedError as error:  # it may be another user's there; this sweep's records do not wait for it
+                logger.error("MLflow does not take what %s left (%s); it stays there", folder, error)
 
 
 class _DeniedError(Exception):
@@ -113,6 +118,7 @@ class _Delivery:
         self._waits_for_people = waits_for_people
         # Records of an earlier process may have reached MLflow without having been noted here.
         self._look_first = outbox.interrupted
+        self._beginning: dict[str, Any] | None = None  # the record of the run that was made last
         self._pictures_from = 0.0  # of the monotonic clock
         self._fails_since: float | None = None  # as well
 
@@ -122,7 +128,8 @@ class _Delivery:
 
     def deliver_all(self) -> None:
         """Deliver what is there, trying again while the server is away."""
-        while records := self._outbox.read():
+        while (records := self._outbox.read()) is not None:
+            self._until_done(self._outbox.keep)
             for group in _batched(records):
                 self._until_done(lambda group=group: self._deliver(group))  # type: ignore[misc]
             self._until_done(self._outbox.delivered)
@@ -173,7 +180,7 @@ class _Delivery:
             "end": self._end_trial,
             "pictures": self._show_pictures,
             "end of sweep": self._end_sweep,
-            "model": lambda record: log_best_model(self._client, self._ids, record),
+            "model": self._log_model,
         }[first["what"]]
         deliver(first)
 
@@ -197,12 +204,14 @@ class _Delivery:
         self._client.log_batch(self._ids[record["trial"]], tags=[RunTag("trial_id", record["trial_id"])])
 
     def _begin_run(self, key: str, tags: dict[str, str], record: dict[str, Any]) -> None:
-        if key in self._ids:  # it goes on, after a pause or in a resumed sweep
+        if key in self._ids and record is not self._beginning:  # it goes on, after a pause or in a resumed sweep
             self._client.update_run(self._ids[key], status="RUNNING")
             if "failure" in self._client.get_run(self._ids[key]).data.tags:  # a resumed sweep knew nothing of it
                 self._client.delete_tag(self._ids[key], "failure")
             return
-        self._ids[key] = self._existing(tags) or self._create(tags, record)
+        self._beginning = record  # sent again if MLflow fails after it has made the run, which has no parameters then
+        if key not in self._ids:
+            self._ids[key] = self._existing(tags) or self._create(tags, record)
         params = record["params"]
         self._client.log_batch(self._ids[key], params=[Param(name, shortened(value)) for name, value in params.items()])
         if long := {name: value for name, value in params.items() if len(value) > MAX_PARAM}:
@@ -257,7 +266,7 @@ class _Delivery:
 
     def _log_files(self, files: list[str]) -> None:
         for file in files:
-            if Path(file).is_file():
+            if self._is_inside(file) and Path(file).is_file():
                 self._client.log_artifact(self._ids[""], file)
 
     def _end_sweep(self, record: dict[str, Any]) -> None:
@@ -278,8 +287,21 @@ class _Delivery:
             self._client.log_batch(run_id, tags=[RunTag("ended_early", ended["why"][:MAX_TAG])])
         as_asked = summary["complete"] or (ended and ended["status"] == 0)
         self._client.set_terminated(run_id, "FINISHED" if as_asked else "KILLED", record["time_ms"])
-        if best is not None and best["checkpoint"]:  # last: the largest, and the likeliest to be refused
+        # Last: the largest, and the likeliest to be refused.
+        if best is not None and best["checkpoint"] and self._is_inside(best["checkpoint"]):
             self._client.log_artifacts(self._ids[trial_key(best["trial"])], best["checkpoint"], "checkpoint")
+
+    def _log_model(self, record: dict[str, Any]) -> None:
+        if self._is_inside(record["checkpoint"]):
+            log_best_model(self._client, self._ids, record)
+
+    def _is_inside(self, path: str) -> bool:
+        """Whether a path in a record is in the sweep's own folder, wherever links lead; it is said if it is not."""
+        folder = self._outbox.path.parent
+        inside = Path(path).resolve().is_relative_to(folder.resolve())
+        if not inside:
+            logger.error("MLflow does not get %s: a record in %s names it, and it is not in that folder", path, folder)
+        return inside
 
 
 def _failure_of(send: Callable[[], None]) -> Exception | None:

@@ -125,8 +125,8 @@ class MlflowTracking(TellsEndings):
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
     ) -> None:
         """Write down the metrics of one report, unless a trial that was lost comes by here again."""
-        step = self._budget.progress(result)
-        if step <= self._told.get(key_of(trial), 0):
+        step, told = self._budget.progress(result), self._told.get(key_of(trial))
+        if told is not None and step <= told:
             return
         self._told[key_of(trial)] = step
         values = numbers_in({name: value for name, value in result.items() if name not in NOT_METRICS})
@@ -169,7 +169,7 @@ class MlflowTracking(TellsEndings):
         if self._sender.outbox.waiting:
             logger.error(
                 "MLflow at %s took nothing for %d s: not everything was delivered. It waits in %s, and goes out with "
-                "the next sweep that has the same --storage and --tracking-uri.",
+                "this user's next sweep that has the same --storage and --tracking-uri.",
                 self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
             )  # fmt: skip
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 from mlflow.exceptions import MlflowException
@@ -27,24 +28,32 @@ ANSWER_WITHIN_S = 8
 LOGGED_BY = "logged_by"
 """The tag of an MLflow experiment whose writing shows that a user may log there."""
 
+PASSWORD_OF_USER = re.compile(r"[^:/@]*:[^@]*@")
+"""How the rest of a database's address begins that holds a password, as SQLAlchemy reads it: '/' may be part of it."""
+PASSWORD_IN_QUERY = re.compile(r"(password|passwd|passphrase|pwd|token|secret)[^&;=]*=", re.IGNORECASE)
+"""Names of what is secret among the parameters of a database's address, or among those inside of one."""
+
 
 def tracking_uri(given: str | None) -> str:
     """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store.
 
     Raises:
-        SweepError: It holds a password, which would go to terminals, logs and files.
+        SweepError: It holds a password or a token, which would go to terminals, logs and files.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
-    parts = urlsplit(uri)
-    if parts.password is not None:
-        mend = (
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-            if parts.scheme in ("http", "https")
-            else "leave it to the database's own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
-        )
+    scheme, _, rest = uri.partition("://")
+    shown = f"--tracking-uri {scheme}://***: an address is shown and kept"
+    if scheme.lower() in ("http", "https"):
+        # A user without a password may be a token, and so may what follows '?' or '#'; a server's address needs none.
+        if re.search("[@?#]", rest):
+            raise SweepError(
+                f"{shown}, and must not hold a password or a token: nothing with '@', '?' or '#'; set "
+                f"MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+            )
+    elif PASSWORD_OF_USER.match(rest) or PASSWORD_IN_QUERY.search(unquote(rest.partition("?")[2])):
         raise SweepError(
-            f"--tracking-uri {parts.scheme}://{parts.username}:***@{parts.hostname}: an address is shown and kept, and "
-            f"must not hold a password; {mend}"
+            f"{shown}, and must not hold a password, neither after the user nor after '?'; leave it to the database's "
+            f"own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
         )
     return uri
 

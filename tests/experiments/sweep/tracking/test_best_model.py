@@ -25,7 +25,7 @@ from experiments.sweep.tracking.best_model import FOLDER, load_line, record_of, 
 from experiments.sweep.tracking.outbox import STATE_FILE, Outbox
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
-from tests.deliveries import EPOCHS, values_of
+from tests.deliveries import EPOCHS, TRIALS, count_delivered, values_of
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.model_sweeps import Sweep, make_checkpoint
 
@@ -92,6 +92,13 @@ def test_it_is_there_once_however_often_mlflow_is_told(sweep: Sweep) -> None:
     (sweep.plan.folder / STATE_FILE).unlink()
     sweep.outbox = Outbox(sweep.plan.folder)  # its process ended before it noted what was delivered
     sweep.deliver()
+    (sweep.plan.folder / STATE_FILE).write_bytes(b"")
+    sweep.outbox.close()
+    sweep.outbox = Outbox(sweep.plan.folder)  # its machine crashed
+    assert sweep.outbox.take()
+    sweep.deliver()
+    counts = count_delivered(sweep.plan.tracking_uri, "delivery", sweep.plan.name, TRIALS, EPOCHS, ["score", "loss"])
+    assert counts == {"trials": TRIALS, "values": TRIALS * EPOCHS * 2, "missing": 0, "doubled": 0, "doubled_runs": 0}
     (model,) = sweep.models()
     assert sweep.outputs() == sweep.outputs("001") == [model.model_id]
     assert len(sweep.client.search_model_versions(f"name = 'model of {sweep.plan.name}'")) == 1
@@ -119,6 +126,17 @@ def test_what_is_no_model_is_said_and_holds_nothing_up(sweep: Sweep, caplog: pyt
     assert "MLflow has no model of the best trial: trial-001/checkpoint_000000 cannot be made one" in caplog.text
     assert sweep.models() == []
     assert load_line(sweep.plan, sweep.summary(1)) is None
+
+
+def test_a_checkpoint_of_another_place_is_not_made_a_model(
+    sweep: Sweep, checkpoints: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    record = record_of(sweep.plan, sweep.summary(1), time_ms=0)
+    assert record is not None
+    sweep.outbox.put({**record, "checkpoint": str(checkpoints["bert"])})
+    sweep.deliver()
+    assert f"MLflow does not get {checkpoints['bert']}: a record in {sweep.plan.folder} names it" in caplog.text
+    assert sweep.models() == []
 
 
 def test_the_printed_line_loads_it_where_neither_ray_nor_this_project_is(
