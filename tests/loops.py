@@ -118,6 +118,35 @@ def stopping_once(config: dict[str, Any]) -> None:
         report({"epoch": epoch, "worker_pid": os.getpid()}, save=save)
 
 
+def dying(config: dict[str, Any]) -> None:
+    """Kill the own process in the second epoch of every attempt, and write a line to ``config["log"]`` for each."""
+    with Path(config["log"]).open("a") as log:
+        log.write("begun\n")
+    report({"epoch": 1})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def counting_from_0(config: dict[str, Any]) -> None:
+    """Report two epochs, the first of which is number 0, or another if the configuration says so."""
+    for epoch in range(2):
+        report({"epoch": config.get("first", 0) + epoch})
+
+
+class Late:
+    """A loop that arrives in a process only after seconds."""
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        report({"epoch": 1})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (2.0,)
+
+
+def _arrive(seconds: float) -> Late:
+    time.sleep(seconds)
+    return Late()
+
+
 HOARD: list[torch.Tensor] = []
 
 

@@ -61,19 +61,21 @@ class SweepOptions:
     pbt lets weak trials go on from the weights of strong ones with changed hyperparameters; its population are the
     trials that run at a time. fifo lets every trial finish."""
     retries: int = 3
-    """How often a trial goes on from its last checkpoint after a worker, its actor or a node was lost. An error of the
-    train loop is never tried again: it would come again."""
+    """How often a trial goes on from its last checkpoint after it lost workers. As often it does so in a new trial
+    actor, where lost workers count anew: after the actor was lost, with its node or alone, got no workers, or lost them
+    while they wrote a checkpoint. An error of the train loop is never tried again: it would come again."""
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints of a trial, from which it goes on if something is lost; the best trials have
     theirs in any case. 0: after every report."""
     hang_minutes: float = 120.0
     """Minutes without a report after which a trial's workers are taken for hung, killed and replaced: longer than any
-    epoch, compilation included. 0: never."""
+    epoch, compilation included. New workers have 10 minutes more to come. 0: never."""
     same_errors: int = 5
-    """The sweep ends when so many trials in a row have failed with the same error. 0: never."""
+    """The sweep ends when so many trials in a row have failed with the same error, paths and numbers in it aside. A
+    device out of memory does not count as such: that comes of a trial's configuration. 0: never."""
     time_budget: Annotated[float | None, tyro.conf.arg(metavar="MINUTES")] = None
-    """Minutes after which the sweep ends, to be resumed or not. As with target, patience and Ctrl-C, running trials
-    write a checkpoint at their next report first."""
+    """Minutes after which the sweep ends, to be resumed or not. As with target, patience, same-errors and Ctrl-C,
+    running trials write a checkpoint at their next report first."""
     target: float | None = None
     """Value of the metric at which the sweep ends, because it is good enough."""
     patience: int | None = None

@@ -8,13 +8,16 @@ import re
 import socket
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import optuna
 import ray
+from optuna.distributions import BaseDistribution
+from optuna.trial import FixedTrial
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.checkpoint_budget import bytes_of
@@ -32,6 +35,8 @@ from trainables.runtime.device import Devices, find_devices
 
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
+DRAWS = 32
+"""How often a space that is a function is asked, to learn what it asks for: that may depend on what it was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +169,21 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
 def check_space(experiment: Experiment) -> None:
     """Hold the space and the baseline against what the train loop knows, everything that is wrong at once."""
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
-    space = set(_example_of(experiment))
-    baseline = set(experiment.baseline)
+    space, always = _keys_of(experiment)
+    config, ranges = _baseline_in_space(experiment)
+    baseline, there = set(experiment.baseline), set(config)
+    outside = {name for name in baseline & set(ranges) if not _holds(ranges[name], experiment.baseline[name])}
     wrong = [
         ("the search space has keys that the train loop does not know", space - known),
         ("the search space lacks keys that the train loop needs", needed - space),
-        ("the baseline has keys that the search space lacks", baseline - space),
-        ("the baseline lacks keys that the train loop needs", needed - baseline),
-        ("the baseline lies outside the search space in", _outside(experiment)),
+        (
+            "the search space does not always have keys that the train loop needs (have it return a value for them "
+            "where it asks for none, or give them a default)",
+            (needed & space) - always,
+        ),
+        ("the baseline has keys that the search space lacks", baseline - (space & there)),
+        ("the baseline lacks keys that the train loop needs", needed - there),
+        ("the baseline lies outside the search space in", outside),
     ]
     said = [f"{what}: {', '.join(sorted(names))}" for what, names in wrong if names]
     if said:
@@ -260,7 +272,7 @@ def settings_of(experiment: Experiment, options: SweepOptions, recipe: RecipeNam
     given: dict[str, Any] = {name: _absolute(source) for name, source in sources.items() if source is not None}
     given |= {"skip_bad_images": True} if options.skip_bad_images else {}
     taken = {*TrialConfig.field_names()}  # options of their own
-    taken |= set(_example_of(experiment)) if callable(experiment.space) else set()
+    taken |= _keys_of(experiment)[0] if callable(experiment.space) else set()
     free = [name for name in experiment.config_class.field_names() if name not in taken]
     for entry in options.settings:
         key, equals, value = entry.partition("=")
@@ -321,7 +333,8 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         The settings in full, defaults included, and what the check of data and model found.
     """
     try:
-        config: TrialConfig = experiment.config_class.from_dict({**settings, **experiment.baseline})
+        baseline, _ = _baseline_in_space(experiment)
+        config: TrialConfig = experiment.config_class.from_dict({**settings, **baseline})
         # Workers have another current folder.
         config = replace(config, data=_absolute(config.data), model=_absolute(config.model))
         sizes = sorted({getattr(config, "batch_size", workers), *_choices_of(experiment, "batch_size")})
@@ -331,8 +344,10 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
             experiment.check(replace(config, **{"batch_size": sizes[-1]}))
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
-    searched = {*_example_of(experiment), "seed"}
-    return {name: value for name, value in asdict(config).items() if name not in searched}, facts
+    space, always = _keys_of(experiment)
+    in_full = {name: value for name, value in asdict(config).items() if name not in {*space, "seed"}}
+    # What only some proposals have, the others have as the recipe has it, not as the baseline.
+    return {**in_full, **{name: settings[name] for name in sorted(space - always) if name in settings}}, facts
 
 
 def _check_shares(sizes: Sequence[int], workers: int, accumulation: int) -> None:
@@ -364,11 +379,37 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
 
 
-def _example_of(experiment: Experiment) -> dict[str, Any]:
+def _keys_of(experiment: Experiment) -> tuple[set[str], set[str]]:
+    """Return the keys that proposals of the space may have, and those that all of them have."""
+    if not callable(experiment.space):
+        return set(experiment.space), set(experiment.space)
     # A throwaway study in memory: the keys of a space that is a function are known only by calling it.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    config, _ = propose(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)), experiment.space)
-    return config
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    proposals = [set(propose(study, experiment.space)[0]) for _ in range(DRAWS)]
+    proposals.append(set(_baseline_in_space(experiment)[0]))
+    return set.union(*proposals), set.intersection(*proposals)
+
+
+def _baseline_in_space(experiment: Experiment) -> tuple[Mapping[str, Any], Mapping[str, BaseDistribution]]:
+    """Return the configuration of the baseline, and the ranges of the space that it is held against.
+
+    Raises:
+        SweepError: The space, a function, asks for something that the baseline has not.
+    """
+    if not callable(experiment.space):
+        return experiment.baseline, distributions_of(experiment.space)
+    trial = FixedTrial(dict(experiment.baseline))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a value outside its range, which is an error of ours
+            constants = experiment.space(cast(optuna.Trial, trial)) or {}
+    except Exception as error:
+        raise SweepError(
+            f"experiment {experiment.name}: the search space cannot be asked for the baseline "
+            f"({type(error).__name__}: {error}); the baseline must have a value for all that the space asks it for"
+        ) from error
+    return {**constants, **trial.params}, trial.distributions
 
 
 def _choices_of(experiment: Experiment, name: str) -> tuple[Any, ...]:
@@ -377,14 +418,7 @@ def _choices_of(experiment: Experiment, name: str) -> tuple[Any, ...]:
     return tuple(getattr(distributions_of(experiment.space).get(name), "choices", ()))
 
 
-def _outside(experiment: Experiment) -> set[str]:
-    if callable(experiment.space):
-        return set()
-    ranges = distributions_of(experiment.space)
-    return {name for name, value in experiment.baseline.items() if name in ranges and not _holds(ranges[name], value)}
-
-
-def _holds(distribution: optuna.distributions.BaseDistribution, value: Any) -> bool:
+def _holds(distribution: BaseDistribution, value: Any) -> bool:
     try:
         return bool(distribution._contains(distribution.to_internal_repr(value)))
     except ValueError:  # a choice that is not among the choices

@@ -6,11 +6,14 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from trainables.runtime.worker_group import WorkerRaisedError
+from trainables.runtime.worker_group import LostTooOftenError, WorkerRaisedError
+
+FINAL = (WorkerRaisedError, LostTooOftenError)
+"""An error that would come again, and the loss that was one too many for the trial actor, which counts those."""
 
 
 def leave_errors_of_workers() -> None:
-    """Have Tune try again after lost processes and nodes, and not after an error that would only come again.
+    """Have Tune try again after lost trial actors and nodes, and not after an error that is :data:`FINAL`.
 
     Tune's ``max_failures`` counts both alike, and no callback comes between an error and what Tune makes of it (Ray
     2.60), so the method of its trials that is told of errors is wrapped. Trials of other trainables are left alone.
@@ -21,7 +24,7 @@ def leave_errors_of_workers() -> None:
 
     def handle_error(self: Trial, exc: Any = None) -> None:
         tell(self, exc)
-        if isinstance(getattr(exc, "cause", None), WorkerRaisedError):
+        if isinstance(getattr(exc, "cause", None), FINAL):
             self.max_failures = 0
 
     handle_error.leaves_errors_of_workers = True  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,14 +19,31 @@ from ray.tune.result import DONE, SHOULD_CHECKPOINT
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.errors import SweepError
 from experiments.sweep.outcome import Outcome
+from trainables.runtime.device import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
+    from ray.tune.search import Searcher
+
     from experiments.sweep.plan import Plan
 
 logger = logging.getLogger(__name__)
 
 CTRL_C, TERMINATED = 130, 143
 """Exit status of a sweep that a signal ended, as shells have it."""
+HEEDED: dict[int, int] = {signal.SIGINT: 2, signal.SIGTERM: 1}
+"""How often a signal asks for an end of the sweep; once more ends the process."""
+DIFFERS = re.compile(
+    r"""
+      (?<!\w)(?P<quote>['"])[^'"]*/[^'"]*(?P=quote)(?!\w)  # a path in quotes
+    | (?<![\w.])~?/[^\s'",;:()]+  # an absolute path
+    | \b[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}\b  # a UUID
+    | 0x[\da-f]+  # an address
+    | ((?<![\w.)\]])[-+])?\d[\d.]*(e[-+]?\d+)?(?!\w)  # a number
+    | [\da-f]*\d[\da-f.]*  # what else has digits, such as a hash
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What differs in one error from trial to trial."""
 
 
 class Ending(NamedTuple):
@@ -42,11 +60,19 @@ class StopSweep(TellsEndings):
     """Ends the sweep by the rules of its options, and on SIGINT and SIGTERM, so that it can be resumed.
 
     Running trials first write a checkpoint at their next report. A second SIGINT ends the sweep without waiting for
-    that, and so does SIGTERM, after which a process has seconds to live; a third ends the process.
+    that, and so does SIGTERM, after which a process has seconds to live. A third SIGINT or a second SIGTERM ends the
+    process, also where Tune's event loop stands still: a full disk is waited for there.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, searcher: Searcher | None = None) -> None:
+        """Take what the rules depend on.
+
+        Args:
+            plan: Of the sweep.
+            searcher: Proposes nothing more once the sweep ends: what came would fail alike, or be cut short.
+        """
         super().__init__(plan.experiment.metric, plan.budget)
+        self._searcher, self._at_a_time = searcher, plan.groups
         self._options, self._better = plan.options, plan.experiment.better
         self.ending: Ending | None = None
         """Why the sweep ends early; None while it does not."""
@@ -57,6 +83,7 @@ class StopSweep(TellsEndings):
         self._since_best = 0  # trials that ended since the best was reported
         self._last_error, self._alike = "", 0
         self._handlers: dict[int, Any] = {}
+        self._taken: Counter[int] = Counter()  # signals, by number
 
     def setup(self, **info: Any) -> None:
         """Start the clock and take over the signals.
@@ -99,7 +126,7 @@ class StopSweep(TellsEndings):
         self._last_error = error
         if self._alike and self._alike == self._options.same_errors:
             last_line = str(reason).strip().splitlines()[-1]
-            self._end(Ending(f"{self._alike} trials in a row failed alike: {last_line}", status=1, at_once=True))
+            self._end(Ending(f"{self._alike} trials in a row failed alike: {last_line}", status=1))
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Look at the clock; once the sweep ends, end it when every running trial has its checkpoint."""
@@ -128,10 +155,14 @@ class StopSweep(TellsEndings):
         self._best, self._since_best = state["best"], state["since_best"]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handlers": {}}  # of this process; setup() takes them
+        return {**self.__dict__, "_handlers": {}, "_taken": Counter()}  # of this process
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
+        self._taken[number] += 1
+        if self._taken[number] > HEEDED[number]:
+            signal.signal(number, signal.SIG_DFL)  # an exception would wait for the disk, too, on its way out
+            signal.raise_signal(number)
+        elif number == signal.SIGTERM:
             self._end(Ending("it was told to terminate (SIGTERM)", status=TERMINATED, at_once=True))
         elif self.ending is None:
             self._end(Ending("interrupted (Ctrl-C)", status=CTRL_C))
@@ -142,6 +173,11 @@ class StopSweep(TellsEndings):
         """End the sweep; a reason that is there already stays, unless the new one cannot wait."""
         if self.ending is None or ending.at_once:
             self.ending = ending
+            self._let_propose(0)
+
+    def _let_propose(self, at_a_time: int) -> None:
+        if self._searcher is not None:
+            self._searcher.set_max_concurrency(at_a_time)
 
     def _interrupt(self) -> None:
         """Have Tune write its state and end, with trials that a resumed sweep goes on with."""
@@ -151,9 +187,14 @@ class StopSweep(TellsEndings):
         else:  # there it takes none, and this one would end the process
             logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self.ending)
             self.ending = None
+            self._let_propose(self._at_a_time)
 
 
 def kind_of_error(reason: str | None) -> str:
-    """Return the last line of an error without what differs from trial to trial: numbers and addresses."""
-    last_line = (reason or "").strip().splitlines()[-1:]
-    return re.sub(r"(0x)?[\da-f]*\d[\da-f.]*", "#", "".join(last_line))
+    """Return the last line of an error without what differs from trial to trial: paths, UUIDs, numbers, addresses.
+
+    Returns:
+        "" for one that is of no kind, since it comes of the trial's own configuration: the device's memory was full.
+    """
+    last_line = "".join((reason or "").strip().splitlines()[-1:])
+    return "" if OUT_OF_MEMORY in last_line else DIFFERS.sub("#", last_line)

@@ -25,6 +25,8 @@ CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
 
 MODULES_OF_A_NODE = 8
+OUT_OF_MEMORY = "out of memory on the device"
+"""Begins the last line of an error for which a trial's configuration was too large."""
 RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
 """habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 RECIPE_CACHE_MB = 20_000

@@ -2,9 +2,10 @@
 
 # By the train loop.
 EPOCH = "epoch"
-"""Epochs finished: whole where the budget is in epochs, and then the time axis of schedulers and of every curve."""
+"""Epochs finished, from 1: whole where the budget is in epochs, and then the time axis of schedulers and of every
+curve."""
 STEP = "step"
-"""Optimizer steps finished: the time axis where the budget is in steps."""
+"""Optimizer steps finished, from 1: the time axis where the budget is in steps."""
 TRAIN_LOSS = "train_loss"
 """Mean training loss since the last report, over all ranks."""
 VAL_LOSS = "val_loss"
@@ -38,3 +39,6 @@ DEVICES = "devices"
 """What the trial trains on: a :data:`NODE_DEVICE` of each worker, by rank, separated by blanks."""
 NODE_DEVICE = "{node}:{index}"
 """A device: Ray's id of its node, and its number there (an HPU's module); no number for a CPU."""
+
+BOOKED = (START_SECONDS, COMPILE_SECONDS, TRAIN_SECONDS, EVAL_SECONDS, LOST_SECONDS, FIRST_STEP_AT)
+"""What the ledger's seconds are counted from, where a report has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import tempfile
 import time
@@ -19,6 +20,7 @@ from trainables.runtime import names
 from trainables.runtime.checkpoint import last_whole, seal
 from trainables.runtime.worker_group import (
     DevicesNotReadyError,
+    LostTooOftenError,
     WorkerGroup,
     WorkerGroupSpec,
     WorkerRaisedError,
@@ -42,7 +44,7 @@ class WarmTrainable(tune.Trainable):
     _started: bool
     """Whether the workers have the trial."""
     _losses: int
-    """How often the trial has lost its workers."""
+    """How often the trial has lost its workers since this actor has had it."""
     _checkpoint: str | None
     """Folder of the trial's last checkpoint."""
     _saved_at: int
@@ -76,9 +78,10 @@ class WarmTrainable(tune.Trainable):
         """Let the trial train to its next report, and return that.
 
         Raises:
-            WorkerRaisedError: The train loop raised, or returned without a report.
-            WorkersLostError: The workers were lost once more than the retries allow.
+            WorkerRaisedError: The train loop raised, returned without a report, or reported what no sweep can use.
+            LostTooOftenError: The workers were lost once more than the retries allow.
             DevicesNotReadyError: Someone else has the devices, and does not give them back.
+            StartHungError: New workers do not come.
         """
         ordered_at, lost_s = time.monotonic(), 0.0
         while (report := self._report_unless_lost()) is None:
@@ -87,11 +90,6 @@ class WarmTrainable(tune.Trainable):
             # The loop returned without another report: Tune then takes the last one as the trial's end.
             return {RESULT_DUPLICATE: True, "done": True}
         reported: dict[str, Any] = report["metrics"]
-        if self.metric and not isinstance(reported.get(self.metric), Real):  # Tune itself would end the whole sweep
-            raise WorkerRaisedError(
-                f"every report must have {self.metric!r}, a number, but this one has {reported.get(self.metric)!r}; "
-                f"it has: {', '.join(reported)}"
-            )
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
@@ -100,11 +98,13 @@ class WarmTrainable(tune.Trainable):
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report; None if the workers were lost and the trial may go on in a new group."""
         try:
-            return self.group.next_report() if self.group is not None and self._started else self._first_report()
+            if self.group is None or not self._started:
+                return self._first_report()
+            return self._checked(self.group.next_report())
         except WorkersLostError as error:
             self._losses += 1
             if self._losses > self.retries:
-                raise
+                raise LostTooOftenError(f"{error} (lost {self._losses} times, --retries {self.retries})") from error
             why = str(error).strip().splitlines()[-1]
             logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
             self._end_group()
@@ -124,15 +124,22 @@ class WarmTrainable(tune.Trainable):
             raise WorkerRaisedError(
                 "the train loop returned without a report: call trainables.runtime.report() once an epoch"
             )
+        self._checked(report)
         first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
         known = self.iteration - self._saved_at  # reported before the workers were lost; each report is one iteration
         for _ in range(known):
             again_from = time.time()
-            report = group.next_report()
+            report = self._checked(group.next_report())
         self._started = True
         report.setdefault("metrics", {})[names.START_SECONDS] = first_step_at - began
         if known:
             report["metrics"][names.LOST_SECONDS] = again_from - first_step_at
+        return report
+
+    def _checked(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Return the report, unless the sweep cannot go on with what is in it."""
+        if report["kind"] == "metrics":
+            check_metrics(report["metrics"], self.metric, names.STEP if self.settings.get("steps") else names.EPOCH)
         return report
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
@@ -224,3 +231,43 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses = config, False, 0
         self._checkpoint, self._saved_at = None, 0
+
+
+def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:
+    """See that schedulers, searcher and ledger can calculate with a report: in Tune's process one that they cannot
+    would end the whole sweep, and every resume of it again.
+
+    Args:
+        metrics: What the train loop reported.
+        metric: What must be in it, a number; "" for nothing.
+        unit: What the budget counts, "epoch" or "step".
+
+    Raises:
+        WorkerRaisedError: Names the entry, its value and the mend.
+    """
+    if metric and not isinstance(metrics.get(metric), Real):
+        raise WorkerRaisedError(
+            f"every report must have {metric!r}, a number, but this one has {metrics.get(metric)!r}; "
+            f"it has: {', '.join(metrics)}"
+        )
+    if unit in metrics and not (_is_finite(metrics[unit]) and metrics[unit] > 0):
+        raise WorkerRaisedError(
+            f"{unit!r} in a report must be the {unit}s finished, a finite number above 0, but this one has "
+            f"{metrics[unit]!r}; report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are "
+            f"counted then"
+        )
+    for name, value in metrics.items():
+        if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
+            raise WorkerRaisedError(
+                f"{name!r} in a report must be a number, above 0 where it is violated, but this one has {value!r}; "
+                f"leave it out where it is not known"
+            )
+        if name in names.BOOKED and not _is_finite(value):
+            raise WorkerRaisedError(
+                f"{name!r} in a report is read as a time, and must be a finite number of seconds, but this one has "
+                f"{value!r}; leave it out where it is not known, or give it another name"
+            )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)

@@ -41,6 +41,7 @@ from trainables.runtime import names
 from trainables.runtime.contract import SaveFunction, get_context, open_session
 from trainables.runtime.device import (
     MODULES_OF_A_NODE,
+    OUT_OF_MEMORY,
     DeviceType,
     is_being_released,
     is_out_of_memory,
@@ -85,6 +86,14 @@ class WorkersLostError(WorkerGroupError):
     """A process of the group, or its node, is gone; in a new group the trial can go on from its last checkpoint."""
 
 
+class LostTooOftenError(WorkersLostError):
+    """The trial has lost its workers more often than it may."""
+
+
+class StartHungError(WorkerGroupError):
+    """The workers do not come, and cannot be reached: they end with the trial actor, and another may start some."""
+
+
 class DevicesNotReadyError(WorkerGroupError):
     """The devices are still someone else's, or being reset after them; a new group may have them soon."""
 
@@ -101,7 +110,8 @@ class WorkerGroupSpec:
     over_nodes: bool = False
     """Whether the group takes several whole nodes; else its workers are on one."""
     hung_after_s: float = 0.0
-    """How long the workers may take for a report before they are taken for hung and killed; 0: for ever."""
+    """How long the workers may take for a report before they are taken for hung and killed; 0: for ever. For their
+    first sign of life they have Ray's limit of starting them in addition."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
 
@@ -121,6 +131,7 @@ class WorkerGroup:
             WorkerRaisedError: They could not be set up.
             WorkersLostError: They were lost while they started.
             DevicesNotReadyError: They did not start, and may do so in a while.
+            StartHungError: Nothing was heard of them for so long that they must hang.
         """
         self._node = ray.get_runtime_context().get_node_id()
         here = NodeAffinitySchedulingStrategy(self._node, soft=False)
@@ -134,7 +145,9 @@ class WorkerGroup:
         logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
         try:
-            there = self._wait(self._rendezvous.reports.remote())
+            # Until Ray has started them its own limit counts.
+            within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0
+            there = self._wait(self._rendezvous.reports.remote(), within_s)
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in there]
             self._workers = [report["actor"] for report in there]
             if spec.device.kind == "hpu":
@@ -227,14 +240,20 @@ class WorkerGroup:
                 kind = WorkersLostError if _is_loss(self._failure) else WorkerRaisedError
                 raise kind(f"the worker group ended: {self._failure}") from self._failure
             if within_s and time.monotonic() - began > within_s:
-                for worker in self._workers:
-                    ray.kill(worker)
-                raise WorkersLostError(f"no report for {within_s / 60:g} minutes: the workers were hung, and killed")
+                raise self._hung(f"no report for {within_s / 60:g} minutes")
         try:
             answer: list[dict[str, Any]] = ray.get(reports)
         except RayActorError as error:
             raise WorkersLostError(f"the group's rendezvous is gone: {error}") from error
         return answer
+
+    def _hung(self, why: str) -> WorkerGroupError:
+        """Kill the workers, and return what their silence means."""
+        if not self._workers:  # who they are, their first report tells
+            return StartHungError(f"{why}: the workers hang while they start")
+        for worker in self._workers:
+            ray.kill(worker)
+        return WorkersLostError(f"{why}: the workers were hung, and killed")
 
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
         try:
@@ -381,7 +400,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel) 
     except Exception as error:
         told = traceback.format_exception(error)
         if is_out_of_memory(error):
-            told.append("out of memory on the device: a smaller batch_size, or more accumulation, needs less\n")
+            told.append(f"{OUT_OF_MEMORY}: a smaller batch_size, or more accumulation, needs less\n")
         channel.fail("".join(told))
         raise
     del session

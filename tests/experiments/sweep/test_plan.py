@@ -6,11 +6,12 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import optuna
 import pytest
 from ray import tune
 
@@ -19,6 +20,7 @@ from experiments.sweep.plan import Plan, make_plan
 from experiments.tune_bert import EXPERIMENT
 from search_spaces.bert import SPACE
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import QuadraticConfig
 
 
 def plan_for(storage: Path, **changes: Any) -> Plan:
@@ -127,6 +129,93 @@ def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
     assert "the search space lacks keys that the train loop needs: dropout, momentum;" in said
     assert "the baseline has keys that the search space lacks: dropout, momentum;" in said
     assert "the baseline lies outside the search space in: lr." in said
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(QuadraticConfig):
+    optimizer: str
+    beta: float = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchingConfig(OptimizerConfig):
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysMomentumConfig(OptimizerConfig):
+    momentum: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayConfig(BranchingConfig):
+    decay: float
+
+
+def branching(trial: optuna.Trial) -> dict[str, Any]:
+    """A space in which sgd has a momentum, and adamw, which seed 0 draws first, a beta."""
+    trial.suggest_float("x", -1.0, 1.0)
+    if trial.suggest_categorical("optimizer", ["adamw", "sgd"]) == "sgd":
+        trial.suggest_float("momentum", 0.5, 0.99)
+        return {}
+    return {"beta": 0.99}
+
+
+BRANCHING = replace(
+    QUADRATIC,
+    config_class=BranchingConfig,
+    space=branching,
+    baseline={"x": 0.9, "optimizer": "sgd", "momentum": 0.9},
+)
+
+
+@pytest.mark.parametrize("baseline", [BRANCHING.baseline, {"x": 0.9, "optimizer": "adamw"}])
+def test_a_space_may_ask_for_what_depends_on_what_it_was_given(storage: Path, baseline: dict[str, Any]) -> None:
+    plan = make_plan(replace(BRANCHING, baseline=baseline), SweepOptions(storage=storage, name="x"))
+    assert not {"x", "optimizer", "momentum", "beta"} & set(plan.settings)
+    for key in ("momentum", "beta"):
+        with pytest.raises(SweepError, match=f"--set {key}=0.7: give KEY=VALUE with a key out of fail_at"):
+            make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=(f"{key}=0.7",)))
+
+
+def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
+    recipe = replace(QUADRATIC.recipes["sample"], settings=lambda: {"momentum": 0.3, "x": 0.0})
+    experiment = replace(BRANCHING, recipes={"sample": recipe, "full": recipe})
+    plan = make_plan(experiment, SweepOptions(storage=storage, name="x"))
+    assert plan.settings["momentum"] == 0.3  # of trials with adamw; the others have their own
+    assert "x" not in plan.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"baseline": {"x": 0.9, "optimizer": "sgd"}},
+            r"search space cannot be asked for the baseline \(ValueError: .*'momentum' is not found.*\); the baseline",
+        ),
+        (
+            {"baseline": {"x": 0.9, "optimizer": "adamw", "momentum": 0.9}},
+            "the baseline has keys that the search space lacks: momentum",
+        ),
+        (
+            {"baseline": {"x": 1.5, "optimizer": "sgd", "momentum": 0.1}},
+            r"the baseline lies outside the search space in: momentum, x\.",
+        ),
+        ({"baseline": {"x": 0.5, "optimizer": "lion"}}, r"cannot be asked for the baseline \(ValueError: .*lion"),
+        (
+            {"config_class": AlwaysMomentumConfig},
+            "the search space does not always have keys that the train loop needs .*: momentum",
+        ),
+        (
+            {"config_class": DecayConfig},
+            "the search space lacks keys that the train loop needs: decay; .*baseline lacks .* needs: decay",
+        ),
+    ],
+    ids=["lacks a value", "has one too many", "outside", "no such choice", "not always", "never"],
+)
+def test_what_a_space_that_branches_cannot_have(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        make_plan(replace(BRANCHING, **changes), SweepOptions(storage=storage, name="x"))
 
 
 def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:

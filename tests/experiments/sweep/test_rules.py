@@ -17,7 +17,12 @@ from experiments.sweep.outcome import end_of, why_diverged
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.schedulers.by_name import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
-from trainables.runtime.worker_group import WorkerRaisedError, WorkersLostError
+from trainables.runtime.worker_group import (
+    LostTooOftenError,
+    StartHungError,
+    WorkerRaisedError,
+    WorkersLostError,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,9 @@ def test_a_trial_that_has_trained_for_a_while_gets_a_checkpoint(monkeypatch: pyt
     ("error", "again"),
     [
         (RayTaskError("train", "traceback", WorkerRaisedError("no such column")), False),
+        (RayTaskError("train", "traceback", LostTooOftenError("killed")), False),
         (RayTaskError("train", "traceback", WorkersLostError("killed")), True),
+        (RayTaskError("train", "traceback", StartHungError("no report")), True),
         (RayActorError(), True),
     ],
 )

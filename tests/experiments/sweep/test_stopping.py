@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.storages import InMemoryStorage
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.result import SHOULD_CHECKPOINT
 
 from experiments import SweepOptions, build_tuner
+from experiments.sweep.options import PROJECT_ROOT
 from experiments.sweep.plan import make_plan
 from experiments.sweep.stopping import CTRL_C, TERMINATED, StopSweep, kind_of_error
+from experiments.sweep.tuner import make_searcher
 from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime.device import OUT_OF_MEMORY
 
 
 class Running:
@@ -97,7 +103,7 @@ def test_the_time_budget_is_in_minutes(storage: Path, interrupts: list[float]) -
     assert len(interrupts) == 1
 
 
-def test_the_same_error_again_and_again_ends_the_sweep_at_once(
+def test_the_same_error_again_and_again_ends_the_sweep_once_the_others_are_saved(
     storage: Path, trials: list[Any], interrupts: list[float]
 ) -> None:
     stop = rule(storage, same_errors=3)
@@ -109,11 +115,50 @@ def test_the_same_error_again_and_again_ends_the_sweep_at_once(
         assert not why(stop)
         stop.trial_ended(trials[0], "failed", f"Traceback ...\nRuntimeError: no file /data/{number}.bin")
     assert stop.ending is not None
-    assert (stop.ending.status, stop.ending.at_once) == (1, True)
+    assert stop.ending.status == 1
     assert "3 trials in a row failed alike: RuntimeError: no file /data/2.bin" in stop.ending.why
+    trials[0].status = Trial.ERROR
     stop.on_step_end(0, trials)
+    assert not interrupts
+    assert report(stop, trials, trials[1], 0.1)
     assert len(interrupts) == 1
-    assert kind_of_error("x\nbad value 0.25 at 0x7fab12") == kind_of_error("bad value 3 at 0x1c")
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "alike"),
+    [
+        ("x\nbad value 0.25 at 0x7fab12", "bad value 3 at 0x1c", True),
+        ("loss -1.5e-05 is below 0", "loss 2.5 is below 0", True),
+        ("no file '/tmp/tmpx7k2_w9q/my data.bin'", "no file '/tmp/tmp0v_mzplk/a.bin'", True),
+        ("cannot open /tmp/tmpx7k2_w9q: denied", "cannot open /tmp/tmpzv_mzplk: denied", True),
+        ("no run 6fa459ea-ee8a-3ca4-abcd-db77e160355e", "no run 00000000-0000-4000-9999-000000000000", True),
+        ("node 10.0.0.12:4567 is gone", "node 10.0.3.4:80 is gone", True),
+        ("KeyError: 'label'", "KeyError: 'text'", False),
+        ("can't read lr", "can't read momentum", False),
+        ("no file /data/a", "no folder /data/a", False),
+    ],
+)
+def test_an_error_is_of_the_same_kind_with_other_paths_and_numbers(one: str, another: str, alike: bool) -> None:
+    assert (kind_of_error(one) == kind_of_error(another)) is alike
+
+
+def test_models_too_large_for_the_device_do_not_end_the_sweep(storage: Path, trials: list[Any]) -> None:
+    stop = rule(storage, same_errors=2)
+    trials[0].error_file = "error.txt"
+    for _ in range(3):
+        stop.trial_ended(trials[0], "failed", f"Traceback ...\n{OUT_OF_MEMORY}: a smaller batch_size needs less")
+    assert not why(stop)
+
+
+def test_once_the_sweep_ends_nothing_more_is_proposed(storage: Path, interrupts: list[float]) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu", target=0.5))
+    searcher, first = make_searcher(plan, InMemoryStorage()), Running("a")
+    searcher.set_max_concurrency(2)  # as Tune does
+    stop = StopSweep(plan, searcher)
+    assert isinstance(searcher.suggest("a"), dict)
+    report(stop, [first], first, 0.5)
+    assert why(stop)
+    assert searcher.suggest("b") is None
 
 
 def test_in_a_thread_the_sweep_goes_on(storage: Path, trials: list[Any], interrupts: list[float]) -> None:
@@ -121,7 +166,7 @@ def test_in_a_thread_the_sweep_goes_on(storage: Path, trials: list[Any], interru
     trials[0].error_file = "error.txt"
     stop.trial_ended(trials[0], "failed", "RuntimeError: again")
     assert why(stop)
-    thread = threading.Thread(target=stop.on_step_end, args=(0, trials))
+    thread = threading.Thread(target=stop.on_step_end, args=(0, []))
     thread.start()
     thread.join()
     assert not interrupts
@@ -154,6 +199,47 @@ def test_ctrl_c_waits_for_checkpoints_once_and_sigterm_does_not(
     assert len(interrupts) == 2
     assert other.ending is not None
     assert other.ending.status == TERMINATED
+
+
+WAITING_FOR_ROOM = """
+import sys
+from pathlib import Path
+
+from experiments import SweepOptions
+from experiments.sweep.plan import make_plan
+from experiments.sweep.stopping import StopSweep
+from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime import writing
+
+
+def write():
+    print(stop.ending, flush=True)
+    with open("/dev/full", "w") as full:
+        full.write("x")
+
+
+stop = StopSweep(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")))
+stop.setup()
+writing.TRY_AGAIN_AFTER_S = 0.1
+writing.once_there_is_room(write, "anything")
+"""
+
+
+@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
+    storage: Path, number: signal.Signals, heeded: int
+) -> None:
+    script = [sys.executable, "-c", WAITING_FOR_ROOM, str(storage)]
+    with subprocess.Popen(script, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline()]
+        for _ in range(heeded):
+            process.send_signal(number)
+            told.append(next(line for line in process.stdout if line != told[-1]))
+        assert told[0] == "None\n"
+        assert "at_once=True" in told[-1]
+        process.send_signal(number)
+        assert process.wait() == -number
 
 
 def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, tmp_path: Path) -> None:

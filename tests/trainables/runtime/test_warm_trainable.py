@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 from ray import tune
 from ray.tune.result import TRAINING_ITERATION
 
-from tests.loops import environment_at_start, stopping_once
+from experiments.sweep.ledger import REPORTED
+from tests.loops import counting_from_0, dying, environment_at_start, stopping_once
 from trainables.runtime import names
 from trainables.runtime.checkpoint import seal
 from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.warm_trainable import WarmTrainable
-from trainables.runtime.worker_group import WorkerGroupSpec
+from trainables.runtime.warm_trainable import WarmTrainable, check_metrics
+from trainables.runtime.worker_group import LostTooOftenError, WorkerGroupSpec, WorkerRaisedError
 
 MIGRATION = "PT_HPU_GPU_MIGRATION"
 
@@ -66,6 +68,67 @@ def test_workers_that_hang_are_killed_and_the_trial_goes_on(ray_here: None, tmp_
     assert second[names.LOST_SECONDS] >= 3
     assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
     assert not psutil.pid_exists(first["worker_pid"])
+
+
+def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retries_say(
+    ray_here: None, tmp_path: Path
+) -> None:
+    spec = WorkerGroupSpec(train_loop=dying, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
+    settings = {"log": str(tmp_path / "log")}
+    made = tune.with_parameters(WarmTrainable, spec=spec, settings=settings, environment_of=lambda _: {}, retries=1)({})
+    assert made.train()["epoch"] == 1
+    with pytest.raises(LostTooOftenError, match=r"\(lost 2 times, --retries 1\)$"):
+        made.train()
+    made.stop()
+    assert (tmp_path / "log").read_text().split() == ["begun"] * 2
+
+
+GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0, "note": None, "step": "1/10"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"score": None}, "every report must have 'score', a number, but this one has None; it has: score, epoch,"),
+        (
+            {"epoch": "1/10"},
+            "'epoch' in a report must be the epochs finished, .* this one has '1/10'; report epoch",
+        ),
+        ({"epoch": None}, r"this one has None; report epoch \+ 1 where the loop counts from 0, or leave 'epoch' out"),
+        ({"epoch": math.nan}, "a finite number above 0, but this one has nan;"),
+        ({"epoch": 0}, r"a finite number above 0, but this one has 0; report epoch \+ 1 where the loop counts from 0"),
+        ({"constraint/latency": None}, "'constraint/latency' in a report must be a number, .* has None; leave it out"),
+        ({"constraint/latency": "n/a"}, "but this one has 'n/a'"),
+        ({"train_s": "2 s"}, "'train_s' in a report is read as a time, .* but this one has '2 s'; leave it out"),
+        ({"eval_s": math.inf}, "'eval_s' .* a finite number of seconds, but this one has inf"),
+        ({"first_step_at": None}, "'first_step_at' .* but this one has None"),
+    ],
+)
+def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str, Any], message: str) -> None:
+    check_metrics(GOOD, "score", names.EPOCH)
+    check_metrics({"loss": 1.0}, "", names.EPOCH)
+    with pytest.raises(WorkerRaisedError, match=message):
+        check_metrics({**GOOD, **wrong}, "score", names.EPOCH)
+
+
+def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
+    check_metrics({"epoch": 0.0, "step": 10}, "", names.STEP)
+    with pytest.raises(WorkerRaisedError, match=r"'step' in a report must be the steps finished, .* 0; report step"):
+        check_metrics({"epoch": 0.0, "step": 0}, "", names.STEP)
+
+
+def test_what_the_ledger_reads_is_checked() -> None:
+    assert set(REPORTED) <= set(names.BOOKED)
+
+
+def test_a_trial_that_counts_its_epochs_from_0_fails_at_its_first_report(ray_here: None, tmp_path: Path) -> None:
+    spec = WorkerGroupSpec(train_loop=counting_from_0, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
+    made = tune.with_parameters(WarmTrainable, spec=spec, settings={"epochs": 2}, environment_of=lambda _: {})({})
+    with pytest.raises(WorkerRaisedError, match="'epoch' in a report must be the epochs finished"):
+        made.train()
+    made.reset({"first": 1})
+    assert [made.train()["epoch"] for _ in range(2)] == [1, 2]
+    made.stop()
 
 
 def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: WarmTrainable, tmp_path: Path) -> None:

@@ -14,13 +14,19 @@ from ray.train.torch import TorchTrainer
 
 from experiments import tune_resnet18
 from tests.groups import run_trial
-from tests.loops import any_loop, failing_on_one_rank, silent
+from tests.loops import Late, any_loop, failing_on_one_rank, silent
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
 from trainables.runtime import names
 from trainables.runtime.checkpoint import read_state
 from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.worker_group import TrainLoop, WorkerGroup, WorkerGroupError, WorkerGroupSpec
+from trainables.runtime.worker_group import (
+    StartHungError,
+    TrainLoop,
+    WorkerGroup,
+    WorkerGroupError,
+    WorkerGroupSpec,
+)
 
 
 def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
@@ -151,6 +157,17 @@ def test_an_error_on_one_rank_ends_the_group_with_that_error(ray_here: None, tmp
     assert time.monotonic() - began < 30
     with pytest.raises(Exception, match=r"."):
         group.start({}, None)
+
+
+def test_workers_that_do_not_come_are_not_waited_for_for_ever(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.runtime.worker_group.START_TIMEOUT_S", 2)
+    spec = WorkerGroupSpec(
+        train_loop=Late(), num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=1
+    )
+    with pytest.raises(StartHungError, match=r"no report for 0\.05 minutes: the workers hang while they start"):
+        WorkerGroup(spec, "late")
 
 
 def test_a_loop_without_save_says_so_when_a_checkpoint_is_asked_for(ray_here: None, tmp_path: Path) -> None:
