@@ -27,7 +27,7 @@ from experiments.sweep.options import SweepOptions
 from experiments.sweep.packing import pack
 from experiments.sweep.schedulers.population import changeable
 from experiments.sweep.search.samplers import make_sampler
-from experiments.sweep.search.searcher import distributions_of, propose
+from experiments.sweep.search.searcher import DRAWS, distributions_of, propose
 from experiments.sweep.sweep_file import SWEEP_FILE, check_resumable, options_of_sweep
 from experiments.sweep.tracking.store import ANSWER_WITHIN_S, check_registry, check_tracking, tracking_uri
 from trainables.runtime import TrialConfig
@@ -35,8 +35,6 @@ from trainables.runtime.device import Devices, find_devices
 
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
-DRAWS = 32
-"""How often a space that is a function is asked, to learn what it asks for: that may depend on what it was given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from experiments.sweep.search.samplers import make_sampler
 from experiments.sweep.search.study_record import StudyRecord
 
 DRAWS = 50
-"""How often a space that is a function is asked, to see what it may ask for."""
+"""How often a space that is a function is asked, to learn what it asks for: that may depend on what it was given."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
