@@ -16,8 +16,8 @@ demo-hpu: $(READY) ## The same on a stand-in for four HPUs, two per trial: haban
 	PYTHONPATH=$(CURDIR)/tests/stand_in HABANA_STAND_IN_MODULES=4 $(BIN)/python experiments/tune_bert.py \
 		--recipe sample --workers-per-trial 2 --num-samples 6
 
-test: $(READY) ## Run all tests, two files at a time: much of a sweep is waiting for processes to start
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: $(READY) ## Run all tests
+	$(BIN)/python -m pytest
 
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .

@@ -73,7 +73,7 @@ def records_of(
 
 def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
     """A new outbox with these records."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     outbox = Outbox(folder)
     for record in records:
         outbox.put(record)

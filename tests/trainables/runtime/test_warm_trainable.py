@@ -56,7 +56,7 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
 
 def test_workers_that_hang_are_killed_and_the_trial_goes_on(ray_here: None, tmp_path: Path) -> None:
     spec = WorkerGroupSpec(
-        train_loop=stopping_once, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=3
+        train_loop=stopping_once, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=8
     )
     settings = {"been_here": str(tmp_path / "been-here")}
     made = tune.with_parameters(WarmTrainable, spec=spec, settings=settings, environment_of=lambda _: {}, retries=1)({})

@@ -38,8 +38,8 @@ def run_named(uri: str, name: str, experiment: str = "delivery") -> Run:
 def test_a_sweep_arrives_and_its_checkpoint_is_on_s3(
     team: TeamServer, bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = tmp_path / "checkpoint_000000"
-    checkpoint.mkdir()
+    checkpoint = tmp_path / "whole" / "trial-001" / "checkpoint_000000"
+    checkpoint.mkdir(parents=True)
     (checkpoint / "weights.pt").write_bytes(b"w" * 300_000)
     best = {"value": 0.4, "trial": 0, "trial_id": "whole-0", "checkpoint": str(checkpoint)}
     figures = {"trials": {"finished": 3}, "device_seconds": {"training": 4.5}}
