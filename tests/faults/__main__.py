@@ -7,8 +7,9 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
 
     {"kinds": 19, "runs": 95, "lost": 0, "doubled": 0, "leaked": 0}
 
-    python -m tests.faults [KIND ...] [--times 5] [--seed 0]
+    python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
+Five times each take two hours on 2 cores; with --results what was found is kept, and what is there is not done again.
 Fills a file system of its own for the fault "disk", which takes root's rights.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import signal
 import statistics
@@ -24,15 +26,18 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 from rich.console import Console
 from rich.table import Table
 
+from experiments.sweep.provenance import git_state
 from tests.faults.check import check
 from tests.faults.inflict import KINDS, Inflict
 from tests.faults.sweep import Sweep
@@ -46,6 +51,20 @@ STORAGE_MB = 64
 """Size of the file system that is filled."""
 SWEEP_GB = 8
 """Memory that a sweep may take where the host's is filled, in GiB."""
+WHAT = ("lost", "doubled", "leaked")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one kind of fault did."""
+
+    kind: str
+    code: str
+    """Commit of the code that it was done to."""
+    back_after_s: list[float]
+    """Seconds until all groups trained again, for each time."""
+    faults: dict[str, int]
+    """How often something was lost, doubled, leaked."""
 
 
 def main() -> None:
@@ -53,41 +72,55 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; none: all")
     parser.add_argument("--times", type=int, default=5, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, help="where to keep what was found, a line for each kind")
     asked = parser.parse_args()
     if unknown := set(asked.kinds) - set(KINDS):
         parser.error(f"no such kinds: {', '.join(unknown)}; there are {', '.join(KINDS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of every finally
     print(f"seed {asked.seed}", flush=True)
-    faults: dict[str, Counter[str]] = defaultdict(Counter)
-    back_after: defaultdict[str, list[float]] = defaultdict(list)
+    found = read_results(asked.results)
     for kind in asked.kinds or KINDS:
-        began, missing = time.monotonic(), asked.times
-        while missing:
-            with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-                seed = f"{asked.seed} {kind} {missing}"
-                done = disturbed(Path(folder), [kind] * missing, random.Random(seed), faults[kind])
-            missing -= len(done)
-            back_after[kind] += [seconds for _, seconds in done]
-            if not done:
-                break
-        print(f"{kind}: {asked.times} times in {time.monotonic() - began:.0f} s, {dict(faults[kind])}", flush=True)
-    show(back_after, faults)
-    in_all = sum(faults.values(), Counter())
-    counts = {what: in_all[what] for what in ("lost", "doubled", "leaked")}
-    print(json.dumps({"kinds": len(back_after), "runs": sum(map(len, back_after.values())), **counts}))
+        if kind not in found:
+            found[kind] = suffered(kind, asked.times, asked.seed)
+            if asked.results is not None:
+                with asked.results.open("a") as file:
+                    file.write(json.dumps(asdict(found[kind])) + "\n")
+    results = [found[kind] for kind in asked.kinds or KINDS]
+    show(results)
+    counts = {what: sum(result.faults[what] for result in results) for what in WHAT}
+    print(json.dumps({"kinds": len(results), "runs": sum(len(result.back_after_s) for result in results), **counts}))
 
 
-def disturbed(
-    folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str]
-) -> list[tuple[str, float]]:
+def read_results(file: Path | None) -> dict[str, Result]:
+    """Return what was found before, by kind."""
+    lines = file.read_text().splitlines() if file is not None and file.exists() else []
+    return {result.kind: result for result in (Result(**json.loads(line)) for line in lines)}
+
+
+def suffered(kind: str, times: int, seed: int) -> Result:
+    """Let sweeps suffer a kind of fault so many times."""
+    began, faults = time.monotonic(), Counter(dict.fromkeys(WHAT, 0))
+    back_after: list[float] = []
+    while len(back_after) < times:
+        missing = times - len(back_after)
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+            done = disturbed(Path(folder), [kind] * missing, random.Random(f"{seed} {kind} {missing}"), faults)
+        if not done:
+            break
+        back_after += done
+    print(f"{kind}: {times} times in {time.monotonic() - began:.0f} s, {dict(faults)}", flush=True)
+    return Result(kind, git_state().get(MLFLOW_GIT_COMMIT, "?"), back_after, dict(faults))
+
+
+def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str]) -> list[float]:
     """Run a sweep that suffers these faults in turn, and count what they cost.
 
     Returns:
-        Each fault that was inflicted before the sweep was over, and the seconds until all groups trained again.
+        For each fault that was inflicted before the sweep was over, the seconds until all groups trained again.
     """
     server = Server(folder)
     server.start()
-    done: list[tuple[str, float]] = []
+    done: list[float] = []
     with storage_of(folder, small="disk" in kinds):
         trials = TRIALS_A_FAULT * (len(kinds) + 1)
         name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
@@ -100,8 +133,8 @@ def disturbed(
                 if not sweep.wait_for_all(time.time() if done else 0.0):
                     break
                 time.sleep(chance.uniform(*WAIT_S))
-                done.append((kind, seconds_of_fault(inflict, kind)))
-                print(f"  {kind}: all groups train again after {done[-1][1]:.0f} s", flush=True)
+                done.append(seconds_of_fault(inflict, kind))
+                print(f"  {kind}: all groups train again after {done[-1]:.0f} s", flush=True)
             sweep.finish()
             check(sweep)
         except Exception:
@@ -143,14 +176,15 @@ def storage_of(folder: Path, *, small: bool) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(storage)], check=True)
 
 
-def show(back_after: dict[str, list[float]], faults: dict[str, Counter[str]]) -> None:
+def show(results: Sequence[Result]) -> None:
     """Print a table of the faults."""
-    columns = ("fault", "times", "lost", "doubled", "leaked", "back after, median", "longest")
+    columns = ("fault", "times", *WHAT, "back after, median", "longest", "code")
     table = Table(*columns, box=None, pad_edge=False)
-    for kind, seconds in back_after.items():
-        counts = [str(faults[kind][what]) for what in ("lost", "doubled", "leaked")]
-        table.add_row(kind, str(len(seconds)), *counts, f"{statistics.median(seconds):.0f} s", f"{max(seconds):.0f} s")
-    Console().print(table)
+    for result in results:
+        counts, seconds = [str(result.faults[what]) for what in WHAT], result.back_after_s or [math.nan]
+        times = [f"{statistics.median(seconds):.0f} s", f"{max(seconds):.0f} s"]
+        table.add_row(result.kind, str(len(result.back_after_s)), *counts, *times, result.code[:7])
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":
