@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
+from pydantic import ByteSize
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.errors import SweepError
+from experiments.sweep.options import bytes_of
 from experiments.sweep.outcome import number_of, trial_name
 from experiments.sweep.schedulers.population import may_be_taken_over
 from experiments.sweep.summary import best_trial
@@ -27,25 +27,6 @@ logger = logging.getLogger(__name__)
 
 KEPT_OF_UNFINISHED = 2
 """Checkpoints kept of a trial that has not ended: after a crash, a snapshot may name the one before the last."""
-
-
-def bytes_of(given: str | None) -> int | None:
-    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit.
-
-    Raises:
-        SweepError: It means none.
-    """
-    if given is None:
-        return None
-    try:
-        limit = int(TypeAdapter(ByteSize).validate_python(given))
-    except ValidationError:
-        limit = 0
-    if limit < 1:
-        raise SweepError(
-            f"--checkpoint-budget {given}: give a number of bytes above 0 with its unit, such as 10GB, 500MB or 2TiB"
-        )
-    return limit
 
 
 class KeepToBudget(Callback):

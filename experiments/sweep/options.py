@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import tyro
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from experiments.sweep.errors import SweepError
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_STORAGE = PROJECT_ROOT / "results"
@@ -98,3 +101,22 @@ class SweepOptions:
     def limits(self) -> list[str]:
         """The options given that may end the sweep before its last trial."""
         return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]
+
+
+def bytes_of(given: str | None) -> int | None:
+    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit.
+
+    Raises:
+        SweepError: It means none.
+    """
+    if given is None:
+        return None
+    try:
+        limit = int(TypeAdapter(ByteSize).validate_python(given))
+    except ValidationError:
+        limit = 0
+    if limit < 1:
+        raise SweepError(
+            f"--checkpoint-budget {given}: give a number of bytes above 0 with its unit, such as 10GB, 500MB or 2TiB"
+        )
+    return limit

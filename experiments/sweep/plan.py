@@ -20,10 +20,9 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FixedTrial
 
 from experiments.sweep.budget import Budget
-from experiments.sweep.checkpoint_budget import bytes_of
 from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment, RecipeName
-from experiments.sweep.options import SweepOptions
+from experiments.sweep.options import SweepOptions, bytes_of
 from experiments.sweep.packing import pack
 from experiments.sweep.schedulers.population import changeable
 from experiments.sweep.search.samplers import make_sampler

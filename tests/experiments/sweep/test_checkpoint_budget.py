@@ -14,7 +14,8 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from experiments import SweepError, SweepOptions
-from experiments.sweep.checkpoint_budget import KeepToBudget, bytes_of
+from experiments.sweep.checkpoint_budget import KeepToBudget
+from experiments.sweep.options import bytes_of
 from experiments.sweep.plan import make_plan
 from experiments.sweep.schedulers.population import make_population
 from experiments.sweep.summary import best_of
