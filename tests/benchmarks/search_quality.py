@@ -116,10 +116,16 @@ class SimulatedSweep:
         """Take proposals and start trials as Tune does while there is room."""
         while self.unused.any() and self.propose():
             pass
-        while self.running < WORKERS and (trial := self.strategy.scheduler.choose_trial_to_run(cast(Any, self))):
+        while self.running < WORKERS and (trial := self.next_trial()):
             trial.set_status("RUNNING")
             self.running += 1
-            self.start_epoch(cast(SimulatedTrial, trial))
+            self.start_epoch(trial)
+
+    def next_trial(self) -> SimulatedTrial | None:
+        """Return the trial that the scheduler names, else the first that is pending."""
+        named = self.strategy.scheduler.choose_trial_to_run(cast(Any, self))
+        pending = (trial for trial in self.trials if trial.status == "PENDING")
+        return cast(SimulatedTrial, named) if named is not None else next(pending, None)
 
     def propose(self) -> bool:
         name = f"t{len(self.trials)}"

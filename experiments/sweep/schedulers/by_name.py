@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray.tune import Callback, Stopper
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
 from experiments.sweep.options import SchedulerName
 from experiments.sweep.outcome import why_diverged
 from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.in_order import InOrder
 from experiments.sweep.schedulers.median import MedianRule
 from experiments.sweep.schedulers.population import make_population
 
@@ -49,7 +50,7 @@ def make_scheduler(
         return MedianRule(budget)
     if name == "pbt":
         return make_population(budget, space or {})
-    return FIFOScheduler()
+    return InOrder()
 
 
 def bracket_shares(budget: Budget) -> list[float]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
+from experiments.sweep.schedulers.in_order import InOrder
 
 
-class SuccessiveHalving(FIFOScheduler):
+class SuccessiveHalving(InOrder):
     """ASHA (Li et al., 2020) with the rungs of the budget, in two kinds.
 
     *Stopping*: a trial that reaches a rung goes on if it is in the best third of those that got there before it, and
@@ -103,17 +104,17 @@ class SuccessiveHalving(FIFOScheduler):
         return TrialScheduler.CONTINUE if goes_on else TrialScheduler.PAUSE
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Return a promoted trial as soon as there is a group for it, else the next new one."""
+        """Return a paused trial that was promoted, as soon as there is a group for it."""
         trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
         busy = sum(trial.status in (Trial.RUNNING, Trial.PENDING) for trial in trials.values())
         if self._waiting or self._next:
             self._promote(tune_controller)
         for name in self._next:
-            if trials[name].status == Trial.PENDING or (trials[name].status == Trial.PAUSED and busy < self._groups):
+            if trials[name].status == Trial.PAUSED and busy < self._groups:
                 return trials[name]
         if self._no_more() and not busy and not self._next:
             self._end_waiting(tune_controller, trials)
-        return next((trial for trial in trials.values() if trial.status == Trial.PENDING), None)
+        return None
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Forget that the trial was to go on."""

@@ -9,15 +9,16 @@ from statistics import fmean, median
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.budget import Budget
+from experiments.sweep.schedulers.in_order import InOrder
 
 OTHERS_NEEDED = 3
 """How many others must have got as far before a trial is held against them, as in Ray's own rule."""
 
 
-class MedianRule(FIFOScheduler):
+class MedianRule(InOrder):
     """Ends a trial whose best value so far is worse than the median of the others' mean values until then.
 
     The rule of Vizier (Golovin et al., 2017). Ray's class with this rule pauses trials while it knows too few, and Tune

@@ -36,6 +36,15 @@ class Population(PopulationBasedTraining):
         for name, value in self._of_before.get(trial.trial_id, {}).items():
             setattr(self._trial_state[trial], name, value)
 
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Name the paused trial that trained longest ago, once none is pending: those Tune starts itself, as in
+        :class:`experiments.sweep.schedulers.in_order.InOrder`."""
+        trials = tune_controller.get_trials()
+        if any(trial.status == Trial.PENDING for trial in trials):
+            return None
+        paused = [trial for trial in trials if trial.status == Trial.PAUSED]
+        return min(paused, key=lambda trial: self._trial_state[trial].last_train_time, default=None)
+
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know: scores and times of all trials, but no checkpoint.
 

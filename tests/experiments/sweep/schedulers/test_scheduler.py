@@ -11,13 +11,14 @@ from typing import Any, get_args
 import pytest
 from ray import tune
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SchedulerName
 from experiments.sweep.schedulers.by_name import KeepState, bracket_shares, make_scheduler
 from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.in_order import InOrder
 from experiments.sweep.schedulers.median import MedianRule
 from experiments.sweep.schedulers.population import Population, make_population
 
@@ -181,7 +182,7 @@ def test_a_promoted_trial_waits_for_a_group_and_goes_before_a_new_one() -> None:
     sweep.trials["x"].status = "TERMINATED"
     sweep.add("new", "PENDING")
     sweep.trials["y"].status = "TERMINATED"
-    assert [sweep.chosen(), sweep.chosen()] == ["a", "new"]
+    assert [sweep.chosen(), sweep.chosen()] == ["a", None]  # a new one Tune starts itself
 
 
 def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> None:
@@ -231,7 +232,7 @@ def test_rungs_survive_a_snapshot(pausing: bool) -> None:
     for name in "abc":
         restored.add(name, "PENDING")
     assert [trial.status for trial in restored.get_trials()] == (["PAUSED"] * 3 if pausing else ["PENDING"] * 3)
-    assert restored.chosen() == "a"  # first among the pending, or promoted before the snapshot
+    assert restored.chosen() == ("a" if pausing else None)  # promoted before the snapshot
     assert restored.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
     assert restored.report("e", 1, 4.2) == (PAUSE if pausing else STOP)
 
@@ -294,9 +295,17 @@ def test_every_scheduler_is_made_by_its_name() -> None:
         "hyperband": SuccessiveHalving,
         "median": MedianRule,
         "pbt": Population,
-        "fifo": FIFOScheduler,
+        "fifo": InOrder,
     }
-    assert KeepState(FIFOScheduler()).get_state() is None
+    assert KeepState(InOrder()).get_state() is None
+
+
+@pytest.mark.parametrize("name", get_args(SchedulerName))
+def test_none_names_a_pending_trial_whose_actor_may_just_be_starting(name: SchedulerName) -> None:
+    space = {"lr": tune.loguniform(1e-4, 1e-1)}
+    sweep = Controller(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2))
+    sweep.trials["a"] = ATrial("a", "PENDING")
+    assert sweep.chosen() is None
 
 
 def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_ranges() -> None:
