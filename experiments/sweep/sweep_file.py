@@ -104,7 +104,7 @@ def check_resumable(folder: Path, space: SearchSpace, *, groups: int, num_sample
             store.
     """
     began_with, now = _read(folder), described(space)
-    needed, before = began_with["groups"], began_with["space"]
+    needed, before = began_with["groups"], began_with.get("space", now)
     if changed := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
         raise SweepError(
             f"--resume {folder.name}: the search space is another for {', '.join(changed)}, and a study has one space; "
