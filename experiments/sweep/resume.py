@@ -174,7 +174,7 @@ class KeepSnapshots(tune.Callback):
         if self._resumed and not self._restored:
             raise SweepError(
                 f"--resume {self._folder.parent.name}: Tune could not read the sweep's state (its error is above); "
-                f"nothing has been changed: mend what it says, and try again"
+                f"its snapshots are as they were: mend what it says, and try again"
             )
 
     def get_state(self) -> dict[str, Any]:

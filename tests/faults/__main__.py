@@ -100,6 +100,7 @@ def read_results(file: Path | None) -> dict[str, Result]:
 def suffered(kind: str, times: int, seed: int) -> Result:
     """Let sweeps suffer a kind of fault so many times."""
     began, faults = time.monotonic(), Counter(dict.fromkeys(WHAT, 0))
+    code = git_state().get(MLFLOW_GIT_COMMIT, "?")  # now: a commit may come while the sweeps run
     back_after: list[float] = []
     while len(back_after) < times:
         missing = times - len(back_after)
@@ -109,7 +110,7 @@ def suffered(kind: str, times: int, seed: int) -> Result:
             break
         back_after += done
     print(f"{kind}: {times} times in {time.monotonic() - began:.0f} s, {dict(faults)}", flush=True)
-    return Result(kind, git_state().get(MLFLOW_GIT_COMMIT, "?"), back_after, dict(faults))
+    return Result(kind, code, back_after, dict(faults))
 
 
 def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults: Counter[str]) -> list[float]:
