@@ -54,13 +54,18 @@ def _added(total: float, x: float, epoch: int) -> float:
 
 
 def accumulating(config: dict[str, Any]) -> None:
-    """Own the device, add to the total in each epoch, and do what is ordered."""
+    """Own the device, add to the total in each epoch, and do what is ordered.
+
+    With pbt a trial may go on from the total of another, whose epochs between are then nobody's to report:
+    ``taken_over`` says how many epochs that total had (0: it is the trial's own).
+    """
     trial, checkpoint = AccumulatingConfig.from_dict(config), get_checkpoint()
-    done, total = 0, 0.0
+    done, total, taken_over = 0, 0.0, 0
     if checkpoint is not None:
         with checkpoint.as_directory() as directory:
             state = read_state(Path(directory))
             done, total = state["epoch"], state["total"]
+            taken_over = state["taken_over"] if state["x"] == trial.x else done
     weight = torch.ones(1, device=worker_device())
     for epoch in range(done + 1, trial.epochs + 1):
         (Path(trial.orders) / ALIVE / str(os.getpid())).write_text(repr(trial.x))
@@ -68,9 +73,9 @@ def accumulating(config: dict[str, Any]) -> None:
         if (order := _order_of_before(trial, epoch) or _wait_for_order(trial, epoch)) is not None:
             loss = ORDERS[order](epoch)
         total = _added(total, trial.x, epoch)
-        state = {"epoch": epoch, "total": total, "x": trial.x, "pid": os.getpid()}
+        state = {"epoch": epoch, "total": total, "x": trial.x, "pid": os.getpid(), "taken_over": taken_over}
         report(
-            {"epoch": epoch, "score": total / epoch, "train_loss": loss},
+            {"epoch": epoch, "score": total / epoch, "train_loss": loss, "taken_over": taken_over},
             save=lambda directory, state=state: write_state(directory, state),  # type: ignore[misc]
         )
 

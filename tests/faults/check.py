@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
+from itertools import pairwise
 from typing import Any
 
 import optuna
@@ -30,8 +32,8 @@ REASONS = {
 def check(sweep: Sweep) -> None:
     """Count what is lost, doubled and leaked."""
     check_summary(sweep)
-    check_mlflow(sweep)
-    check_study(sweep)
+    passed_over = check_mlflow(sweep)
+    check_study(sweep, passed_over)
     check_devices(sweep)
 
 
@@ -61,8 +63,12 @@ def check_summary(sweep: Sweep) -> None:
         sweep.count("lost", wrong, f"the ledger of {device}: {seconds}, {summary['wall_s']} s in all")
 
 
-def check_mlflow(sweep: Sweep) -> None:
-    """Every trial has one run, and each of its values once."""
+def check_mlflow(sweep: Sweep) -> dict[float, set[int]]:
+    """Every trial has one run, and each of its values once.
+
+    Returns:
+        The epochs that each trial passed over as :func:`epochs_passed_over` says, by its ``x``.
+    """
     client = MlflowClient(sweep.tracking_uri)
     known = client.get_experiment_by_name(ACCUMULATING.name)
     assert known is not None, "sweeps were tracked"
@@ -78,11 +84,14 @@ def check_mlflow(sweep: Sweep) -> None:
     sweep.count("lost", sweep.trials - len(set(numbers)), "trials without a run")
     sweep.count("doubled", len(numbers) - len(set(numbers)), "trials with a second run")
     failed = failed_by_order(sweep)
+    passed_over = {float(run.data.params["x"]): epochs_passed_over(client, run) for run in children}
     for run in children:
-        check_run(sweep, client, run, failed.get(float(run.data.params["x"])))
+        x = float(run.data.params["x"])
+        check_run(sweep, client, run, failed.get(x), passed_over[x])
+    return passed_over
 
 
-def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | None) -> None:
+def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | None, passed_over: set[int]) -> None:
     """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the reason is told.
 
     With pbt, which changes what they depend on, they are there.
@@ -101,13 +110,22 @@ def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | No
         if ended == stopped and sweep.scheduler != "fifo":
             right = {epoch: score for epoch, score in right.items() if epoch <= max(told)}
     if sweep.scheduler == "pbt":
-        right = {epoch: told.get(epoch, score) for epoch, score in right.items()}
+        right = {epoch: told.get(epoch, score) for epoch, score in right.items() if epoch not in passed_over}
     lost = [epoch for epoch, score in right.items() if abs(told.get(epoch, -99.0) - score) > 1e-9]
     sweep.count("lost", len(lost), f"{name}: no or wrong values of epochs {lost}")
     sweep.count("doubled", len(history) - len(told), f"{name} has {len(history)} values of {len(told)} epochs")
 
 
-def check_study(sweep: Sweep) -> None:
+def epochs_passed_over(client: MlflowClient, run: Run) -> set[int]:
+    """Return what a trial has not trained because it went on from the total of another, further one; pbt does that."""
+    history = {value.step: int(value.value) for value in client.get_metric_history(run.info.run_id, "taken_over")}
+    passed: set[int] = set()
+    for before, step in pairwise([0, *sorted(history)]):
+        passed |= {epoch for epoch in range(before + 1, step) if epoch <= history[step]}
+    return passed
+
+
+def check_study(sweep: Sweep, passed_over: Mapping[float, set[int]]) -> None:
     """Every trial is in the study once, with all its reports."""
     study = optuna.load_study(study_name=sweep.name, storage=f"sqlite:///{sweep.folder / STUDY_FILE}")
     ended = {TrialState.COMPLETE} if sweep.scheduler == "fifo" else {TrialState.COMPLETE, TrialState.PRUNED}
@@ -120,7 +138,7 @@ def check_study(sweep: Sweep) -> None:
     sweep.count("lost", running, "trials still run in the study")
     for trial in complete:
         trained = EPOCHS if trial.state == TrialState.COMPLETE else max(trial.intermediate_values)
-        gaps = trained - len(trial.intermediate_values)
+        gaps = trained - len(passed_over.get(trial.params["x"], set())) - len(trial.intermediate_values)
         sweep.count("lost", gaps, f"trial {trial.number} of the study lacks reports")
 
 
