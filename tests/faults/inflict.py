@@ -164,7 +164,10 @@ class Inflict:
             (file.stat().st_mtime, file.parent) for file in self.sweep.folder.glob(f"trial-*/checkpoint_*/{STATE_FILE}")
         ]
         for _, checkpoint in sorted(written, reverse=True):
-            state = read_state(checkpoint)
+            try:
+                state = read_state(checkpoint)
+            except (FileNotFoundError, RuntimeError):  # removed, or torn before
+                continue
             if state["pid"] == pid:
                 return checkpoint if state["x"] == self.sweep.training()[pid] else None
         return None
