@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from trainables.runtime.worker_group import LostTooOftenError, WorkerRaisedError
+from trainables.runtime.group_errors import LostTooOftenError, WorkerRaisedError
 
 FINAL = (WorkerRaisedError, LostTooOftenError)
 """An error that would come again, and the loss that was one too many for the trial actor, which counts those."""

@@ -18,14 +18,8 @@ from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
 
 from trainables.runtime import names
 from trainables.runtime.checkpoint import last_whole, seal
-from trainables.runtime.worker_group import (
-    DevicesNotReadyError,
-    LostTooOftenError,
-    WorkerGroup,
-    WorkerGroupSpec,
-    WorkerRaisedError,
-    WorkersLostError,
-)
+from trainables.runtime.group_errors import DevicesNotReadyError, LostTooOftenError, WorkerRaisedError, WorkersLostError
+from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)

@@ -26,15 +26,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import ray
-from ray.exceptions import RayActorError
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2._internal.exceptions import (  # what a TorchTrainer raises when processes or nodes are gone
-    WorkerGroupStartupFailedError,
-    WorkerGroupStartupTimeoutError,
-    WorkerHealthCheckFailedError,
-    WorkerHealthCheckTimeoutError,
-)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.runtime import names
@@ -53,6 +46,17 @@ from trainables.runtime.device import (
 from trainables.runtime.device_metrics import DeviceMetrics
 from trainables.runtime.fresh_start import fresh_start, release_memory
 from trainables.runtime.gaudi_backend import GaudiTorchConfig, RanksByModule
+from trainables.runtime.group_errors import (
+    GONE,
+    DevicesNotReadyError,
+    StartHungError,
+    WorkerGroupError,
+    WorkerRaisedError,
+    WorkersLostError,
+    is_loss,
+    text_of,
+    timed_out,
+)
 from trainables.runtime.rendezvous import Rendezvous
 from trainables.runtime.writing import once_there_is_room
 
@@ -72,30 +76,6 @@ MAY_STAY_IN_MEMORY = 0.05
 published whether memory leaks when models are made anew in one process on a Gaudi."""
 TOLD_WITHIN_S = 15
 """How long Ray Train may take to tell why a worker failed; it looks every 2 s."""
-
-
-class WorkerGroupError(RuntimeError):
-    """The group cannot be used again."""
-
-
-class WorkerRaisedError(WorkerGroupError):
-    """What the workers ran raised: the train loop, or what sets a worker up. It would raise again."""
-
-
-class WorkersLostError(WorkerGroupError):
-    """A process of the group, or its node, is gone; in a new group the trial can go on from its last checkpoint."""
-
-
-class LostTooOftenError(WorkersLostError):
-    """The trial has lost its workers more often than it may."""
-
-
-class StartHungError(WorkerGroupError):
-    """The workers do not come, and cannot be reached: they end with the trial actor, and another may start some."""
-
-
-class DevicesNotReadyError(WorkerGroupError):
-    """The devices are still someone else's, or being reset after them; a new group may have them soon."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +134,7 @@ class WorkerGroup:
                 self._check_modules(name)
         except WorkerGroupError as error:
             self.exit()
-            if is_being_released(str(error)) or _timed_out(self._failure):
+            if is_being_released(str(error)) or timed_out(self._failure):
                 raise DevicesNotReadyError(str(error)) from error
             raise
 
@@ -231,20 +211,20 @@ class WorkerGroup:
     def _why(self, error: str) -> WorkerGroupError:
         """Return what an error on one rank means: it may have failed only because another rank is gone."""
         self._trainer.join(TOLD_WITHIN_S)
-        return WorkersLostError(error) if _is_loss(self._failure) else WorkerRaisedError(error)
+        return WorkersLostError(error) if is_loss(self._failure) else WorkerRaisedError(error)
 
     def _wait(self, reports: ray.ObjectRef, within_s: float = 0.0) -> list[dict[str, Any]]:
         began = time.monotonic()
         while not ray.wait([reports], timeout=LOOK_EVERY_S)[0]:
             if not self._trainer.is_alive():
-                kind = WorkersLostError if _is_loss(self._failure) else WorkerRaisedError
-                raise kind(f"the worker group ended: {self._failure}") from self._failure
+                kind = WorkersLostError if is_loss(self._failure) else WorkerRaisedError
+                raise kind(f"the worker group ended: {text_of(self._failure)}") from self._failure
             if within_s and time.monotonic() - began > within_s:
                 raise self._hung(f"no report for {within_s / 60:g} minutes")
         try:
             answer: list[dict[str, Any]] = ray.get(reports)
-        except RayActorError as error:
-            raise WorkersLostError(f"the group's rendezvous is gone: {error}") from error
+        except GONE as error:
+            raise WorkersLostError(f"the group's rendezvous is gone: {text_of(error)}") from error
         return answer
 
     def _hung(self, why: str) -> WorkerGroupError:
@@ -286,20 +266,6 @@ class WorkerGroup:
                 callbacks=[RanksByModule()] if on_gaudi else [],
             ),
         )
-
-
-def _is_loss(failure: BaseException | None) -> bool:
-    """Whether a TorchTrainer failed because processes or nodes are gone, and not by an error in what they ran."""
-    gone = (
-        RayActorError, WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError, WorkerGroupStartupFailedError,
-    )  # fmt: skip
-    of_workers = getattr(failure, "worker_failures", {}).values()
-    return any(isinstance(e, gone) for e in (failure, getattr(failure, "controller_failure", None), *of_workers))
-
-
-def _timed_out(failure: BaseException | None) -> bool:
-    """Whether a TorchTrainer waited in vain for its devices."""
-    return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
 
 
 class _Channel:

@@ -17,12 +17,7 @@ from experiments.sweep.outcome import end_of, why_diverged
 from experiments.sweep.retries import leave_errors_of_workers
 from experiments.sweep.schedulers.by_name import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
-from trainables.runtime.worker_group import (
-    LostTooOftenError,
-    StartHungError,
-    WorkerRaisedError,
-    WorkersLostError,
-)
+from trainables.runtime.group_errors import LostTooOftenError, StartHungError, WorkerRaisedError, WorkersLostError
 
 
 @pytest.mark.parametrize(

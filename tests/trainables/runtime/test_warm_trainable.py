@@ -19,8 +19,9 @@ from tests.loops import counting_from_0, dying, environment_at_start, stopping_o
 from trainables.runtime import names
 from trainables.runtime.checkpoint import seal
 from trainables.runtime.device import DEVICE_TYPES
+from trainables.runtime.group_errors import LostTooOftenError, WorkerRaisedError
 from trainables.runtime.warm_trainable import WarmTrainable, check_metrics
-from trainables.runtime.worker_group import LostTooOftenError, WorkerGroupSpec, WorkerRaisedError
+from trainables.runtime.worker_group import WorkerGroupSpec
 
 MIGRATION = "PT_HPU_GPU_MIGRATION"
 

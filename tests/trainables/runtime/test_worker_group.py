@@ -20,13 +20,8 @@ from trainables import bert, resnet18
 from trainables.runtime import names
 from trainables.runtime.checkpoint import read_state
 from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.worker_group import (
-    StartHungError,
-    TrainLoop,
-    WorkerGroup,
-    WorkerGroupError,
-    WorkerGroupSpec,
-)
+from trainables.runtime.group_errors import StartHungError, WorkerGroupError
+from trainables.runtime.worker_group import TrainLoop, WorkerGroup, WorkerGroupSpec
 
 
 def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
