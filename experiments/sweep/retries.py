@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 
-from trainables.runtime.group_errors import LostTooOftenError, WorkerRaisedError
+from trainables.runtime.group_errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 
 FINAL = (WorkerRaisedError, LostTooOftenError)
 """An error that would come again, and the loss that was one too many for the trial actor, which counts those."""
@@ -29,3 +31,23 @@ def leave_errors_of_workers() -> None:
 
     handle_error.leaves_errors_of_workers = True  # type: ignore[attr-defined]
     Trial.handle_error = handle_error
+
+
+def take_killed_actors_for_lost() -> None:
+    """Have Tune try again after a trial actor that is gone in a way that Tune does not know.
+
+    Ray says OutOfMemoryError of an actor that it has killed because the host's memory is full. Tune (Ray 2.60) knows
+    RayActorError alone, and ends the whole sweep with "Caught unexpected exception" at any other, so the method of its
+    actor manager that is told is wrapped.
+    """
+    tell = RayActorManager._actor_task_failed
+    if getattr(tell, "takes_killed_actors_for_lost", False):
+        return
+
+    def _actor_task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, GONE) and not isinstance(exception, (RayActorError, RayTaskError)):
+            exception = RayActorError(error_msg=text_of(exception))
+        tell(self, tracked_actor_task, exception)
+
+    _actor_task_failed.takes_killed_actors_for_lost = True  # type: ignore[attr-defined]
+    RayActorManager._actor_task_failed = _actor_task_failed

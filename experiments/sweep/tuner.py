@@ -30,7 +30,7 @@ from experiments.sweep.pictures.drawing import DrawPictures
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.progress import ShowProgress
 from experiments.sweep.resume import KeepSnapshots, make_ready
-from experiments.sweep.retries import leave_errors_of_workers
+from experiments.sweep.retries import leave_errors_of_workers, take_killed_actors_for_lost
 from experiments.sweep.schedulers.by_name import KeepState, TrialEnds, make_scheduler
 from experiments.sweep.search.searcher import StudySearcher
 from experiments.sweep.search.study_record import study_address
@@ -115,6 +115,7 @@ def tuner_of(
     own += [stopping, checkpoints, KeepToBudget(plan, scheduler), ledger, summary, progress, pictures, tracking]
     own += [FreeOrphans(), KeepState(scheduler)]
     leave_errors_of_workers()
+    take_killed_actors_for_lost()
     spec = WorkerGroupSpec(
         train_loop=experiment.train_loop,
         num_workers=options.workers_per_trial,

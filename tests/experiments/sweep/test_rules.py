@@ -7,14 +7,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ray.exceptions import RayActorError, RayTaskError
+from ray.air.execution import ResourceRequest
+from ray.air.execution._internal import RayActorManager
+from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 from ray.tune.result import SHOULD_CHECKPOINT
 
 from experiments.sweep.budget import Budget
 from experiments.sweep.checkpoints import ChooseCheckpoints
 from experiments.sweep.outcome import end_of, why_diverged
-from experiments.sweep.retries import leave_errors_of_workers
+from experiments.sweep.retries import leave_errors_of_workers, take_killed_actors_for_lost
 from experiments.sweep.schedulers.by_name import TrialEnds
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.group_errors import LostTooOftenError, StartHungError, WorkerRaisedError, WorkersLostError
@@ -97,3 +100,17 @@ def test_an_error_of_the_train_loop_is_final_and_a_loss_is_not(error: Exception,
     trial.handle_error(error)
     assert trial.should_recover() is again
     assert trial.num_failures == 1
+
+
+def test_a_trial_actor_that_ray_killed_for_memory_is_lost_and_does_not_end_the_sweep() -> None:
+    take_killed_actors_for_lost()
+    take_killed_actors_for_lost()  # once is enough
+    nothing_to_book = SimpleNamespace(request_resources=lambda **_: None, free_resources=lambda **_: None)
+    manager, told = RayActorManager(cast(Any, nothing_to_book)), []
+    request = ResourceRequest([{"CPU": 1}])
+    actor = manager.add_actor(SimpleNamespace, {}, request, on_error=lambda _, error: told.append(error))
+    manager._live_actors_to_ray_actors_resources[actor] = (None, request)
+    killed = OutOfMemoryError("2 worker(s) were killed due to the node running low on memory")
+    manager._actor_task_failed(TrackedActorTask(actor), killed)
+    assert isinstance(told[0], RayActorError)
+    assert str(told[0]).splitlines()[-1].startswith("out of memory on the host")
