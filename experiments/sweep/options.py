@@ -58,7 +58,8 @@ class SweepOptions:
     search: str = "tpe"
     """Optuna sampler: tpe, random, gp, qmc, nsgaii or any other by its class name."""
     scheduler: SchedulerName = "asha"
-    """asha ends a trial that is not in the best third of those that got as far, after 1, 3, 9, ... reports.
+    """asha ends a trial that is not in the best third of those that got as far, after 1, 3, 9, ... reports; in sweeps
+    of 40 trials and more only after 3 as long as the order after 1 is seen to be another (the first 8 trials show it).
     asha-promote pauses it instead (with a checkpoint each time) and resumes it when it is. hyperband is asha in which
     some trials are first compared later, and some never. median ends what is worse than the middle of the others.
     pbt lets weak trials go on from the weights of strong ones with changed hyperparameters; its population are the

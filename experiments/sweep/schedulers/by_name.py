@@ -11,13 +11,16 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
 from experiments.sweep.options import SchedulerName
 from experiments.sweep.outcome import why_diverged
-from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.halving import PROBES, SuccessiveHalving
 from experiments.sweep.schedulers.in_order import InOrder
 from experiments.sweep.schedulers.median import MedianRule
 from experiments.sweep.schedulers.population import make_population
 
 if TYPE_CHECKING:
     from experiments.sweep.experiment import SearchSpace
+
+PROBED_FROM = 5 * PROBES
+"""Trials of a sweep from which on it is worth its epochs to see whether the first rung informs."""
 
 
 def make_scheduler(
@@ -34,16 +37,17 @@ def make_scheduler(
         name: What :class:`experiments.sweep.options.SweepOptions` says of each.
         budget: Of a full trial.
         space: Where pbt finds new values.
-        trials: In the whole sweep; asha-promote must know when the last one has come.
+        trials: In the whole sweep: asha-promote must know when the last one has come, and a small one has no probes.
         groups: Trials that train at a time; asha-promote resumes no more than that.
 
     Raises:
         SweepError: pbt cannot change anything in this space.
     """
+    probing = trials >= PROBED_FROM
     if name == "asha":
-        return SuccessiveHalving(budget)
+        return SuccessiveHalving(budget, probing=probing)
     if name == "asha-promote":
-        return SuccessiveHalving(budget, pausing=True, trials=trials, groups=groups)
+        return SuccessiveHalving(budget, pausing=True, probing=probing, trials=trials, groups=groups)
     if name == "hyperband":
         return SuccessiveHalving(budget, shares=bracket_shares(budget))
     if name == "median":

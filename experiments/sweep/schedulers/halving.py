@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.budget import REDUCTION_FACTOR, Budget
 from experiments.sweep.schedulers.in_order import InOrder
+
+logger = logging.getLogger(__name__)
+
+PROBES = 8
+"""Trials that pass the first rung whatever they report, to show whether its order is that of the next."""
+INFORMS = 0.7
+"""Rank correlation of the first two rungs from which on the first one decides. Like the number of probes chosen on the
+tables of ``tests/benchmarks/search_quality.py``; the log of 2026-11-22 has what it gave, and what else was tried."""
 
 
 class SuccessiveHalving(InOrder):
@@ -24,6 +34,10 @@ class SuccessiveHalving(InOrder):
 
     With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
 
+    With *probing*, the first rung has to show that it is worth listening to. A few trials pass it in any case, and if
+    their order at the second rung is another, all do, until the orders agree. Early epochs mislead where, for example,
+    learning rates warm up.
+
     All that it knows is plain data. Tune saves no scheduler's state:
     :class:`experiments.sweep.schedulers.by_name.KeepState` does. A trial whose earlier reports are not known (because a
     snapshot was lost) fills no rung that it has passed.
@@ -35,6 +49,7 @@ class SuccessiveHalving(InOrder):
         *,
         pausing: bool = False,
         shares: Sequence[float] = (1.0,),
+        probing: bool = False,
         trials: int = 0,
         groups: int = 0,
     ) -> None:
@@ -44,6 +59,7 @@ class SuccessiveHalving(InOrder):
             budget: Of a full trial.
             pausing: Whether weak trials wait; otherwise they end.
             shares: The share of trials of each bracket.
+            probing: Whether the first rung has to show that it informs; for a single bracket.
             trials: In the whole sweep; counts where ``pausing``.
             groups: Trials that train at a time; counts where ``pausing``.
         """
@@ -66,6 +82,11 @@ class SuccessiveHalving(InOrder):
         """Trials that were told to end, with their rung, until they have."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
+        self._probing = probing and len(budget.rungs()) > 1
+        self._probes: list[str] = []
+        """Trials that passed the first rung in any case."""
+        self._told = False
+        """Whether the user knows that the first rung misleads."""
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take the objective from Tune."""
@@ -91,6 +112,8 @@ class SuccessiveHalving(InOrder):
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
         scores[name] = score
+        if self._passes_first_rung(name, rung):
+            return TrialScheduler.CONTINUE
         if not self._pausing:
             if _is_among_best(name, scores):
                 return TrialScheduler.CONTINUE
@@ -146,7 +169,7 @@ class SuccessiveHalving(InOrder):
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed sweep must know."""
-        kept = ("_bracket", "_at", "_scores", "_waiting", "_to_end", "_next")
+        kept = ("_bracket", "_at", "_scores", "_waiting", "_to_end", "_next", "_probes")
         return copy.deepcopy({name: self.__dict__[name] for name in kept})
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -165,6 +188,34 @@ class SuccessiveHalving(InOrder):
         self._at[name] = max(before, progress)
         passed = [rung for rung in self._scores[self._bracket[name]] if before < rung <= progress]
         return max(passed, default=None)
+
+    def _passes_first_rung(self, name: str, rung: int) -> bool:
+        """Whether the trial goes on because the first rung may not inform; it is one that shows whether it does."""
+        if not self._probing or rung != self._budget.rungs()[0]:
+            return False
+        if len(self._probes) >= PROBES and self._first_rung_informs():
+            return False
+        self._probes.append(name)
+        return True
+
+    def _first_rung_informs(self) -> bool:
+        """Whether the probes that got to the second rung have about the same order there; as long as few did, yes."""
+        low, high = self._budget.rungs()[:2]
+        first, second = self._scores[0][low], self._scores[0][high]
+        probed = pd.DataFrame(
+            [(first[name], second[name]) for name in self._probes if name in first and name in second]
+        )
+        if len(probed) < PROBES // 2:
+            return True
+        correlation = float(probed[0].rank().corr(probed[1].rank()))
+        misleads = correlation < INFORMS  # not if there is none, because all are equal
+        if misleads and not self._told:
+            self._told = True
+            logger.warning(
+                "the order of trials at %s %d is not that at %d (rank correlation %.2f): none is stopped before that",
+                self._budget.unit, low, high, correlation,
+            )  # fmt: skip
+        return not misleads
 
     def _no_more(self) -> bool:
         return len(self._bracket) >= self._trials

@@ -16,8 +16,8 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.budget import Budget
 from experiments.sweep.errors import SweepError
 from experiments.sweep.options import SchedulerName
-from experiments.sweep.schedulers.by_name import KeepState, bracket_shares, make_scheduler
-from experiments.sweep.schedulers.halving import SuccessiveHalving
+from experiments.sweep.schedulers.by_name import PROBED_FROM, KeepState, bracket_shares, make_scheduler
+from experiments.sweep.schedulers.halving import PROBES, SuccessiveHalving
 from experiments.sweep.schedulers.in_order import InOrder
 from experiments.sweep.schedulers.median import MedianRule
 from experiments.sweep.schedulers.population import Population, make_population
@@ -108,6 +108,50 @@ def test_asha_keeps_the_best_third_at_each_rung() -> None:
     assert sweep.report("a", 2, 0) == CONTINUE  # between rungs nothing is compared
     assert sweep.report("a", 3, 1) == CONTINUE  # the first at its rung
     assert [sweep.report("c", 2, 9), sweep.report("c", 3, 0)] == [CONTINUE, STOP]
+
+
+def probed(orders_agree: bool) -> Controller:
+    """Return a sweep whose probes have been at both rungs."""
+    sweep = asha(probing=True)
+    for index in range(PROBES):
+        assert sweep.report(f"probe {index}", 1, -index) == CONTINUE  # whatever it reports
+    for index in range(PROBES):
+        sweep.report(f"probe {index}", 3, -index if orders_agree else index)
+    return sweep
+
+
+def test_a_first_rung_whose_order_is_that_of_the_next_decides() -> None:
+    sweep = probed(orders_agree=True)
+    assert sweep.report("weak", 1, -9.0) == STOP
+    assert sweep.report("strong", 1, 9.0) == CONTINUE
+
+
+def test_a_first_rung_that_misleads_decides_nothing_until_it_informs(caplog: pytest.LogCaptureFixture) -> None:
+    sweep = probed(orders_agree=False)
+    assert sweep.report("weak", 1, -99.0) == CONTINUE
+    assert sweep.report("weak", 3, -99.0) == STOP  # the second rung decides
+    for index in range(40):  # far apart at both rungs, and alike
+        sweep.report(f"other {index}", 1, 1000.0 * index)
+        sweep.report(f"other {index}", 3, 1000.0 * index)
+    assert sweep.report("weaker", 1, -999.0) == STOP
+    (warned,) = caplog.messages
+    assert "the order of trials at epoch 1 is not that at 3 (rank correlation -1.00)" in warned
+
+
+def test_what_probes_showed_survives_a_snapshot() -> None:
+    restored = asha(probing=True)
+    KeepState(restored.scheduler).set_state(KeepState(probed(orders_agree=False).scheduler).get_state() or {})
+    assert restored.report("weak", 1, -99.0) == CONTINUE
+
+
+@pytest.mark.parametrize(("name", "decision"), [("asha", STOP), ("asha-promote", PAUSE)])
+def test_small_sweeps_have_no_probes(name: SchedulerName, decision: str) -> None:
+    decisions = []
+    for trials in (PROBED_FROM - 1, PROBED_FROM):
+        sweep = Controller(make_scheduler(name, EPOCHS, trials=trials, groups=2))
+        sweep.report("a", 1, 5.0)
+        decisions.append(sweep.report("b", 1, 4.0))
+    assert decisions == [decision, CONTINUE]
 
 
 def test_less_is_better_where_the_mode_says_so() -> None:
