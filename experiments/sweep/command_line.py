@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import ray
 import tyro
@@ -16,7 +16,7 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
-from experiments.sweep.outcome import short
+from experiments.sweep.outcome import Outcome, short
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.stopping import CTRL_C, Ending
 from experiments.sweep.tracking.best_model import load_line
@@ -78,13 +78,23 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
-    """Return the settings, the first proposals and the largest possible effort, a line each."""
+    """Return the settings, the first proposals and the largest possible effort, a line each.
+
+    Of a sweep that goes on, what is left of it.
+    """
+    ended = 0
+    if plan.resumed and plan.summary_file.is_file():
+        outcomes = json.loads(plan.summary_file.read_text())["trials"]
+        ended = sum(count for outcome, count in outcomes.items() if outcome in get_args(Outcome))
+    if ended >= plan.num_samples:
+        return [f"all {ended} trials have ended: nothing is left to do (--add-trials N makes it longer)"]
     searcher = make_searcher(plan, InMemoryStorage())
     made = (searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples)))
     proposals = [{k: v for k, v in config.items() if k != "seed"} for config in made if isinstance(config, dict)]
-    units, unit = plan.num_samples * plan.budget.total, plan.budget.unit
+    units, unit = (plan.num_samples - ended) * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
+        *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
         *(f"trial {n:03d}  {' '.join(f'{k}={short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",

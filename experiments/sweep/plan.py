@@ -112,6 +112,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     Raises:
         SweepError: The first thing that cannot work, with its rule, value and mend.
     """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it tells of every study in memory
     check_space(experiment)
     if options.resume is not None:
         options = options_of_sweep(experiment.name, options)
@@ -381,7 +382,6 @@ def _keys_of(experiment: Experiment) -> tuple[set[str], set[str]]:
     if not callable(experiment.space):
         return set(experiment.space), set(experiment.space)
     # A throwaway study in memory: the keys of a space that is a function are known only by calling it.
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     proposals = [set(propose(study, experiment.space)[0]) for _ in range(DRAWS)]
     proposals.append(set(_baseline_in_space(experiment)[0]))

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from experiments.sweep.endings import TellsEndings
 from experiments.sweep.outcome import Outcome, number_of
+from experiments.sweep.summary import value_of
 from experiments.sweep.tracking.mlflow_callback import told
 from trainables.runtime import names
 
@@ -61,9 +62,13 @@ class ShowProgress(TellsEndings):
         if names.LOST_SECONDS in result:
             lost = duration(result[names.LOST_SECONDS])
             self._say(f"trial {number_of(trial):03d}  lost its workers, goes on in new ones ({lost} lost)")
-        value = result.get(self._metric, math.nan)
-        if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best[0])):
-            self._best = (value, number_of(trial))
+        value, number = result.get(self._metric, math.nan), number_of(trial)
+        if math.isfinite(value) and (self._best is None or self._is_better((value, number), self._best)):
+            self._best = (value, number)
+
+    def _is_better(self, one: tuple[float, int], than: tuple[float, int]) -> bool:
+        # Of equals the lower number, as in the summary.
+        return self._plan.experiment.better(one[0], than=than[0]) or (one[0] == than[0] and one[1] < than[1])
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Tell of a loss."""
@@ -79,7 +84,9 @@ class ShowProgress(TellsEndings):
         how = f"failed: {reason.splitlines()[-1]}" if reason else outcome
         best = "  best so far" if self._best and self._best[1] == number_of(trial) else ""
         done = f"{self._budget.unit} {self._budget.progress(trial.last_result)}"
-        self._say(f"trial {number_of(trial):03d}  {what}  {done}  {self._metric} {value:.4f}  {how}{best}")
+        at_best = value_of(trial, self._plan.experiment)
+        earlier = "" if at_best is None or at_best == value else f" (at best {at_best:.4f})"
+        self._say(f"trial {number_of(trial):03d}  {what}  {done}  {self._metric} {value:.4f}{earlier}  {how}{best}")
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Draw the live view, or say where the sweep is."""

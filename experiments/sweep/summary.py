@@ -68,7 +68,7 @@ class WriteSummary(TellsEndings):
             "metric": plan.experiment.metric,
             "mode": plan.experiment.mode,
             "best": best_of(trials, plan),
-            "baseline": _value_of(baseline, plan.experiment) if (baseline := _baseline(trials)) else None,
+            "baseline": value_of(baseline, plan.experiment) if (baseline := _baseline(trials)) else None,
             "complete": not interrupted and len(trials) == plan.num_samples,
             "ended_early": self._stopping.ending and self._stopping.ending._asdict(),
             "trials": dict(Counter(outcomes)),
@@ -98,7 +98,7 @@ def best_of(trials: list[Trial], plan: Plan) -> dict[str, Any] | None:
         "trial": number_of(best),
         "trial_id": best.trial_id,
         "config": dict(best.config),
-        "value": kept.metrics[plan.experiment.metric] if kept else _value_of(best, plan.experiment),
+        "value": kept.metrics[plan.experiment.metric] if kept else value_of(best, plan.experiment),
         plan.budget.unit: plan.budget.progress(kept.metrics if kept else best.last_result),
         "checkpoint": str(Path(kept.checkpoint.path)) if kept else None,
     }
@@ -114,13 +114,14 @@ def best_trial(trials: list[Trial], experiment: Experiment, scope: Scope = "all"
     """
     best: tuple[Trial, float] | None = None
     for trial in trials:
-        value = _value_of(trial, experiment, scope)
+        value = value_of(trial, experiment, scope)
         if value is not None and (best is None or experiment.better(value, than=best[1])):
             best = trial, value
     return best[0] if best else None
 
 
-def _value_of(trial: Trial, experiment: Experiment, scope: Scope = "all") -> float | None:
+def value_of(trial: Trial, experiment: Experiment, scope: Scope = "all") -> float | None:
+    """Return the best value of a trial, or its last; None if it reported no finite one."""
     analysis = trial.metric_analysis.get(experiment.metric)
     value = float(analysis[experiment.mode if scope == "all" else scope]) if analysis else math.nan
     return value if math.isfinite(value) else None

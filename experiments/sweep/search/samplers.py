@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from typing import Any, cast
 
 import optuna
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
 from experiments.sweep.errors import SweepError
@@ -27,10 +30,19 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     """
     sampler_class = getattr(optuna.samplers, SAMPLERS.get(name.lower(), name), None)
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
-        others = sorted(n for n in optuna.samplers.__all__ if n.endswith("Sampler") and n != "BaseSampler")
+        others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
     try:
-        sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # whoever names it knows it
+            sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
     except (TypeError, ValueError, ImportError) as error:
         raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
     return sampler
+
+
+def _needs_no_more_than_a_seed(name: str) -> bool:
+    if not name.endswith("Sampler") or name.startswith("Base"):
+        return False
+    parameters = inspect.signature(getattr(optuna.samplers, name)).parameters
+    return "seed" in parameters and all(p.default is not p.empty for p in parameters.values())
