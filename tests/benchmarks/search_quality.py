@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import logging
 import math
 import time
 import warnings
@@ -272,6 +273,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.disable(logging.WARNING)  # asha tells of each misleading rung
     found = {n: {t: regrets(t, n, given.seeds) for t in given.tasks} for n in ["ray", *given.strategies]}
     said = {name: compared(found["ray"], found[name]) for name in given.strategies}
     for name, value in said.items():

@@ -19,6 +19,7 @@ from ray.util import placement_group_table
 from werkzeug.test import Client
 
 from experiments import SweepOptions, build_tuner
+from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.pictures.catalogue import PICTURES
 from experiments.sweep.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.plan import make_plan
@@ -76,6 +77,15 @@ def test_the_best_result_has_a_checkpoint_of_its_epoch(results: tune.ResultGrid,
     assert summary["best"]["value"] == pytest.approx(best.metrics["score"])
     assert summary["best"]["checkpoint"] == best.checkpoint.path
     assert summary["best"]["value"] > summary["baseline"]
+
+
+def test_a_dry_run_of_a_sweep_that_goes_on_tells_what_is_left(results: tune.ResultGrid, folder: Path) -> None:
+    asked = SweepOptions(resume=folder.name, storage=folder.parent)
+    (line,) = dry_run_lines(make_plan(QUADRATIC, asked))
+    assert line.startswith("all 8 trials have ended")
+    lines = dry_run_lines(make_plan(QUADRATIC, replace(asked, add_trials=2)))
+    assert "8 of 10 trials have ended; the first were" in lines
+    assert any(line.startswith("at most 8 epochs in all") for line in lines)
 
 
 def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:
