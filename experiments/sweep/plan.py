@@ -90,15 +90,15 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
-        width = self.options.workers_per_trial
+        width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
         trials = (
             "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
         )
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler",
-            f"recipe  {self.recipe}: {self.recipe_reason}",
-            f"device  {self.devices.type.kind}: {self.devices.reason}; {self.groups} trials at a time, "
+            f"recipe  {self.recipe}: {same or self.recipe_reason}",
+            f"device  {self.devices.type.kind}: {same or self.devices.reason}; {self.groups} trials at a time, "
             f"{width} worker(s) each",
             *(f"        {fact}" for fact in self.facts),
             f"files   {self.folder}",
