@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,3 +82,13 @@ class Experiment:
     def better(self, value: float, than: float) -> bool:
         """Whether ``value`` of the metric is strictly better than another."""
         return value > than if self.mode == "max" else value < than
+
+    def leads(self, value: float, trial: int, best: tuple[float, int] | None) -> bool:
+        """Whether ``value``, reported by the trial of this number, is the best of a sweep so far.
+
+        ``best`` are value and number of the best before. Of equal values that of the lower number is the best, so that
+        terminal, MLflow and summary name the same trial, whichever reports first.
+        """
+        if best is None or not math.isfinite(value):
+            return math.isfinite(value)
+        return self.better(value, than=best[0]) or (value == best[0] and trial < best[1])

@@ -63,12 +63,8 @@ class ShowProgress(TellsEndings):
             lost = duration(result[names.LOST_SECONDS])
             self._say(f"trial {number_of(trial):03d}  lost its workers, goes on in new ones ({lost} lost)")
         value, number = result.get(self._metric, math.nan), number_of(trial)
-        if math.isfinite(value) and (self._best is None or self._is_better((value, number), self._best)):
+        if self._plan.experiment.leads(value, number, self._best):
             self._best = (value, number)
-
-    def _is_better(self, one: tuple[float, int], than: tuple[float, int]) -> bool:
-        # Of equals the lower number, as in the summary.
-        return self._plan.experiment.better(one[0], than=than[0]) or (one[0] == than[0] and one[1] < than[1])
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Tell of a loss."""

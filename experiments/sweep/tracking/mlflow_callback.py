@@ -56,7 +56,7 @@ class MlflowTracking(TellsEndings):
         self._sender: Sender | None = None
         self._ids: dict[str, str] = {}
         self._ended: dict[str, Outcome] = {}
-        self._best: float | None = None
+        self._best: tuple[float, int] | None = None  # value and number of the trial
 
     @property
     def address(self) -> str:
@@ -110,8 +110,8 @@ class MlflowTracking(TellsEndings):
                 self._began_with.setdefault(record["trial"], record["params"])
             elif record["what"] == "end":
                 self._ended[record["trial"]] = record["outcome"]
-            elif record["what"] == "progress":
-                self._best = record["values"].get(f"best_{self._metric}", self._best)
+            elif record["what"] == "progress" and "best_trial" in record["tags"]:
+                self._best = record["values"][f"best_{self._metric}"], record["tags"]["best_trial"]
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Begin the trial's run."""
@@ -132,8 +132,8 @@ class MlflowTracking(TellsEndings):
         values = numbers_in({name: value for name, value in result.items() if name not in NOT_METRICS})
         self._send("metrics", trial, values={**values, **self._changed(trial)}, step=step)
         value = values.get(self._metric, math.nan)
-        if math.isfinite(value) and (self._best is None or self._plan.experiment.better(value, than=self._best)):
-            self._best = value
+        if self._plan.experiment.leads(value, number_of(trial), self._best):
+            self._best = value, number_of(trial)
             self._send("progress", trial, values={f"best_{self._metric}": value}, tags={"best_trial": number_of(trial)})
 
     def _changed(self, trial: Trial) -> dict[str, float]:

@@ -83,6 +83,24 @@ def test_a_trial_that_has_trained_for_a_while_gets_a_checkpoint(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
+    ("value", "trial", "best", "leads"),
+    [
+        (0.1, 7, None, True),
+        (0.2, 7, (0.1, 2), True),
+        (0.1, 7, (0.2, 2), False),
+        (0.1, 7, (0.1, 2), False),
+        (0.1, 1, (0.1, 2), True),  # it reports later, and has the lower number
+        (math.nan, 1, (0.1, 2), False),
+        (math.nan, 1, None, False),
+    ],
+)
+def test_of_equal_values_that_of_the_lower_number_is_the_best(
+    value: float, trial: int, best: tuple[float, int] | None, leads: bool
+) -> None:
+    assert QUADRATIC.leads(value, trial, best) is leads
+
+
+@pytest.mark.parametrize(
     ("error", "again"),
     [
         (RayTaskError("train", "traceback", WorkerRaisedError("no such column")), False),
