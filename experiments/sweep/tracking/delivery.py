@@ -78,7 +78,7 @@ class Sender(threading.Thread):
             self.join(LOOK_EVERY_S)
 
     def run(self) -> None:
-        """Deliver what earlier sweeps left, then this one's records until told to close, and give the outbox back."""
+        """Deliver what earlier sweeps left, then this one's records until told to close."""
         os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # trying again is done here
         os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
         own = self._delivery
@@ -90,7 +90,6 @@ class Sender(threading.Thread):
         while more:
             more = not self._closed.wait(SEND_EVERY_S)
             self._delivery.deliver_all()
-        self.outbox.close()  # so that the sweep can be resumed, by this process too
 
     def _deliver_left(self, folder: Path) -> None:
         """Deliver what a sweep of this user left, unless it is for another store, or it runs and delivers itself."""

@@ -172,6 +172,8 @@ class MlflowTracking(TellsEndings):
                 "this user's next sweep that has the same --storage and --tracking-uri.",
                 self._plan.tracking_uri, GIVE_UP_AFTER_S, self._plan.folder,
             )  # fmt: skip
+        if not self._sender.is_alive():
+            self._sender.outbox.close()  # so that the sweep can be resumed, by this process too
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sender": None}  # a thread cannot be copied; setup() starts it
