@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import ray
 import tyro
@@ -16,8 +16,9 @@ from experiments.sweep.errors import SweepError
 from experiments.sweep.experiment import Experiment
 from experiments.sweep.ledger import shares_of
 from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
-from experiments.sweep.outcome import Outcome, short
+from experiments.sweep.outcome import short
 from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.search.study_record import stored_trials
 from experiments.sweep.stopping import CTRL_C, Ending
 from experiments.sweep.tracking.best_model import load_line
 from experiments.sweep.tuner import make_searcher, tuner_of
@@ -82,10 +83,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
     Of a sweep that goes on, what is left of it.
     """
-    ended = 0
-    if plan.resumed and plan.summary_file.is_file():
-        outcomes = json.loads(plan.summary_file.read_text())["trials"]
-        ended = sum(count for outcome, count in outcomes.items() if outcome in get_args(Outcome))
+    # Not from the summary, which a sweep that was killed has not written.
+    ended = sum(trial.state.is_finished() for trial in stored_trials(plan.folder)) if plan.resumed else 0
     if ended >= plan.num_samples:
         return [f"all {ended} trials have ended: nothing is left to do (--add-trials N makes it longer)"]
     searcher = make_searcher(plan, InMemoryStorage())

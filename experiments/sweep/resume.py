@@ -113,7 +113,7 @@ def whole_state(folder: Path) -> list[Path]:
 def _check_study(folder: Path) -> None:
     """See that the study's database has the trials that the state knows: it would give their numbers to others."""
     (state,) = folder.glob("searcher-state-*.pkl")
-    needed, there = json.loads(state.read_text())["length"], stored_trials(folder)
+    needed, there = json.loads(state.read_text())["length"], len(stored_trials(folder))
     if there < needed:
         raise SweepError(
             f"--resume {folder.name}: its study in {folder / STUDY_FILE} has {there} trials of {needed}; put that file "

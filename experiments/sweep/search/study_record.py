@@ -35,14 +35,14 @@ def study_address(folder: Path) -> str:
     return f"sqlite:///{folder / STUDY_FILE}"
 
 
-def stored_trials(folder: Path) -> int:
-    """Return how many trials the study of a sweep has in its database, 0 if that or the study is gone."""
+def stored_trials(folder: Path) -> list[FrozenTrial]:
+    """Return the trials that the study of a sweep has in its database, none if that or the study is gone."""
     if not (folder / STUDY_FILE).is_file():
-        return 0
+        return []
     try:
-        return len(optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False))
+        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
     except (KeyError, SQLAlchemyError):
-        return 0
+        return []
 
 
 class StudyRecord:
