@@ -8,19 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import nn
-
-from trainables.data.text import TextConfig, encode, from_pretrained, tokenized
-from trainables.prediction import PACKAGES, ClassPredictor
-from trainables.runtime.checkpoint import read_state
-from trainables.runtime.fresh_start import fresh_start
-from trainables.runtime.loading import Batch
-from trainables.runtime.schedules import Schedule
-from trainables.runtime.training import Task, check_batch, train
+from trainables.data.configs import TextConfig
+from trainables.pretrained import from_pretrained
+from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.training_config import check_batch
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from trainables.prediction import ClassPredictor
+    from trainables.runtime.training.loading import Batch
 
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
@@ -46,6 +45,10 @@ class BertConfig(TextConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`BertConfig`."""
+    from trainables.data.text import tokenized
+    from trainables.runtime.training.fresh_start import fresh_start
+    from trainables.runtime.training.loop import Task, train
+
     bert = BertConfig.from_dict(config)
     fresh_start(bert.seed)
     texts = tokenized(bert)
@@ -67,13 +70,15 @@ def check(config: BertConfig) -> list[str]:
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
     """
+    from trainables.data.text import tokenized
+
     model = _model_config(config.model)
-    texts = tokenized(config)
-    too_long = getattr(model, "max_position_embeddings", config.max_length)
-    if config.max_length > too_long:
+    positions = getattr(model, "max_position_embeddings", config.max_length)
+    if config.max_length > positions:  # before all texts are padded to it
         raise ValueError(
-            f"max_length must be at most the {too_long} positions of {config.model}; it is {config.max_length}"
+            f"max_length must be at most the {positions} positions of {config.model}, but got {config.max_length}"
         )
+    texts = tokenized(config)
     check_batch(config, workers=1, samples=len(texts.train))
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
@@ -90,6 +95,8 @@ def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedToken
     """
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+    from trainables.runtime.training.checkpoint import read_state
+
     folder = Path(checkpoint)
     state = read_state(folder)
     model = AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder))
@@ -103,6 +110,11 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
+    import torch
+
+    from trainables.data.text import encode
+    from trainables.prediction import PACKAGES, ClassPredictor
+
     model, tokenizer = load_model(checkpoint)
 
     def logits(texts: list[str]) -> torch.Tensor:
@@ -125,6 +137,7 @@ def _model_config(model: str) -> Any:
 
 
 def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
+    import torch
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 

@@ -13,12 +13,14 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trainables.data.images import ImageConfig, centre_crop, images_of, normalization, read_image
+from trainables.data.configs import ImageConfig
+from trainables.data.images import centre_crop, images_of, normalization, read_image
 from trainables.prediction import PACKAGES, ClassPredictor
-from trainables.runtime.checkpoint import read_state
-from trainables.runtime.loading import Batch
-from trainables.runtime.schedules import Schedule
-from trainables.runtime.training import Task, check_batch, train
+from trainables.runtime.training.checkpoint import read_state
+from trainables.runtime.training.loading import Batch
+from trainables.runtime.training.loop import Task, train
+from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.training_config import check_batch
 
 DESCRIPTION_FILE = "classifier.json"
 """In a checkpoint: the classes, how images are prepared, and how the network is built."""

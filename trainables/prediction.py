@@ -1,6 +1,6 @@
 """Prediction from raw input with a trained model, on the CPU: what an MLflow model of a checkpoint does.
 
-What is imported here and by the models needs neither Ray nor habana: MLflow loads a model where neither is installed.
+Neither this nor the models' modules need Ray or habana: MLflow loads a model where neither is installed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pandas as pd
-import torch
-
-from trainables.runtime.loading import EVAL_BATCH_PER_WORKER
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
 
 PACKAGES = ("filelock", "numpy", "pandas", "pydantic", "torch")
 """What every model of this package needs to be loaded."""
@@ -23,7 +22,7 @@ LOADED_BY = "loaded_by"
 
 
 class Predictor(Protocol):
-    """A trained model that predicts from raw input. An experiment names a function that makes one of a checkpoint."""
+    """A trained model that predicts from raw input. An experiment names a function that loads one from a checkpoint."""
 
     @property
     def packages(self) -> Sequence[str]:
@@ -31,7 +30,7 @@ class Predictor(Protocol):
 
     @property
     def example(self) -> pd.DataFrame:
-        """Input that it takes, a row."""
+        """A row of input."""
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a row for each row of ``table``."""
@@ -54,15 +53,22 @@ class ClassPredictor:
 
     @property
     def example(self) -> pd.DataFrame:
-        """Input that it takes, a row."""
+        """A row of input."""
+        import pandas as pd
+
         return pd.DataFrame({self.column: [self.sample]})
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the columns ``prediction`` (the name of the class) and ``probability``, a row for each of ``table``.
 
         Raises:
-            ValueError: The table's column is another.
+            ValueError: The table's first column has another name.
         """
+        import pandas as pd
+        import torch
+
+        from trainables.runtime.training.loading import EVAL_BATCH_PER_WORKER
+
         name = table.columns[0]
         if name not in (self.column, 0):  # MLflow makes a column 0 of a list, and leaves all but the first column out
             raise ValueError(f"the (first) column must be {self.column!r}, but it is {name!r}")

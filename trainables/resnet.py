@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import nn
-from torchvision.models import get_model, get_model_weights
-from torchvision.models.resnet import Bottleneck, ResNet
+from trainables.data.configs import ImageConfig
+from trainables.runtime.training.schedules import Schedule
 
-from trainables.data.images import ImageConfig
-from trainables.image_classifier import check_images, image_predictor, read_classifier, train_classifier
-from trainables.prediction import ClassPredictor
-from trainables.runtime.fresh_start import fresh_start
-from trainables.runtime.node_cache import prepare_once
-from trainables.runtime.schedules import Schedule
+if TYPE_CHECKING:
+    from torchvision.models.resnet import ResNet
+
+    from trainables.prediction import ClassPredictor
 
 RANDOM = "random"
 """In place of pretrained weights: train from scratch."""
@@ -25,7 +21,6 @@ QUARTER = "resnet50-quarter"
 """ResNet-50 with a quarter of its channels after the stem, for the sample recipe: 1.5 M parameters in place of 25 M."""
 ONE_PIXEL_LEFT = 32
 """Image sizes up to which a ResNet's last stage has one pixel, and batch normalisation one value per image."""
-WEIGHTS_FILE = "weights.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +35,22 @@ class ResNetConfig(ImageConfig):
     model: str = RANDOM
     """Weights to start from: ``random``, a local file of a state dict, or torchvision's name (``IMAGENET1K_V1``)."""
 
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {
+            f"with an image_size of {ONE_PIXEL_LEFT} or less, batch normalisation has one value per channel and image, "
+            "so that batch_size must be at least twice the accumulation": (
+                self.image_size > ONE_PIXEL_LEFT or self.batch_size >= 2 * self.accumulation
+            )
+        }
+
 
 def train_resnet(config: ResNetConfig, schedule: Schedule) -> None:
     """Train one trial; what the recipes' train loops call."""
+    from trainables.image_classifier import train_classifier
+    from trainables.resnet_network import build_resnet
+    from trainables.runtime.training.fresh_start import fresh_start
+
     fresh_start(config.seed)
     network = {"architecture": config.architecture}
     train_classifier(config, partial(build_resnet, config.architecture, config.model), schedule, network)
@@ -54,12 +62,10 @@ def check_resnet(config: ResNetConfig) -> list[str]:
     Raises:
         ValueError: The data or the weights cannot be used; says which, why, and what to give instead.
     """
+    from trainables.image_classifier import check_images
+    from trainables.resnet_network import build_resnet
+
     facts = check_images(config)
-    if config.batch_size // config.accumulation < 2 and config.image_size <= ONE_PIXEL_LEFT:
-        raise ValueError(
-            f"batch_size {config.batch_size} in {config.accumulation} passes leaves batch normalisation one value per "
-            f"channel at {config.image_size} pixels; take fewer passes (accumulation) or a larger batch_size"
-        )
     weights = "random weights" if config.model == RANDOM else f"weights {config.model}, a new head"
     build_resnet(config.architecture, config.model, classes=2)
     return [*facts, f"model: {config.architecture}, {weights}"]
@@ -71,6 +77,9 @@ def load_model(checkpoint: str | Path) -> tuple[ResNet, list[str]]:
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
+    from trainables.image_classifier import read_classifier
+    from trainables.resnet_network import build_resnet
+
     return read_classifier(checkpoint, lambda network, classes: build_resnet(network["architecture"], RANDOM, classes))
 
 
@@ -80,87 +89,7 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
+    from trainables.image_classifier import image_predictor
+
     model, _ = load_model(checkpoint)
     return image_predictor(checkpoint, model)
-
-
-def build_resnet(architecture: str, weights: str, classes: int) -> ResNet:
-    """Return a ResNet on the CPU.
-
-    Args:
-        architecture: See :class:`ResNetConfig`.
-        weights: See ``model`` of :class:`ResNetConfig`.
-        classes: Outputs of the new head.
-
-    Raises:
-        ValueError: The weights cannot be had, or are another network's.
-    """
-    model: ResNet = _quarter() if architecture == QUARTER else get_model(architecture, weights=None)
-    if weights != RANDOM:
-        state = {name: value for name, value in _read_weights(architecture, weights).items() if "fc." not in name}
-        expected = {name for name in model.state_dict() if "fc." not in name}
-        try:
-            model.load_state_dict(state, strict=False)  # the head is made anew
-        except RuntimeError as error:
-            raise ValueError(
-                f"--model {weights}: these are the weights of another network than {architecture}"
-            ) from error
-        if expected - set(state):
-            raise ValueError(
-                f"--model {weights}: these are not the weights of a {architecture}: {len(expected - set(state))} of "
-                f"{len(expected)} parts are missing, such as {min(expected - set(state))}"
-            )
-    model.fc = nn.Linear(model.fc.in_features, classes)
-    return model
-
-
-class _QuarterBottleneck(Bottleneck):
-    """A bottleneck whose output is a quarter as wide; ``width_per_group`` makes its inside so, too."""
-
-    expansion = 1
-
-
-def _quarter() -> ResNet:
-    return ResNet(_QuarterBottleneck, [3, 4, 6, 3], width_per_group=16)
-
-
-def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
-    file = Path(weights).expanduser()
-    if not file.exists():
-        file = prepare_once(
-            "weights", {"architecture": architecture, "weights": weights}, _fetcher(architecture, weights)
-        )
-        file /= WEIGHTS_FILE
-    try:
-        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # torch.load raises pickle's, zipfile's and its own errors for files that are something else.
-        raise ValueError(
-            f"--model {weights}: the file holds no state dict that torch can read safely (weights_only)"
-        ) from error
-    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise ValueError(
-            f"--model {weights}: the file holds a {type(state).__name__}, and no state dict (names to tensors)"
-        )
-    return state
-
-
-def _fetcher(architecture: str, weights: str) -> Any:
-    known = [] if architecture == QUARTER else [entry.name for entry in get_model_weights(architecture)]
-    if weights not in known:
-        raise ValueError(
-            f"--model {weights}: no such file, and no weights that torchvision has for {architecture}; "
-            f"give a file of a state dict, or one of {', '.join([RANDOM, *known])}"
-        )
-    chosen = get_model_weights(architecture)[weights]
-
-    def fetch(folder: Path) -> None:
-        try:
-            torch.hub.download_url_to_file(chosen.url, str(folder / WEIGHTS_FILE), progress=False)
-        except OSError as error:
-            raise ValueError(
-                f"--model {weights}: {chosen.url} cannot be fetched ({error}); fetch it where there is a network and "
-                f"give the file, or train from scratch with --model {RANDOM}"
-            ) from error
-
-    return fetch

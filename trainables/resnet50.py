@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.resnet import ResNetConfig, train_resnet
-from trainables.runtime.schedules import Schedule
+from trainables.runtime.training.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.resnet import ResNetConfig, check_resnet, train_resnet
-from trainables.runtime.device import has_habana
-from trainables.runtime.schedules import Schedule
+from trainables.runtime.training.schedules import Schedule
 
 PUBLISHED_EPOCHS = 90
 PUBLISHED_RATES = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 30: 0.08, 60: 0.008, 80: 0.0008}
@@ -82,6 +81,8 @@ def check(config: ResNet50ImageNetConfig) -> list[str]:
     Raises:
         ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.
     """
+    from trainables.runtime.devices.hpu import has_habana
+
     habanas = [name for name in ("gpu_migration", "fp16_to_bf16", "lazy_mode") if getattr(config, name)]
     if habanas and not has_habana():
         raise ValueError(f"--set {habanas[0]}=true: habana_frameworks is not installed here, and nothing else reads it")

@@ -7,18 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import nn
-
-from trainables.data.images import ImageConfig
-from trainables.data.text import from_pretrained
-from trainables.image_classifier import check_images, image_predictor, read_classifier, train_classifier
-from trainables.prediction import ClassPredictor
-from trainables.runtime.fresh_start import fresh_start
-from trainables.runtime.schedules import Schedule
+from trainables.data.configs import ImageConfig
+from trainables.runtime.training.schedules import Schedule
 
 if TYPE_CHECKING:
-    from transformers import ViTConfig, ViTForImageClassification
+    from trainables.prediction import ClassPredictor
+    from trainables.vit_network import ViTClassifier
 
 HUB_MODELS = {
     "B/16": "google/vit-base-patch16-224-in21k",
@@ -67,11 +61,15 @@ class ViTTrialConfig(ImageConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
+    from trainables.image_classifier import train_classifier
+    from trainables.runtime.training.fresh_start import fresh_start
+    from trainables.vit_network import build_vit, describe_network
+
     vit = ViTTrialConfig.from_dict(config)
     fresh_start(vit.seed)
-    network = _network(vit)
+    network = describe_network(vit)
     schedule = Schedule(kind="cosine", per="step", warmup=vit.warmup)
-    train_classifier(vit, partial(_build, vit.model, vit.size, network), schedule, network.to_dict())
+    train_classifier(vit, partial(build_vit, vit.model, vit.size, network), schedule, network.to_dict())
 
 
 def check(config: ViTTrialConfig) -> list[str]:
@@ -80,9 +78,12 @@ def check(config: ViTTrialConfig) -> list[str]:
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
     """
+    from trainables.image_classifier import check_images
+    from trainables.vit_network import build_vit, describe_network, source_of
+
     if config.model == HUB and config.size not in HUB_MODELS:
         raise ValueError(f"--set size={config.size}: there are no weights of this size; take --model {RANDOM}")
-    facts, network = check_images(config), _network(config)
+    facts, network = check_images(config), describe_network(config)
     if config.image_size % network.patch_size:
         raise ValueError(
             f"image_size must be a multiple of the network's patches of {network.patch_size} pixels, but got "
@@ -90,8 +91,8 @@ def check(config: ViTTrialConfig) -> list[str]:
         )
     weights = "random weights"
     if config.model != RANDOM:
-        _build(config.model, config.size, network, classes=2)  # also fetches them once, for all workers of the node
-        weights = f"weights {_source(config.model, config.size)}, a new head"
+        build_vit(config.model, config.size, network, classes=2)  # also fetches them once, for all workers of the node
+        weights = f"weights {source_of(config.model, config.size)}, a new head"
     return [*facts, f"model: ViT-{config.size}, {network.num_hidden_layers} layers, {weights}"]
 
 
@@ -103,8 +104,11 @@ def load_model(checkpoint: str | Path) -> tuple[ViTClassifier, list[str]]:
     """
     from transformers import ViTConfig
 
+    from trainables.image_classifier import read_classifier
+    from trainables.vit_network import build_vit
+
     return read_classifier(
-        checkpoint, lambda network, classes: _build(RANDOM, "", ViTConfig.from_dict(network), classes)
+        checkpoint, lambda network, classes: build_vit(RANDOM, "", ViTConfig.from_dict(network), classes)
     )
 
 
@@ -114,63 +118,7 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
     """
+    from trainables.image_classifier import image_predictor
+
     model, _ = load_model(checkpoint)
     return image_predictor(checkpoint, model, packages=["transformers"])
-
-
-class ViTClassifier(nn.Module):
-    """A ViT that takes images of any size that its patches divide, and returns logits."""
-
-    def __init__(self, vit: ViTForImageClassification) -> None:
-        super().__init__()
-        self.vit = vit
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits of shape (n, classes) for ``images`` of shape (n, 3, size, size)."""
-        interpolate = images.shape[-1] != self.vit.config.image_size
-        logits: torch.Tensor = self.vit(pixel_values=images, interpolate_pos_encoding=interpolate).logits
-        return logits
-
-
-def _source(model: str, size: str) -> str:
-    return HUB_MODELS.get(size, size) if model == HUB else model
-
-
-def _network(config: ViTTrialConfig) -> ViTConfig:
-    """Return the network's own description: that of its weights, else that of its size."""
-    from transformers import ViTConfig
-
-    if config.model != RANDOM:
-        source = _source(config.model, config.size)
-        described, _ = from_pretrained(ViTConfig.get_config_dict, source)
-        kind, channels = described.get("model_type"), described.get("num_channels", 3)
-        if kind != "vit" or channels != 3:
-            raise ValueError(
-                f"--model {config.model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
-                f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
-            )
-        return ViTConfig.from_dict(described)
-    width, _, patch = config.size.partition("/")
-    return ViTConfig(**WIDTHS[width], patch_size=int(patch or SAMPLE_PATCH), image_size=config.image_size)
-
-
-def _build(model: str, size: str, network: ViTConfig, classes: int) -> ViTClassifier:
-    from transformers import ViTForImageClassification
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    network.num_labels = classes
-    if model == RANDOM:
-        return ViTClassifier(ViTForImageClassification(network))
-    load = partial(
-        ViTForImageClassification.from_pretrained,
-        config=network,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
-    vit, info = from_pretrained(load, _source(model, size))
-    absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
-    if absent:
-        raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")
-    return ViTClassifier(vit)

@@ -79,14 +79,55 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
         ),
         (
             lambda p: (
-                write_csv(p, "train", [("a", "b")], "text,label"),
+                write_csv(p, "train", [("a", "b"), ("a", "d")], "text,label"),
                 write_csv(p, "test", [("a", "c")], "text,label"),
             ),
             {},
             r"classes \['c'\] are in the validation split and not in train",
         ),
+        (
+            lambda p: write_csv(p, "train", [("a", "b"), ("c", "d"), ("", "b")], "text,label"),
+            {},
+            r"row 3 of .*/train\.csv \(the first is 1\) has no text; fill it in or leave the row out",
+        ),
+        (
+            lambda p: (
+                write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
+                write_csv(p, "test", [("a", "b"), (" ", "d")], "text,label"),
+            ),
+            {},
+            r"row 2 of .*/test\.csv \(the first is 1\) has no text",
+        ),
+        (
+            lambda p: write_csv(p, "train", [("a", "b"), ("c", "")], "text,label"),
+            {},
+            r"row 2 of .*/train\.csv \(the first is 1\) has no label; fill it in",
+        ),
+        (
+            lambda p: write_csv(p, "train", [("a", "1"), ("c", "0.5")], "text,label"),
+            {},
+            r"row 2 of .*/train\.csv .* has label=0\.5: a class must be a whole number or a name",
+        ),
+        (
+            lambda p: write_csv(p, "train", [("a", "b"), ("c", "b")], "text,label"),
+            {},
+            r"the training texts have one class \(b\), and there is nothing to tell it from; give two or more",
+        ),
     ],
-    ids=["missing", "empty folder", "empty file", "unknown kind", "no text column", "no label column", "unseen class"],
+    ids=[
+        "missing",
+        "empty folder",
+        "empty file",
+        "unknown kind",
+        "no text column",
+        "no label column",
+        "unseen class",
+        "empty text",
+        "blank text",
+        "no label",
+        "fraction",
+        "one class",
+    ],
 )
 def test_data_that_cannot_be_used_is_named(
     prepare: Callable[[Path], Any], changes: dict[str, Any], message: str, configure: Configure, tmp_path: Path
@@ -105,11 +146,14 @@ def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path, mon
         check(configure(model="no/such"))
 
 
-def test_a_text_longer_than_the_model_has_positions_is_an_error(configure: Configure) -> None:
-    with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*; it is 128"):
-        check(configure(max_length=128))
+def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are_padded_to_it(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.data.text._tokenize", lambda *_: pytest.fail("tokenized"))
+    with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*, but got 100000"):
+        check(configure(max_length=100_000))
 
 
 def test_hyperparameters_out_of_bounds_are_named_together(configure: Configure) -> None:
-    with pytest.raises(ValueError, match="lr must be above 0; dropout must be from 0 to below 1"):
+    with pytest.raises(ValueError, match=r"lr must be above 0, but got 0.0; dropout must be .* below 1, but got 1.0"):
         configure(lr=0.0, dropout=1.0)

@@ -8,8 +8,9 @@ import torch
 from torchvision.models import resnet18
 
 from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
-from trainables.resnet import QUARTER, RANDOM, build_resnet
+from trainables.resnet import QUARTER, RANDOM
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
+from trainables.resnet_network import build_resnet
 
 
 def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
@@ -26,8 +27,9 @@ def test_weights_with_another_head_serve(tmp_path: Path) -> None:
 
 
 def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
-    with pytest.raises(ValueError, match="leaves batch normalisation one value per channel at 32 pixels"):
-        check(imagenet(batch_size=8, accumulation=8))
+    message = "batch_size must be at least twice the accumulation, but got batch_size=8, accumulation=8, image_size=32"
+    with pytest.raises(ValueError, match=message):
+        imagenet(batch_size=8, accumulation=8)
 
 
 def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
@@ -80,7 +82,10 @@ def test_habanas_switches_are_refused_without_habana() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fp16_to_bf16": True}, "fp16_to_bf16 goes with gpu_migration"),
+        (
+            {"fp16_to_bf16": True},
+            "with gpu_migration, but got gpu_migration=False, fp16_to_bf16=True",
+        ),
         ({"lazy_mode": True, "compile": True}, "lazy_mode and compile exclude each other"),
     ],
 )

@@ -8,7 +8,8 @@ import torch
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
-from trainables.vit import RANDOM, ViTTrialConfig, _build, _network, check
+from trainables.vit import RANDOM, ViTTrialConfig, check
+from trainables.vit_network import build_vit, describe_network
 
 MILLIONS = {"B/16": 86, "B/32": 87.5, "L/16": 304, "L/32": 306, "H/14": 632}
 """Parameters as published (Dosovitskiy et al. 2021, table 1); /32 has larger patches and fewer positions."""
@@ -22,18 +23,18 @@ def vit(**changes: Any) -> ViTTrialConfig:
 @pytest.mark.parametrize("size", MILLIONS)
 def test_the_published_sizes(size: Any) -> None:
     with torch.device("meta"):  # shapes without memory
-        model = _build(RANDOM, size, _network(vit(size=size, image_size=224)), classes=2)
+        model = build_vit(RANDOM, size, describe_network(vit(size=size, image_size=224)), classes=2)
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[size], rel=0.005)
 
 
 def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path) -> None:
-    network = _network(vit())
+    network = describe_network(vit())
     network.num_labels = 21
     pretrained = ViTForImageClassification(network)
     pretrained.save_pretrained(tmp_path)
     config = vit(model=str(tmp_path), image_size=48)
     assert "new head" in check(config)[-1]
-    model = _build(str(tmp_path), "sample", _network(config), classes=3)
+    model = build_vit(str(tmp_path), "sample", describe_network(config), classes=3)
     assert model(torch.zeros(2, 3, 48, 48)).shape == (2, 3)
     kept = pretrained.vit.embeddings.patch_embeddings.projection.weight
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
@@ -42,7 +43,7 @@ def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path)
 def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a ViT of 3 channels is needed, and this is a bert of 3"):
         check(vit(model=sample["model"]))
-    network = _network(vit())
+    network = describe_network(vit())
     network.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"--model {tmp_path}: the folder does not hold a model"):
         check(vit(model=str(tmp_path)))

@@ -29,7 +29,7 @@ class RemoteData:
     folder: str
     """The folder in the archive that holds ``train/`` and ``val/``."""
     md5: str | None = None
-    """As its publisher gives it. None: none is published, and the archive's own checksums of its files must do."""
+    """As published. None: nothing is published, and the zip archive's checksums of its files are checked instead."""
 
 
 DATA_SETS = {
@@ -47,7 +47,7 @@ DATA_SETS = {
 def fetch(name: str) -> Path:
     """Return the folder of a data set of :data:`DATA_SETS`, fetched and unpacked if this node does not have it.
 
-    An interrupted download goes on where it was. All other processes of the node wait for the first.
+    An interrupted download continues where it stopped. The other processes of the node wait for the first.
 
     Raises:
         ValueError: It cannot be fetched, or is damaged; says from where, and where to put it by hand.
@@ -73,11 +73,11 @@ def _fetch_into(folder: Path, name: str, data: RemoteData) -> None:
 
 
 def download(address: str, file: Path) -> None:
-    """Fetch ``address`` to ``file``, which appears when it is whole; what an earlier try left is gone on with.
+    """Fetch ``address`` to ``file``, which appears when it is whole. A download that an earlier try began is continued.
 
     Raises:
         OSError: The server cannot be reached, or ended too soon.
-        ValueError: The address is none of the web.
+        ValueError: The address is not http or https.
     """
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"only https:// and http:// are fetched, but got {address}")
@@ -118,5 +118,5 @@ def _check(archive: Path, data: RemoteData) -> None:
         else:
             broken = f"{damaged} in it is damaged" if damaged else None
     if broken:
-        archive.unlink()  # the next try fetches it anew
+        archive.unlink()  # the next try fetches it again
         raise OSError(f"the archive is not what was published: {broken}")

@@ -1,4 +1,4 @@
-"""Reading a folder of images: which layout it has, which class each file belongs to, which files are no images."""
+"""Reading a folder of images: which layout it has, which class each file belongs to, which files cannot be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet's list of validation images and their classes, tab-separated."""
 PROGRESS_FROM = 20_000
-"""Files from which on checking them shows a progress bar."""
+"""With this many files or more, checking them shows a progress bar."""
 
 LabelledFile = tuple[str, str]
 """A path below the root, and the name of its class."""
@@ -31,7 +31,7 @@ class ImageList:
     train: list[LabelledFile]
     val: list[LabelledFile]
     bad: dict[str, str] = field(default_factory=dict)
-    """Files that cannot be read, and why; in neither of the splits."""
+    """Files that cannot be read, and why. They are in neither split."""
     notes: list[str] = field(default_factory=list)
     """How the folder was read, where it is not obvious."""
 
@@ -100,7 +100,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _sort_out(root: Path, listed: ImageList) -> None:
-    """Move the files that are no images to ``listed.bad``."""
+    """Move the files that cannot be read to ``listed.bad``."""
     files = [file for file, _ in (*listed.train, *listed.val)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         reasons = pool.map(lambda file: _why_unreadable(root / file), files)

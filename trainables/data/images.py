@@ -16,11 +16,11 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
+from trainables.data.configs import ImageConfig
 from trainables.data.fetch import DATA_SETS, fetch
 from trainables.data.image_folder import list_images
-from trainables.runtime.loading import Batch
 from trainables.runtime.node_cache import prepare_once
-from trainables.runtime.training_config import TrainingConfig
+from trainables.runtime.training.loading import Batch
 
 INDEX_FORMAT = 1
 """Raised when the index of the same folder changes."""
@@ -30,41 +30,13 @@ NORMALIZATIONS = {
 }
 """Mean and standard deviation of each channel, values from 0 to 1: those of ImageNet, and those of the ViT authors."""
 RESIZE_TO_CROP = 256 / 224
-"""A validation image's shorter side before the centre crop, as published with every ImageNet model."""
+"""A validation image's shorter side before the centre crop, as in the evaluation of every published ImageNet model."""
 BAD_NAMED = 3
 """Unreadable files named in an error."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageConfig(TrainingConfig):
-    """Settings of image classification data."""
-
-    data: str = ""
-    """A folder with ``train/`` and ``val/`` (or ``test/``) of class folders, Tiny ImageNet as downloaded, or the name
-    of a data set that can be fetched."""
-    image_size: int = 224
-    """Side of the square that a network sees, in pixels."""
-    crop_scale: float = 0.08
-    """Smallest share of an image's area that a random crop of training keeps. 1 means nearly all."""
-    flip: bool = True
-    """Whether training mirrors half of the images."""
-    augment: bool = True
-    """Whether training crops and mirrors at random. If not, images are loaded as for validation."""
-    normalization: Literal["imagenet", "half"] = "imagenet"
-    """Mean and standard deviation that the channels are brought to."""
-    skip_bad_images: bool = False
-    """Whether to leave out files that are no readable images. Otherwise they are an error."""
-
-    def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
-        return super().rules() | {
-            "image_size must be at least 8": self.image_size >= 8,
-            "crop_scale must be above 0 and at most 1": 0 < self.crop_scale <= 1,
-        }
-
-
 class Images(Dataset[Any]):
-    """The images of a split. Pickles as the name of its files, and loads nothing before it is asked for."""
+    """The images of a split, loaded when they are asked for. A pickled one holds the index's path, not the images."""
 
     def __init__(self, index: Path, split: Literal["train", "val"], config: ImageConfig) -> None:
         """Open a split.
@@ -72,7 +44,7 @@ class Images(Dataset[Any]):
         Args:
             index: A folder that :func:`indexed_images` made.
             split: Which one.
-            config: Says how many images are used, and what becomes of them.
+            config: Says how many images are used, and how they are prepared.
         """
         self._made_of = (index, split, config)
         limit = config.train_samples if split == "train" else config.val_samples
@@ -114,7 +86,7 @@ class ImageData:
     classes: list[str]
     """Names, in the order of the labels."""
     notes: list[str]
-    """What a person should know of how the folder was read."""
+    """How the folder was read, where a person should know."""
 
 
 def images_of(config: ImageConfig) -> ImageData:
@@ -128,7 +100,7 @@ def images_of(config: ImageConfig) -> ImageData:
     bad: dict[str, str] = known["bad"]
     notes = list(known["notes"])
     if bad:
-        notes.append(f"left out {len(bad)} file(s) that are no readable images, the first {next(iter(bad))}")
+        notes.append(f"left out {len(bad)} file(s) that cannot be read as images, the first {next(iter(bad))}")
     return ImageData(
         train=Images(index, "train", config),
         val=Images(index, "val", config),
@@ -140,7 +112,7 @@ def images_of(config: ImageConfig) -> ImageData:
 def indexed_images(data: str, skip_bad: bool) -> Path:
     """Return the folder of the node's cache that lists the images of ``data``, made if nobody has.
 
-    A listing with bad files is kept only if they are to be left out: someone may mend them.
+    A list of a folder with bad files is kept only if they are to be left out: someone may fix them.
 
     Raises:
         ValueError: See :func:`images_of`.
@@ -172,18 +144,18 @@ def read_image(file: Path | IO[bytes]) -> torch.Tensor:
 
 
 def random_crop(config: ImageConfig) -> v2.Compose:
-    """Return what makes, for training, a uint8 image of shape (3, size, size) of one of any size."""
+    """Return the transform of training: from a uint8 image of any size to one of shape (3, size, size)."""
     steps: list[Any] = [v2.RandomResizedCrop(config.image_size, scale=(config.crop_scale, 1.0), antialias=True)]
     return v2.Compose([*steps, v2.RandomHorizontalFlip()] if config.flip else steps)
 
 
 def centre_crop(size: int) -> v2.Compose:
-    """Return what makes, for evaluation, a uint8 image of shape (3, size, size) of one of any size."""
+    """Return the transform of evaluation: from a uint8 image of any size to one of shape (3, size, size)."""
     return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
 
 
 def normalization(name: str) -> v2.Compose:
-    """Return what makes a network's input, float32, of uint8 images of its size; ``NORMALIZATIONS`` has the names."""
+    """Return the transform from uint8 images to a network's input, float32; the names are in ``NORMALIZATIONS``."""
     return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[name])])
 
 
@@ -209,8 +181,8 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
         named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
         more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
         raise ValueError(
-            f"--data {data}: {len(listed.bad)} file(s) are no readable images: {named}{more}. "
-            f"Mend or remove them, or leave them out with --skip-bad-images."
+            f"--data {data}: {len(listed.bad)} file(s) cannot be read as images: {named}{more}. "
+            f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
     for split, files in (("train", listed.train), ("val", listed.val)):

@@ -34,7 +34,7 @@ def sample_digits(layout: Layout) -> Path:
 
 
 def digit_settings(layout: Layout) -> dict[str, object]:
-    """Return the settings of a sample recipe on the digits; a mirrored digit is none, and a small part is little."""
+    """Return the settings of a sample recipe on the digits, which are not mirrored or cropped to a small part."""
     return {"data": str(sample_digits(layout)), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from trainables.runtime.loading import Batch
+from trainables.data.configs import TextConfig
+from trainables.pretrained import first_line, from_pretrained
 from trainables.runtime.node_cache import fingerprint, prepare_once
-from trainables.runtime.training_config import TrainingConfig
+from trainables.runtime.training.loading import Batch
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -25,26 +26,6 @@ VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
 TOKENIZED_FORMAT = 2
 """Raised when the tokenized arrays of the same text change."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextConfig(TrainingConfig):
-    """Settings of text classification data."""
-
-    data: str = "yelp_review_full"
-    """A name on the hub, a folder with ``train.*`` and ``test.*`` or ``validation.*`` files, or one file."""
-    model: str = "bert-base-cased"
-    """A name on the hub, or a local folder, of an encoder and its tokenizer."""
-    text_column: str = "text"
-    """Column of the text."""
-    label_column: str = "label"
-    """Column of the class: whole numbers, strings or a ClassLabel."""
-    max_length: int = 512
-    """Tokens per text; shorter ones are padded to it, longer ones are cut. One length means one graph."""
-
-    def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
-        return super().rules() | {"max_length must be at least 8": self.max_length >= 8}
 
 
 class TokenizedTexts(Dataset[Any]):
@@ -72,7 +53,7 @@ class TokenizedTexts(Dataset[Any]):
 
 @dataclass(frozen=True)
 class TokenizedData:
-    """What tokenizing left in a folder of the node's cache."""
+    """Tokenized texts in the node's cache."""
 
     train: TokenizedTexts
     val: TokenizedTexts
@@ -81,7 +62,7 @@ class TokenizedData:
 
 
 def tokenized(config: TextConfig) -> TokenizedData:
-    """Return the tokenized data of ``config``, made on this node if nobody has yet.
+    """Return the tokenized data of ``config``, tokenized if this node has not done so yet.
 
     Raises:
         ValueError: The data or the tokenizer cannot be used; says which, why, and what to give instead.
@@ -136,7 +117,11 @@ def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
             )
     if "train" not in loaded or not len(loaded["train"]):
         raise ValueError(f"--data {config.data}: there is nothing to train on; give a split or file 'train' with rows")
-    val = next((loaded[name] for name in VALIDATION_SPLITS if name in loaded), None)
+    validation = next((name for name in VALIDATION_SPLITS if name in loaded), None)
+    for name in ("train", validation):
+        if name is not None:
+            _check_rows(config, name, loaded[name])
+    val = loaded[validation] if validation else None
     if val is None:
         parts = loaded["train"].train_test_split(test_size=0.2, seed=0)
         splits = {"train": parts["train"], "val": parts["test"]}
@@ -145,14 +130,33 @@ def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
     if not len(splits["val"]):
         raise ValueError(f"--data {config.data}: there is nothing to validate on; the validation split has no rows")
     labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
-    if "None" in labels:
+    if len(labels) < 2:
         raise ValueError(
-            f"--data {config.data}: some rows have no {config.label_column}; fill them in or leave them out"
+            f"--data {config.data}: the training texts have one class ({labels[0]}), and there is nothing to tell it "
+            f"from; give two or more"
         )
     unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
     if unseen:
         raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
     return splits, labels
+
+
+def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
+    """See that every row of a split has a text and a class."""
+    labels = _label_names(rows, config.label_column)
+    for number, (text, label) in enumerate(zip(rows[config.text_column], labels, strict=True), 1):
+        if text is None or not str(text).strip():
+            wrong = f"has no {config.text_column}; fill it in or leave the row out"
+        elif label is None:
+            wrong = f"has no {config.label_column}; fill it in or leave the row out"
+        elif isinstance(label, float) and not label.is_integer():
+            wrong = f"has {config.label_column}={label}: a class must be a whole number or a name"
+        else:
+            continue
+        path = Path(config.data)
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if split in file.name]
+        where = str(files[0]) if len(files) == 1 else f"the split {split}"
+        raise ValueError(f"--data {config.data}: row {number} of {where} (the first is 1) {wrong}")
 
 
 def _label_names(rows: Any, column: str) -> list[Any]:
@@ -179,7 +183,7 @@ def _load_dataset(data: str) -> DatasetDict:
         else:
             loaded = load_dataset(data)
     except Exception as error:
-        # What the datasets library raises here ranges over every builder and every network layer.
+        # Every builder and every network layer of datasets raises errors of other classes here.
         where = "it is there, but cannot be read" if path.exists() else "no such file or folder, and not on the hub"
         raise ValueError(
             f"--data {data}: {where} ({first_line(error)}). Give a local path or a name on the hub."
@@ -193,24 +197,3 @@ def _tokenizer(model: str) -> PreTrainedTokenizerBase:
 
     tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, model)
     return tokenizer
-
-
-def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
-    """Return ``load(model)``.
-
-    Raises:
-        ValueError: There is no such model.
-    """
-    try:
-        return load(model)
-    except Exception as error:
-        where = "the folder does not hold a model" if Path(model).exists() else "no such folder, and not on the hub"
-        raise ValueError(
-            f"--model {model}: {where} ({first_line(error)}). Give a folder written by save_pretrained (config.json, "
-            f"weights, tokenizer) or a name on the hub."
-        ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """Return an error of another library in one line."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"

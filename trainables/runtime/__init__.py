@@ -5,7 +5,7 @@ train``, and runs in a warm group: :func:`report`, :func:`get_checkpoint` and :f
 there.
 """
 
-from trainables.runtime.contract import SaveFunction, get_checkpoint, get_context, report
+from trainables.runtime.session import SaveFunction, get_checkpoint, get_context, report
 from trainables.runtime.trial_config import TrialConfig
 
 __all__ = ["SaveFunction", "TrialConfig", "get_checkpoint", "get_context", "report"]

@@ -1,4 +1,4 @@
-"""The names of what is reported; each is used by the parts that read it."""
+"""The names of reported metrics, each defined once for those that write it and those that read it."""
 
 # By the train loop.
 EPOCH = "epoch"
@@ -13,7 +13,7 @@ VAL_LOSS = "val_loss"
 VAL_ACCURACY = "val_accuracy"
 """Share of validation samples classified right, from 0 to 1."""
 LEARNING_RATE = "lr_now"
-"""Learning rate at the end of the epoch (the hyperparameter ``lr`` is its peak)."""
+"""Learning rate of the last step before the report (the hyperparameter ``lr`` is its peak)."""
 SAMPLES_PER_SECOND = "samples_per_s"
 """Training samples per second of all ranks since the last report; the trial's first step, which compiles, left out."""
 TRAIN_SECONDS = "train_s"
@@ -27,18 +27,18 @@ FIRST_STEP_AT = "first_step_at"
 CONSTRAINT_PREFIX = "constraint/"
 """Begins the names of soft constraints, for example constraint/memory_gb: above 0 means violated, and by how much."""
 
-# By the trial actor, for the ledger.
+# By the trial actor, to account for device time.
 STEP_SECONDS = "step_s"
 """Seconds from the order to train to this report until it came in."""
 START_SECONDS = "start_s"
 """Seconds from Tune's order to train until the trial's first training step; in its first report only, and in the first
 after workers were lost. The first trial of a group has the start of the workers in it."""
 LOST_SECONDS = "lost_s"
-"""Seconds that lost workers cost: until the loss was noticed, and to train again what had been reported before."""
+"""Seconds lost with workers: until the loss was noticed, and to repeat training that had been reported before."""
 DEVICES = "devices"
 """What the trial trains on: a :data:`NODE_DEVICE` of each worker, by rank, separated by blanks."""
 NODE_DEVICE = "{node}:{index}"
 """A device: Ray's id of its node, and its number there (an HPU's module); no number for a CPU."""
 
 BOOKED = (START_SECONDS, COMPILE_SECONDS, TRAIN_SECONDS, EVAL_SECONDS, LOST_SECONDS, FIRST_STEP_AT)
-"""What the ledger's seconds are counted from, where a report has it."""
+"""The parts of a report that device time is counted from."""

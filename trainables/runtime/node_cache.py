@@ -21,19 +21,19 @@ def cache_root() -> Path:
 
 
 def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], None]) -> Path:
-    """Return the folder that ``prepare`` filled for ``key``, filling it if nobody on this node has.
+    """Return the folder that ``prepare`` filled for ``key``, which is filled only once on each node.
 
     Args:
-        name: What it is, in a word, for people who look into the cache.
+        name: The first part of the folder's name, for people who look into the cache.
         key: Everything the content depends on, JSON-able. Another key is another folder.
-        prepare: Fills the empty folder that it is given. Its folder appears whole or not at all.
+        prepare: Fills the empty folder that it is given. The result appears whole or not at all.
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache_root() / f"{name}-{digest}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # the lock is the system's and ends with its process, however that ends
+    with FileLock(f"{folder}.lock"):  # the system releases the lock when the process ends, however it ends
         if not folder.is_dir():
             partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
             try:
@@ -45,7 +45,7 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
 
 
 def fingerprint(source: str) -> list[Any]:
-    """Return what tells one version of a local file or folder from another; the name itself for one on the hub."""
+    """Return what changes when a local file or folder changes: paths, sizes, times. Of a name on the hub, the name."""
     path = Path(source)
     if not path.exists():
         return [source]

@@ -1,8 +1,9 @@
-"""The configuration of a trial: a typed, frozen dataclass per model, read from the dict that Tune hands around."""
+"""The configuration of a trial: a typed, frozen dataclass per model, made from the dict that Tune passes on."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,7 +15,9 @@ Config = TypeVar("Config", bound="TrialConfig")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig:
-    """What every train loop is told. A model's own class adds its hyperparameters and the settings of its data.
+    """What every train loop gets: budget, seed, data and model. Each model's class adds hyperparameters and settings.
+
+    The rules of a trial's budget are here and nowhere else.
 
     Fields without a default are hyperparameters that the search space must give; fields with one are settings.
     """
@@ -24,7 +27,7 @@ class TrialConfig:
     steps: int = 0
     """Optimizer steps, the budget of a full trial. 0 where the budget is in ``epochs``."""
     eval_every: int = 0
-    """Steps between two evaluations (and reports) where the budget is in ``steps``; else 0: once an epoch."""
+    """Steps between two evaluations (and reports) where the budget is in ``steps``. 0 where it is in ``epochs``."""
     seed: int = 0
     """Seeds everything random in the trial: the same configuration gives the same numbers."""
     data: str = ""
@@ -33,7 +36,10 @@ class TrialConfig:
     """Local pretrained weights, or a name on the hub."""
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule of the values in words, and whether it is kept; subclasses add theirs."""
+        """Return each rule of the values in words, and whether it is kept; subclasses add theirs.
+
+        An error adds the values of all fields that the words name.
+        """
         return {
             "epochs, steps and eval_every must not be negative": min(self.epochs, self.steps, self.eval_every) >= 0,
             "epochs or steps must be above 0, and the other 0": bool(self.epochs) != bool(self.steps),
@@ -43,14 +49,19 @@ class TrialConfig:
         }
 
     def __post_init__(self) -> None:
-        broken = [rule for rule, kept in self.rules().items() if not kept]
+        broken = [f"{rule}, but got {self._values_in(rule)}" for rule, kept in self.rules().items() if not kept]
         if broken:
             raise ValueError("; ".join(broken))
+
+    def _values_in(self, rule: str) -> str:
+        named = [name for name in self.field_names() if re.search(rf"\b{name}\b", rule)]
+        values = [repr(getattr(self, name)) for name in named]
+        return values[0] if len(named) == 1 else ", ".join(map("=".join, zip(named, values, strict=True)))
 
     def worker_environment(self) -> dict[str, str]:
         """Return variables that a worker's process must have before it imports torch.
 
-        A worker group is started anew for a trial whose variables differ from those it was started with.
+        A worker group starts again for a trial whose variables differ from those that it was started with.
         """
         return {}
 
@@ -72,14 +83,16 @@ class TrialConfig:
         Raises:
             ValueError: Names every wrong, missing or unknown entry at once.
         """
-        unknown = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
+        wrong = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
         try:
             values = {name: value for name, value in config.items() if name in cls.field_names()}
             built: Config = TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
-            unknown += [_in_words(problem) for problem in error.errors()]
-        if unknown:
-            raise ValueError(f"{cls.__name__}: {'; '.join(unknown)}. It knows: {', '.join(cls.field_names())}.")
+            wrong += [_in_words(problem) for problem in error.errors()]
+        if wrong:
+            names_are_wrong = any(said.endswith(("is not known", "is missing")) for said in wrong)
+            known = f" It knows: {', '.join(cls.field_names())}." if names_are_wrong else ""
+            raise ValueError(f"{cls.__name__}: {'; '.join(wrong)}.{known}")
         return built
 
 

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and waiting for room: whoever owns a full disk can make some."""
+"""Writing files whole or not at all, and waiting while the disk is full: its owner can make room."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TypeVar
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_AFTER_S = 2.0
-"""How long to wait before each new try."""
+"""Seconds between two tries."""
 SAY_EVERY = 30
-"""After how many tries to say so again."""
+"""Tries between two warnings."""
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 T = TypeVar("T")
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Hand out a path to write to. What is there at the end takes the place of ``path``; after an error nothing does.
+    """Yield a path to write to. The file there replaces ``path`` at the end, and is ignored after an error.
 
-    Whoever reads ``path`` meanwhile, or after a crash, also one of the machine, finds the old file or the new one.
+    A reader finds the old file or the new one, also after a crash of the process or of the machine.
     """
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     yield partial
@@ -36,11 +36,11 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def once_there_is_room(write: Callable[[], T], what: str) -> T:
-    """Call ``write`` again and again until it does not fail for want of room, and return what it returns.
+    """Call ``write`` until it no longer fails because the disk is full, and return what it returns.
 
     Args:
         write: Can be called again after it has failed.
-        what: What it writes, for the warning.
+        what: What it writes; named in the warning.
     """
     tries = 0
     while True:
@@ -56,7 +56,7 @@ def once_there_is_room(write: Callable[[], T], what: str) -> T:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error came of a full file system, or of a used-up quota; torch's own errors hide that in theirs."""
+    """Whether a full file system or a used-up quota caused an error; torch wraps such errors in others."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in FULL:
             return True

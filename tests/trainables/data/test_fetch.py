@@ -85,7 +85,7 @@ def test_a_download_that_had_all_but_its_name_is_taken(server: Server, tmp_path:
     assert (tmp_path / "things.zip").read_bytes() == server.content
 
 
-def test_a_damaged_archive_is_an_error_and_fetched_anew(server: Server) -> None:
+def test_a_damaged_archive_is_an_error_and_fetched_again(server: Server) -> None:
     whole = server.content
     server.content = whole.replace(b"aaaa", b"abba", 1)
     with pytest.raises(ValueError, match=r"is not what was published: things/train/a.txt in it is damaged"):

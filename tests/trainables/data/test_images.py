@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data.images import ImageConfig, centre_crop, images_of, normalization, random_crop
+from trainables.data.configs import ImageConfig
+from trainables.data.images import centre_crop, images_of, normalization, random_crop
 from trainables.data.sample_digits import sample_digits
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -84,11 +85,11 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
     (folder / "train" / "bees" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "train" / "bees" / "empty.png").touch()
     (folder / "train" / "bees" / ".hidden").touch()
-    with pytest.raises(ValueError, match=r"3 file\(s\) are no readable images: train/ants/notes.txt .*--skip-bad"):
+    with pytest.raises(ValueError, match=r"3 file\(s\) cannot be read as images: train/ants/notes.txt .*--skip-bad"):
         images_of(config(folder))
     data = images_of(config(folder, skip_bad_images=True))
     assert len(data.train) == 6
-    assert data.notes == ["left out 3 file(s) that are no readable images, the first train/ants/notes.txt"]
+    assert data.notes == ["left out 3 file(s) that cannot be read as images, the first train/ants/notes.txt"]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +115,11 @@ def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], 
         images_of(config(folder))
 
 
-def test_a_mended_image_is_seen(folder: Path) -> None:
+def test_a_fixed_image_is_seen(folder: Path) -> None:
     file = folder / "train" / "ants" / "0.png"
     whole = file.read_bytes()
     file.write_bytes(whole[:40])
-    with pytest.raises(ValueError, match=r"1 file\(s\) are no readable images: train/ants/0.png"):
+    with pytest.raises(ValueError, match=r"1 file\(s\) cannot be read as images: train/ants/0.png"):
         images_of(config(folder))
     file.write_bytes(whole)
     assert len(images_of(config(folder)).train) == 6

@@ -23,6 +23,7 @@ def prepare(_: int) -> str:
     return (prepare_once("thing", {"version": 1}, fill_slowly) / "data").read_text()
 
 
+@pytest.mark.processes
 def test_many_processes_at_once_prepare_once() -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         assert pool.map(prepare, range(4)) == ["done"] * 4

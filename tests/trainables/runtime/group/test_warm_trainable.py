@@ -1,0 +1,156 @@
+"""The trainable in this process, its workers in others."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from ray import tune
+from ray.tune.result import TRAINING_ITERATION
+
+from experiments.sweep.state.device_time import REPORTED
+from tests.loops import any_loop
+from trainables.runtime import names
+from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.group.errors import LostTooOftenError, WorkerRaisedError
+from trainables.runtime.group.warm_trainable import WarmTrainable, check_metrics
+from trainables.runtime.group.worker_group import WorkerGroupSpec
+from trainables.runtime.training.checkpoint import seal
+
+MIGRATION = "PT_HPU_GPU_MIGRATION"
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    return {MIGRATION: "1"} if config["gpu_migration"] else {}
+
+
+@pytest.fixture(scope="module")
+def trainable(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmTrainable]:
+    """One for all tests: to start its workers takes longer than they train. In the last test it loses them for good."""
+    folder = str(tmp_path_factory.mktemp("groups"))
+    spec = WorkerGroupSpec(
+        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=20
+    )
+    parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
+    made = tune.with_parameters(WarmTrainable, **parameters)(trial("silent"))
+    yield made
+    made.stop()
+
+
+def trial(loop: str, gpu_migration: bool = True, **config: Any) -> dict[str, Any]:
+    return {"loop": loop, "gpu_migration": gpu_migration, **config}
+
+
+def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: WarmTrainable) -> None:
+    """The loop reports what its process was started with, before any import: torch reads some variables but once."""
+    seen = []
+    for gpu_migration in (False, False, True, True):
+        trainable.reset(trial("environment_at_start", gpu_migration))
+        result = trainable.train()
+        seen.append((result["worker_pid"], result[MIGRATION]))
+        assert result[names.START_SECONDS] >= 0
+    assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3] != seen[0]
+
+
+def test_a_trial_that_counts_its_epochs_from_0_fails_at_its_first_report(trainable: WarmTrainable) -> None:
+    trainable.reset(trial("counting_from_0"))
+    with pytest.raises(WorkerRaisedError, match="'epoch' in a report must be the epochs finished"):
+        trainable.train()
+    trainable.reset(trial("counting_from_0", first=1))
+    assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
+
+
+def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: WarmTrainable, tmp_path: Path) -> None:
+    trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
+    first = trainable.train()
+    trainable.save(str(tmp_path / "checkpoint"))
+    second, third = trainable.train(), trainable.train()
+    assert [result["epoch"] for result in (first, second, third)] == [1, 2, 3]
+    assert second[names.LOST_SECONDS] >= 3
+    assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
+    assert not psutil.pid_exists(first["worker_pid"])
+
+
+GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0, "note": None, "step": "1/10"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"score": None}, "every report must have 'score', a number, but this one has None; it has: score, epoch,"),
+        (
+            {"epoch": "1/10"},
+            "'epoch' in a report must be the epochs finished, .* this one has '1/10'; report epoch",
+        ),
+        ({"epoch": None}, r"this one has None; report epoch \+ 1 where the loop counts from 0, or leave 'epoch' out"),
+        ({"epoch": math.nan}, "a finite number above 0, but this one has nan;"),
+        ({"epoch": 0}, r"a finite number above 0, but this one has 0; report epoch \+ 1 where the loop counts from 0"),
+        ({"constraint/latency": None}, "'constraint/latency' in a report must be a number, .* has None; leave it out"),
+        ({"constraint/latency": "n/a"}, "but this one has 'n/a'"),
+        ({"train_s": "2 s"}, "'train_s' in a report is read as a time, .* but this one has '2 s'; leave it out"),
+        ({"eval_s": math.inf}, "'eval_s' .* a finite number of seconds, but this one has inf"),
+        ({"first_step_at": None}, "'first_step_at' .* but this one has None"),
+    ],
+)
+def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str, Any], message: str) -> None:
+    check_metrics(GOOD, "score", names.EPOCH)
+    check_metrics({"loss": 1.0}, "", names.EPOCH)
+    with pytest.raises(WorkerRaisedError, match=message):
+        check_metrics({**GOOD, **wrong}, "score", names.EPOCH)
+
+
+def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
+    check_metrics({"epoch": 0.0, "step": 10}, "", names.STEP)
+    with pytest.raises(WorkerRaisedError, match=r"'step' in a report must be the steps finished, .* 0; report step"):
+        check_metrics({"epoch": 0.0, "step": 0}, "", names.STEP)
+
+
+def test_what_the_ledger_reads_is_checked() -> None:
+    assert set(REPORTED) <= set(names.BOOKED)
+
+
+def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
+    trainable: WarmTrainable,
+) -> None:
+    trainable.reset({"loop": "environment_at_start"})
+    with pytest.raises(
+        WorkerRaisedError, match="cannot read the configuration of the trial: KeyError: 'gpu_migration'"
+    ):
+        trainable.train()
+    trainable.reset(trial("environment_at_start"))
+    assert trainable.train()["epoch"] == 1
+
+
+def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: WarmTrainable, tmp_path: Path) -> None:
+    checkpoints = [tmp_path / "trial-001" / f"checkpoint_{number:06d}" for number in range(2)]
+    for report, checkpoint in enumerate(checkpoints, start=1):
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "state").write_text("whole")
+        seal(checkpoint, report)
+    known = SimpleNamespace(checkpoint=tune.Checkpoint(str(checkpoints[1])), metrics={TRAINING_ITERATION: 2})
+    shutil.rmtree(checkpoints[1])
+    trainable.restore(known)
+    assert (trainable._checkpoint, trainable._saved_at) == (str(checkpoints[0]), 1)
+    assert trainable.iteration == 2  # the second report is trained again, and not made again
+    (checkpoints[0] / "state").write_text("")
+    trainable.restore(known)
+    assert (trainable._checkpoint, trainable._saved_at) == (None, 0)
+
+
+def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retries_say(
+    trainable: WarmTrainable, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    trainable.reset(trial("dying", log=str(log)))
+    assert trainable.train()["epoch"] == 1
+    with pytest.raises(LostTooOftenError, match=r"\(lost 2 times, --retries 1\)$"):
+        trainable.train()
+    assert log.read_text().split() == ["begun"] * 2

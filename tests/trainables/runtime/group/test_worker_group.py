@@ -1,0 +1,211 @@
+"""Warm worker groups, with real workers: what a trial gives must not depend on what ran before it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from experiments import tune_resnet18
+from tests.groups import run_trial
+from tests.loops import Late, any_loop, ending
+from tests.sessions import numbers_of, reports_of
+from trainables import bert, resnet18
+from trainables.runtime import names
+from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError
+from trainables.runtime.group.worker_group import TrainLoop, WorkerGroup, WorkerGroupSpec
+from trainables.runtime.training.checkpoint import read_state
+
+
+def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
+    spec = WorkerGroupSpec(
+        train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
+    )
+    return WorkerGroup(spec, f"group-of-{num_workers}")
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
+def group(request: pytest.FixtureRequest, ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    started = start_group(any_loop, request.param, tmp_path_factory.mktemp("group"))
+    started.width = request.param  # type: ignore[attr-defined]
+    yield started
+    started.exit()
+
+
+@pytest.fixture(scope="module")
+def first_run(group: WorkerGroup, small_trial: dict[str, Any]) -> list[dict[str, Any]]:
+    """The small trial as the first of its group."""
+    return run_trial(group, {**small_trial, "loop": "bert"})
+
+
+def test_a_used_group_gives_the_numbers_of_a_fresh_one(
+    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    group.start({"loop": "untidy", "log": str(log)}, None)
+    other = run_trial(group, {**small_trial, "loop": "bert", "seed": 8, "batch_size": 16})
+    assert log.read_text() == "finally" * group.width  # type: ignore[attr-defined]
+    assert other != first_run
+    assert run_trial(group, {**small_trial, "loop": "bert"}) == first_run
+    assert [report[names.EPOCH] for report in first_run] == [1, 2]
+
+
+def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: WorkerGroup, tmp_path: Path) -> None:
+    quadratic = {"loop": "quadratic", "x": 0.5, "epochs": 2, "seed": 5}
+    draws = []
+    for _ in range(2):
+        draws.append(group.start(quadratic, None)["metrics"]["noise"])
+        group.start({"loop": "untidy", "log": str(tmp_path / "log")}, None)
+    assert draws[0] == draws[1] != group.start({**quadratic, "seed": 6}, None)["metrics"]["noise"]
+
+
+def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
+    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    group.start({**small_trial, "loop": "bert"}, None)
+    group.save(str(tmp_path / "checkpoint"))
+    group.stop_trial()
+    assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
+
+
+def test_unequal_shares_of_the_ranks_count_each_sample_once(
+    first_run: list[dict[str, Any]], group: WorkerGroup
+) -> None:
+    """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
+    right = first_run[-1][names.VAL_ACCURACY] * 101
+    assert right == pytest.approx(round(right), abs=1e-9)
+
+
+def test_a_finished_trial_can_still_be_saved(group: WorkerGroup, small_trial: dict[str, Any], tmp_path: Path) -> None:
+    run_trial(group, {**small_trial, "loop": "bert"})
+    group.save(str(tmp_path))
+    model, tokenizer = bert.load_model(tmp_path)
+    logits = model(**tokenizer(["The estimator is fitted on the data frame."], return_tensors="pt")).logits
+    assert logits.shape == (1, 5)
+    assert not model.training
+
+
+@pytest.fixture(scope="module")
+def resnet_trial() -> dict[str, Any]:
+    """20 steps of ResNet-18.
+
+    The learning rate is small because this network, untrained, is chaotic: after a change of its weights by 1e-7, in
+    one process, 20 steps at 1e-6 move them 1 % otherwise, and 20 steps at 1e-5 move them 14 % otherwise.
+    """
+    experiment = tune_resnet18.EXPERIMENT
+    trial = {**experiment.recipes["sample"].settings(), **experiment.baseline, "batch_size": 32, "lr": 1e-6}
+    return trial | {"steps": 20, "eval_every": 20, "train_samples": 200, "val_samples": 50, "augment": False}
+
+
+@pytest.fixture(scope="module")
+def alone(resnet_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights that the trial begins with, and how it moves them in this process."""
+    folder = tmp_path_factory.mktemp("alone")
+    one_step = {**resnet_trial, "lr": 1e-30, "steps": 1, "eval_every": 1}
+    for name, trial in (("start", one_step), ("end", resnet_trial)):
+        reports_of(resnet18.train_loop, trial, save_at=1, save_to=folder / name)
+    start = weights_of(folder / "start")
+    return start, weights_of(folder / "end") - start
+
+
+def test_two_workers_train_as_one_does(
+    group: WorkerGroup, resnet_trial: dict[str, Any], alone: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
+) -> None:
+    """On the same global batches, compared by how the weights have moved."""
+    start, moved_alone = alone
+    apart = {}
+    for synchronised in (True, False):
+        group.start({**resnet_trial, "sync_batch_norm": synchronised, "loop": "resnet18"}, None)
+        group.save(str(tmp_path / f"{synchronised}"))
+        moved = weights_of(tmp_path / f"{synchronised}") - start
+        apart[synchronised] = float((moved - moved_alone).norm() / moved_alone.norm())
+    if group.width == 1:  # type: ignore[attr-defined]
+        assert apart == {True: 0.0, False: 0.0}
+    else:
+        assert apart[True] < 0.03
+        assert apart[False] > 0.3  # what training on separate statistics would be
+
+
+def weights_of(checkpoint: Path) -> torch.Tensor:
+    state = read_state(checkpoint)["model"]
+    return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])
+
+
+def test_an_error_on_a_rank_ends_the_group_with_that_error(group: WorkerGroup, tmp_path: Path) -> None:
+    """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
+    began = time.monotonic()
+    if group.width == 1:  # type: ignore[attr-defined]
+        assert group.start({"loop": "silent"}, None)["kind"] == "finished"
+        with pytest.raises(WorkerGroupError, match="gives no save= function"):
+            group.save(str(tmp_path))
+    else:
+        with pytest.raises(WorkerGroupError, match="rank 1 failed on purpose"):
+            group.start({"loop": "failing_on_one_rank"}, None)
+    group.exit()
+    assert time.monotonic() - began < 30
+    with pytest.raises(Exception, match=r"."):
+        group.start({}, None)
+
+
+def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
+    ray_here: None, group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    if group.width == 1:  # type: ignore[attr-defined]
+        assert list(map(numbers_of, reports_of(bert.train_loop, small_trial))) == first_run
+        return
+    trainer = TorchTrainer(
+        bert.train_loop,
+        train_loop_config=small_trial,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="plain", storage_path=str(tmp_path)),
+    )
+    result = trainer.fit()
+    assert result.metrics is not None
+    assert numbers_of(result.metrics) == first_run[-1]
+    assert result.checkpoint is not None
+    assert bert.load_model(result.checkpoint.path)
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "says"),
+    [
+        (
+            "SystemExit",
+            WorkerRaisedError,
+            r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
+        ),
+        (
+            "StopIteration",
+            WorkerRaisedError,
+            r"StopIteration without a message, raised at loops\.py:\d+ \(.*next\(iter",
+        ),
+        ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
+    ],
+)
+def test_a_loop_that_ends_its_process_is_named_in_the_last_line(
+    way: str, kind: type[WorkerGroupError], says: str, ray_here: None, tmp_path: Path
+) -> None:
+    group = start_group(ending, 1, tmp_path)
+    with pytest.raises(kind) as raised:
+        group.start({"way": way}, None)
+    group.exit()
+    assert re.search(says, str(raised.value).splitlines()[-1])
+
+
+def test_workers_that_do_not_come_are_not_waited_for_for_ever(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.runtime.group.worker_group.START_TIMEOUT_S", 2)
+    spec = WorkerGroupSpec(
+        train_loop=Late(), num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=1
+    )
+    with pytest.raises(StartHungError, match=r"no report for 0\.05 minutes: the workers hang while they start"):
+        WorkerGroup(spec, "late")

@@ -1,0 +1,125 @@
+"""What this project uses of MLflow that MLflow does not promise to keep."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from trainables.runtime.internals import mlflow as internals
+from trainables.runtime.internals import mlflow_system_metrics as monitors
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "", ".."])
+def test_a_name_that_the_registry_would_refuse_is_refused_beforehand(name: str) -> None:
+    with pytest.raises(MlflowException):
+        internals.validate_model_name(name)
+    internals.validate_model_name("bert-best")
+
+
+def test_a_store_says_in_these_words_that_a_run_was_deleted(client: MlflowClient) -> None:
+    run = client.create_run(client.create_experiment("of runs")).info.run_id
+    client.delete_run(run)
+    with pytest.raises(MlflowException) as caught:
+        client.log_metric(run, "score", 0.5)
+    assert internals.says_deleted(caught.value)
+
+
+def test_a_store_says_in_these_words_that_an_experiment_was_deleted(client: MlflowClient) -> None:
+    experiment = client.create_experiment("deleted")
+    client.delete_experiment(experiment)
+    with pytest.raises(MlflowException) as caught:
+        client.create_run(experiment)
+    assert internals.says_deleted(caught.value)
+
+
+def test_another_refusal_is_not_taken_for_a_deletion(client: MlflowClient) -> None:
+    with pytest.raises(MlflowException) as caught:
+        client.log_metric("f" * 32, "score", 0.5)
+    assert not internals.says_deleted(caught.value)
+
+
+def test_a_new_store_is_logged_by_this_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, internals.DATABASE_LOGGER):
+        MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
+    assert internals.DATABASE_LOGGER in {record.name for record in caplog.records}
+
+
+def test_mlflows_pages_know_these_tags() -> None:
+    assert internals.MLFLOW_PARENT_RUN_ID == "mlflow.parentRunId"
+    assert internals.MLFLOW_GIT_COMMIT == "mlflow.source.git.commit"
+    assert internals.MLFLOW_MODEL_VERSIONS == "mlflow.modelVersions"
+
+
+@pytest.mark.parametrize("name", [internals.DATABASE_LOGGER, internals.PYFUNC_LOGGER, monitors.GPU_LOGGER])
+def test_loggers_have_the_names_of_modules(name: str) -> None:
+    assert importlib.import_module(name)._logger.name == name
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """NVML's module with four GPUs in its place; returns the numbers of those that were read."""
+    read: list[int] = []
+
+    def memory(handle: int) -> SimpleNamespace:
+        read.append(handle)
+        return SimpleNamespace(used=(handle + 1) * 1e9, total=8e9)
+
+    nvml = ModuleType("pynvml")
+    nvml.__dict__.update(
+        NVMLError=type("NVMLError", (Exception,), {}),
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 4,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=10 * handle),
+        nvmlDeviceGetPowerUsage=lambda handle: 100_000 + handle,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 400_000,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(importlib.import_module(monitors.GPU_LOGGER), "pynvml", nvml, raising=False)
+    return read
+
+
+def test_the_monitor_reads_some_gpus_and_names_them_as_the_node_does(four_gpus: list[int]) -> None:
+    monitor = monitors.SomeGpusMonitor([3, 1, 9])
+    assert monitor.num_gpus == 4
+    monitor.collect_metrics()
+    assert four_gpus == [3, 1]
+    metrics = monitor.aggregate_metrics()
+    assert metrics["gpu_3_memory_usage_megabytes"] == 4000.0
+    assert metrics["gpu_1_utilization_percentage"] == 10.0
+    assert {name.split("_")[1] for name in metrics} == {"1", "3"}
+    monitor.clear_metrics()
+    assert monitor.aggregate_metrics() == {}
+
+
+def test_the_monitor_of_the_host_has_its_load_in_percent() -> None:
+    monitor = monitors.CPUMonitor()
+    monitor.collect_metrics()
+    assert 0 <= monitor.aggregate_metrics()["cpu_utilization_percentage"] <= 100
+
+
+def test_a_monitor_keeps_what_it_collects_in_lists_by_name() -> None:
+    class Own(monitors.BaseMetricsMonitor):
+        def collect_metrics(self) -> None:
+            self._metrics["hpu_0_power_usage_watts"].append(400.0)
+
+        def aggregate_metrics(self) -> dict[str, float]:
+            return {name: sum(values) for name, values in self._metrics.items()}
+
+    monitor = Own()
+    monitor.collect_metrics()
+    monitor.collect_metrics()
+    assert monitor.aggregate_metrics() == {"hpu_0_power_usage_watts": 800.0}

@@ -1,0 +1,61 @@
+"""What this project uses of Ray's core that Ray does not promise to keep."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+import ray
+from ray._private.state import GlobalState, GlobalStateAccessor
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+from trainables.runtime.internals.ray_core import (
+    HOST_OUT_OF_MEMORY,
+    hpus_found_by_ray,
+    is_orphan,
+)
+
+JOB = ray.JobID.from_int(1)
+
+
+def group(*, creator: ray.ActorID, dead: bool = True, state: str = "CREATED") -> PlacementGroupTableData:
+    """Return an entry of Ray's table, after a trip through its wire format."""
+    made = PlacementGroupTableData(
+        placement_group_id=ray.PlacementGroupID.of(JOB).binary(),
+        creator_job_id=JOB.binary(),
+        creator_actor_id=creator.binary(),
+        creator_actor_dead=dead,
+        state=PlacementGroupTableData.PlacementGroupState.Value(state),
+    )
+    return PlacementGroupTableData.FromString(made.SerializeToString())
+
+
+def test_an_entry_of_rays_table_says_who_created_the_group() -> None:
+    actor = ray.ActorID(os.urandom(ray.ActorID.size()))
+    assert is_orphan(group(creator=actor))
+    assert not is_orphan(group(creator=actor, dead=False))
+    assert not is_orphan(group(creator=actor, state="REMOVED"))
+    assert not is_orphan(group(creator=ray.ActorID.nil()))  # a driver's: Ray says "dead" there, too
+    entry = group(creator=actor)
+    entry.is_detached = True
+    assert not is_orphan(entry)
+    assert entry.creator_job_id.hex() == JOB.hex()
+    assert ray.PlacementGroupID(entry.placement_group_id).binary() == entry.placement_group_id
+
+
+def test_rays_state_gives_access_to_the_table() -> None:
+    assert list(inspect.signature(GlobalState._connect_and_get_accessor).parameters) == ["self"]
+    assert callable(GlobalStateAccessor.get_placement_group_table)
+    with pytest.raises(ray.exceptions.RaySystemError, match="Ray has not been started yet"):
+        GlobalState()._connect_and_get_accessor()  # not our own function: it would start Ray
+
+
+def test_ray_finds_no_hpu_where_habana_is_not_installed() -> None:
+    assert hpus_found_by_ray() == 0
+
+
+def test_ray_says_in_these_words_that_it_killed_a_process_for_memory() -> None:
+    raylet = Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet"
+    assert HOST_OUT_OF_MEMORY.encode() in raylet.read_bytes()

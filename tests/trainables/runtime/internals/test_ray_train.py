@@ -1,0 +1,106 @@
+"""What this project uses of Ray Train that Ray does not promise to keep."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from ray.actor import _modify_class
+from ray.train import WorkerGroupError
+from ray.train.backend import Backend
+from ray.train.torch import TorchConfig
+from ray.train.v2._internal import constants
+from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
+from ray.train.v2._internal.exceptions import RayTrainError
+from ray.train.v2._internal.execution.context import DistributedContext
+from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, Worker
+from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+from trainables.runtime.internals import ray_train
+from trainables.runtime.internals.ray_train_torch import TorchBackend
+
+
+def worker(module: str, rank: int) -> ray_train.Worker:
+    metadata = ActorMetadata("host", "node", "10.0.0.1", 1, {"HPU": [module]})
+    return cast(ray_train.Worker, Worker(None, metadata, {}, DistributedContext(rank, 2, rank, 2, 0)))
+
+
+def test_the_errors_of_lost_processes_are_ray_trains_and_come_inside_a_public_one() -> None:
+    lost = ray_train.WorkerHealthCheckFailedError("a worker is gone", ValueError("why"))
+    assert WorkerGroupError("", {0: lost}).worker_failures == {0: lost}
+    assert "timed out" in str(ray_train.WorkerGroupStartupTimeoutError(2))
+    for error in (ray_train.WorkerGroupStartupFailedError, ray_train.WorkerHealthCheckTimeoutError):
+        assert isinstance(error("why"), RayTrainError)
+
+
+def test_rays_variables_have_these_names() -> None:
+    assert constants.WORKER_GROUP_START_TIMEOUT_S_ENV_VAR == ray_train.START_TIMEOUT_S
+    assert constants.ENABLE_PREEMPTION_WATCHER_ENV_VAR == ray_train.ENABLE_PREEMPTION_WATCHER
+
+
+def test_a_callback_changes_ranks_before_the_workers_have_them() -> None:
+    class Swap(ray_train.WorkerGroupCallback):
+        def before_init_train_context(self, workers: list[ray_train.Worker]) -> dict[str, list[Any]]:
+            assert [worker.metadata.node_id for worker in workers] == ["node", "node"]
+            assert [worker.metadata.accelerator_ids["HPU"] for worker in workers] == [["3"], ["2"]]
+            first, second = workers
+            first.distributed_context, second.distributed_context = (
+                second.distributed_context,
+                first.distributed_context,
+            )
+            workers.sort(key=lambda worker: cast(int, worker.distributed_context.world_rank))
+            return {}
+
+    sent: list[tuple[Any, int]] = []
+
+    def send(workers: list[ray_train.Worker], sync_actor: Any, arguments: dict[str, Any]) -> None:
+        assert arguments == {}
+        sent.extend(
+            (worker.metadata.accelerator_ids["HPU"], worker.distributed_context.world_rank) for worker in workers
+        )
+
+    group = SimpleNamespace(_execution_group_callbacks=[Swap()], _init_train_context_on_workers=send)
+    WorkerGroup._init_train_context(group, [worker("3", 0), worker("2", 1)], None)
+    assert sent == [(["2"], 0), (["3"], 1)]
+
+
+def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
+    calls: list[str] = []
+
+    class Own(TorchBackend):
+        def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+            calls.append("start")
+
+        def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+            calls.append("shutdown")
+
+    class OwnConfig(TorchConfig):
+        backend_cls = Own
+
+    assert TorchConfig().backend_cls is TorchBackend
+    assert issubclass(TorchBackend, Backend)
+    for hook in ("on_start", "on_shutdown"):
+        assert list(inspect.signature(getattr(TorchBackend, hook)).parameters)[:3] == [
+            "self", "worker_group", "backend_config",
+        ]  # fmt: skip
+    setup = BackendSetupCallback(OwnConfig())
+    setup.after_execution_group_start(None)
+    setup.before_execution_group_shutdown(None)
+    assert calls == ["start", "shutdown"]
+    assert callable(WorkerGroup.execute)
+
+
+def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain:
+        pass
+
+    assert callable(_modify_class(Plain).__ray_terminate__)  # Ray gives it to every actor
+    assert callable(WorkerGroup.get_workers)
+    waited: list[Any] = []
+    monkeypatch.setattr("ray.wait", lambda leaving, **limits: waited.append((leaving, limits)))
+    actor = SimpleNamespace(__ray_terminate__=SimpleNamespace(remote=lambda: "leaves"))
+    group = SimpleNamespace(get_workers=lambda: [Worker(actor, None, {})])
+    ray_train.end_workers(group, within_s=3)
+    assert waited == [(["leaves"], {"num_returns": 1, "timeout": 3})]

@@ -1,0 +1,93 @@
+"""What this project uses of torch that torch does not promise to keep."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo
+import torch.distributed as dist
+from torch import nn
+
+from experiments.sweep.define.options import PROJECT_ROOT
+from trainables.runtime.internals.torch import change_class, forget_compiled, split_compiled_ddp
+
+IN_A_NEW_PROCESS = """
+import sys
+from trainables.runtime.internals.torch import forget_compiled
+forget_compiled()
+assert "torch._dynamo" not in sys.modules, "a process that never compiles has imported the compiler"
+"""
+
+
+def test_the_compiler_has_a_setting_for_data_parallel_models() -> None:
+    before = torch._dynamo.config.optimize_ddp
+    try:
+        for split in (False, True):
+            split_compiled_ddp(split)
+            assert torch._dynamo.config.optimize_ddp is split
+    finally:
+        torch._dynamo.config.optimize_ddp = before
+    with pytest.raises(AttributeError):  # Dynamo refuses what is not a setting
+        torch._dynamo.config.optimise_ddp = False  # type: ignore[attr-defined]
+
+
+def test_what_was_compiled_is_forgotten() -> None:
+    compilations = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        compilations.append(graph)
+        return graph
+
+    model = torch.compile(nn.Linear(2, 2), backend=backend)
+    for expected in (1, 1):
+        model(torch.ones(1, 2))
+        assert len(compilations) == expected
+    forget_compiled()
+    model(torch.ones(1, 2))
+    assert len(compilations) == 2
+
+
+@pytest.mark.processes
+def test_nothing_is_imported_to_be_forgotten() -> None:
+    command = [sys.executable, "-c", IN_A_NEW_PROCESS]
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Doubled(nn.BatchNorm2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+def test_a_module_that_changes_its_class_stays_the_same_object() -> None:
+    inner = nn.BatchNorm2d(3)
+    model, seen = nn.Sequential(inner).eval(), []
+    inner.register_forward_hook(lambda *call: seen.append(call))
+    images, parameters = torch.rand(2, 3, 4, 4), list(model.parameters())
+    plain = model(images)
+    change_class(inner, Doubled)
+    torch.testing.assert_close(model(images), 2 * plain)
+    assert model[0] is inner
+    assert all(now is before for now, before in zip(model.parameters(), parameters, strict=True))
+    assert len(seen) == 2
+    with pytest.raises(AssertionError):
+        change_class(inner, nn.BatchNorm1d)
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_torchs_own_synchronised_batch_norm_refuses_the_cpu() -> None:
+    """Why :mod:`trainables.runtime.training.sync_batch_norm` exists."""
+    with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
+        nn.SyncBatchNorm(3)(torch.rand(2, 3, 4, 4))

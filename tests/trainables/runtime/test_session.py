@@ -1,0 +1,71 @@
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.train import Checkpoint
+
+from tests.sessions import reports_of
+from trainables import runtime as train
+from trainables.runtime.session import SaveFunction, open_session, report
+
+
+class AskForCheckpoint:
+    """Writes what the loop would save at each report."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def report(self, metrics: Any, save: SaveFunction | None) -> None:
+        assert save is not None
+        self.directory.mkdir()
+        save(self.directory)
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        return Checkpoint.from_directory(self.directory)
+
+
+def test_without_ray_there_is_one_worker_and_reports_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    context = train.get_context()
+    assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank()) == (1, 0, 0)
+    assert train.get_checkpoint() is None
+    with caplog.at_level(logging.INFO):
+        train.report({"epoch": 1, "val_loss": 0.25})
+    assert "'val_loss': 0.25" in caplog.text
+
+
+def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.mkdir()
+    (written / "model.txt").write_text("weights")
+    with open_session(AskForCheckpoint(tmp_path / "asked for")):
+        train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(written))
+        checkpoint = train.get_checkpoint()
+    assert checkpoint is not None
+    assert (Path(checkpoint.path) / "model.txt").read_text() == "weights"
+    assert train.get_checkpoint() is None  # the session is over
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ([0.5, 0.6], "list"),
+        (torch.ones(2), r"Tensor of shape \(2,\)"),
+        (np.ones((2, 3)), r"ndarray of shape \(2, 3\)"),
+        (threading.Lock(), "lock"),
+    ],
+)
+def test_what_is_no_metric_is_an_error_that_names_it(value: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=rf"the metric 'recalls' must be a number or a text, but is a {what};"):
+        reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
+
+
+def test_numbers_of_torch_and_numpy_are_numbers() -> None:
+    (reported,) = reports_of(
+        lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}
+    )
+    assert reported == {"a": 0.5, "b": 2.0, "c": "text", "d": True}
+    assert [type(value) for value in reported.values()] == [float, float, str, bool]

@@ -1,0 +1,55 @@
+import random
+
+import numpy as np
+import torch
+
+from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.training.fresh_start import fresh_start, release_memory, seed_everything
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), torch.rand(()).item()
+
+
+def test_the_same_seed_gives_the_same_numbers_everywhere() -> None:
+    seed_everything(3, 0, 1)
+    first = draw()
+    seed_everything(3, 0, 1)
+    assert draw() == first
+
+
+def test_rank_and_epoch_change_the_numbers() -> None:
+    draws = set()
+    for parts in [(3, 0, 1), (3, 1, 0), (3, 1, 1), (4, 0, 1)]:
+        seed_everything(*parts)
+        draws.add(draw())
+    assert len(draws) == 4
+
+
+def test_switches_that_a_trial_left_changed_are_set_back() -> None:
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(CPUS_PER_WORKER + 1)
+    fresh_start(0)
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.is_grad_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == CPUS_PER_WORKER
+
+
+def test_cycles_left_by_a_trial_are_collected() -> None:
+    class Node:
+        alive = 0
+
+        def __init__(self) -> None:
+            self.itself = self
+            Node.alive += 1
+
+        def __del__(self) -> None:
+            Node.alive -= 1
+
+    for _ in range(2):  # also after the first release, which leaves what survived out of later collections
+        Node()
+        release_memory()
+        assert Node.alive == 0

@@ -1,0 +1,236 @@
+"""The training loop in this process, against what torch gives by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from tests.sessions import Collector, hyperparameters_of_each_step, numbers_of, reports_of
+from tests.small_task import Points, SmallConfig, small_loop, small_task
+from trainables.runtime import names
+from trainables.runtime.devices.cpu import CPU
+from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.session import open_session
+from trainables.runtime.training.checkpoint import read_state, write_state
+from trainables.runtime.training.loading import TrainSampler
+from trainables.runtime.training.loop import train
+from trainables.runtime.training.training_config import check_batch
+
+QUIET: dict[str, Any] = {"dropout": 0.0, "noise": 0.0}
+
+
+def trained(**changes: Any) -> tuple[list[dict[str, Any]], torch.nn.Module]:
+    """Return the reports and the trained model of a trial."""
+    config = SmallConfig.from_dict({"epochs": 2, **changes})
+    task, collector = small_task(config), Collector()
+    with open_session(collector):
+        train(task, config)
+    return collector.reports, task.model
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_the_loop_does_what_a_hand_written_one_does() -> None:
+    _, model = trained(**QUIET, lr=0.05, momentum=0.5, weight_decay=0.01, label_smoothing=0.1)
+    config = SmallConfig(epochs=2, **QUIET)
+    by_hand, data = small_task(config).model, Points(config.size, 0.0)
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.05, momentum=0.5, weight_decay=0.01)
+    sampler = TrainSampler(config.size, config, rank=0, world=1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2 * len(sampler))
+    for epoch in range(2):
+        sampler.start_at(epoch, 0)
+        for indices in sampler:
+            batch = data.__getitems__(indices.indices)
+            optimizer.zero_grad()
+            F.cross_entropy(by_hand(batch["points"]), batch["labels"], label_smoothing=0.1).backward()
+            optimizer.step()
+            schedule.step()
+    torch.testing.assert_close(weights(model), weights(by_hand), rtol=1e-5, atol=1e-7)
+
+
+def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
+    reports, model = trained(**QUIET)
+    data = Points(131, 0.0)  # two batches of 64 and one of 3
+    with torch.no_grad():
+        logits = model(data.points)
+    assert reports[-1][names.VAL_LOSS] == pytest.approx(float(F.cross_entropy(logits, data.labels)))
+    assert reports[-1][names.VAL_ACCURACY] == float((logits.argmax(1) == data.labels).double().mean())
+
+
+def test_batches_of_one_shape_where_another_is_compiled_give_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: set[tuple[bool, int]] = set()
+    inner = torch.nn.Sequential.forward
+
+    def forward(self: torch.nn.Sequential, points: torch.Tensor) -> torch.Tensor:
+        shapes.add((self.training, len(points)))
+        return inner(self, points)
+
+    monkeypatch.setattr(torch.nn.Sequential, "forward", forward)
+    plain = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert {size for training, size in shapes if not training} == {64, 3}
+    shapes.clear()
+    monkeypatch.setitem(DEVICE_TYPES, "cpu", replace(CPU, static_shapes=True))
+    filled = reports_of(small_loop, {"epochs": 2, **QUIET})
+    assert shapes == {(True, 8), (False, 64)}
+    assert [report[names.VAL_ACCURACY] for report in filled] == [report[names.VAL_ACCURACY] for report in plain]
+    losses = [report[names.VAL_LOSS] for report in plain]
+    assert [report[names.VAL_LOSS] for report in filled] == pytest.approx(losses, rel=1e-6)
+
+
+def test_accumulated_passes_are_one_step() -> None:
+    whole, parts = trained(**QUIET)[1], trained(**QUIET, accumulation=4)[1]
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_are_clipped_together() -> None:
+    start = weights(small_task(SmallConfig(epochs=1)).model)
+    one_step = {**QUIET, "epochs": 0, "steps": 1, "eval_every": 1, "momentum": 0.0, "lr": 1.0}
+    free = (weights(trained(**one_step)[1]) - start).norm()
+    clipped = (weights(trained(**one_step, clip_norm=0.01)[1]) - start).norm()
+    assert free > 0.1
+    assert float(clipped) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_budget_in_steps_reports_every_so_many_and_at_its_end() -> None:
+    reports, _ = trained(epochs=0, steps=17, eval_every=6)
+    assert [report[names.STEP] for report in reports] == [6, 12, 17]
+    assert [report[names.EPOCH] for report in reports] == [1.2, 2.4, 3.4]
+    assert 0 < reports[-1][names.LEARNING_RATE] < 0.01 * SmallConfig(epochs=1).lr
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
+    config = {"steps": 17, "eval_every": 6, "warmup": 0.2, "optimizer": optimizer}
+    with hyperparameters_of_each_step() as steps:
+        reports = reports_of(small_loop, config)
+    assert len(steps) == 17
+    assert [report[names.LEARNING_RATE] for report in reports] == [steps[at - 1]["lr"] for at in (6, 12, 17)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_the_configuration_wins_over_a_checkpoint_of_other_hyperparameters(optimizer: str, tmp_path: Path) -> None:
+    """What a trial of a population does that takes over another's weights."""
+    budget = {"steps": 20, "eval_every": 5, "optimizer": optimizer}
+    donor = {**budget, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "warmup": 0.1, "seed": 1}
+    clone = {**budget, "lr": 0.003, "momentum": 0.1, "weight_decay": 1e-2, "warmup": 0.5, "seed": 1}
+    of_donor = reports_of(small_loop, donor, save_at=1, save_to=tmp_path / "saved")
+    with hyperparameters_of_each_step() as alone:
+        reports_of(small_loop, clone)
+    with hyperparameters_of_each_step() as steps:
+        of_clone = reports_of(small_loop, clone, start_from=tmp_path / "saved")
+    assert steps == alone[5:]  # as if it had trained with them from the beginning
+    assert {step["weight_decay"] for step in steps} == {1e-2}
+    assert {step.get("momentum", 0.1) for step in steps} == {0.1}
+    assert max(step["lr"] for step in steps) == 0.003
+    assert [report[names.LEARNING_RATE] for report in of_clone] == [steps[at - 1]["lr"] for at in (5, 10, 15)]
+    for theirs, ours in zip(of_donor[1:], of_clone, strict=True):
+        assert theirs[names.TRAIN_LOSS] != ours[names.TRAIN_LOSS]
+    # The optimizer's momenta do come with the weights.
+    forgetful = read_state(tmp_path / "saved")
+    forgetful["optimizer"]["state"] = {}
+    (tmp_path / "forgetful").mkdir()
+    write_state(tmp_path / "forgetful", forgetful)
+    without = reports_of(small_loop, clone, start_from=tmp_path / "forgetful")
+    assert without[0][names.TRAIN_LOSS] != of_clone[0][names.TRAIN_LOSS]
+
+
+class CountingSGD(torch.optim.SGD):
+    """Counts its steps in its groups, as habana's FusedAdamW does for its bias correction."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+        return super().step(closure)
+
+
+def test_what_an_optimizer_counts_in_its_groups_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        "trainables.runtime.devices.device.DeviceType.optimizer_class", lambda device, name: CountingSGD
+    )
+    config = {"steps": 10, "eval_every": 5}
+    reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    reports_of(small_loop, {**config, "lr": 0.01}, start_from=tmp_path / "saved", save_at=1, save_to=tmp_path / "end")
+    (group,) = read_state(tmp_path / "end")["optimizer"]["param_groups"]
+    assert group["step"] == 10
+
+
+def test_a_clone_with_another_seed_sees_other_batches(tmp_path: Path) -> None:
+    config = {"steps": 10, "eval_every": 5, "seed": 1, "dropout": 0.0}
+    donor = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    clone = reports_of(small_loop, {**config, "seed": 2}, start_from=tmp_path / "saved")
+    assert clone[0][names.TRAIN_LOSS] != donor[1][names.TRAIN_LOSS]
+
+
+@pytest.mark.parametrize(
+    ("saved_after", "changes"),
+    [
+        (1, {}),
+        (2, {}),
+        pytest.param(1, {"loader_workers": 1}, marks=pytest.mark.processes),
+        pytest.param(2, {"loader_workers": 1}, marks=pytest.mark.processes),
+        (2, {"optimizer": "adamw", "warmup": 0.4, "weight_decay": 0.1}),
+    ],
+)
+def test_a_break_in_the_middle_of_an_epoch_changes_nothing(
+    saved_after: int, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {"steps": 17, "eval_every": 4, **changes}
+    whole = reports_of(small_loop, config, save_at=saved_after, save_to=tmp_path / "saved")
+    rest = reports_of(small_loop, config, start_from=tmp_path / "saved")
+    assert list(map(numbers_of, rest)) == list(map(numbers_of, whole[saved_after:]))
+    assert read_state(tmp_path / "saved")["steps_done"] == 4 * saved_after
+
+
+def test_seconds_of_compiling_are_in_the_first_report_alone() -> None:
+    reports, _ = trained(epochs=3)
+    assert all(report[names.COMPILE_SECONDS] == 0.0 for report in reports[1:])
+    assert reports[0][names.COMPILE_SECONDS] >= 0.0
+    assert all(report[names.SAMPLES_PER_SECOND] > 0 for report in reports)
+
+
+@pytest.mark.processes
+def test_compiled_and_not_compiled_agree() -> None:
+    compiled, model = trained(**QUIET, compile=True)
+    plain, same = trained(**QUIET)
+    torch.testing.assert_close(weights(model), weights(same), rtol=1e-4, atol=1e-6)
+    assert compiled[0][names.COMPILE_SECONDS] > 10 * plain[0][names.COMPILE_SECONDS]
+
+
+def test_bfloat16_is_coarser_and_near() -> None:
+    coarse, exact = trained(**QUIET, mixed_precision="bf16")[0][-1], trained(**QUIET)[0][-1]
+    assert coarse[names.TRAIN_LOSS] != exact[names.TRAIN_LOSS]
+    assert coarse[names.TRAIN_LOSS] == pytest.approx(exact[names.TRAIN_LOSS], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 6, "accumulation": 4}, r"multiple of the 1 worker\(s\) times the accumulation of 4 .* got 6"),
+        ({"batch_size": 64}, "batch_size must be at most the 45 training samples, but got 64"),
+    ],
+)
+def test_a_batch_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_batch(SmallConfig.from_dict({"epochs": 1, **changes}), workers=1, samples=45)
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({}, "epochs or steps must be above 0, and the other 0"),
+        ({"epochs": 1, "steps": 1, "eval_every": 1}, "epochs or steps must be above 0, and the other 0"),
+        ({"steps": 5}, "eval_every goes with a budget in steps"),
+        ({"steps": 5, "eval_every": 6}, "eval_every goes with a budget in steps"),
+        ({"epochs": -1}, "must not be negative"),
+    ],
+)
+def test_a_budget_is_in_epochs_or_in_steps(budget: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SmallConfig.from_dict(budget)

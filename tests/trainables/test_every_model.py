@@ -1,0 +1,42 @@
+"""Every experiment's model trains with the hyperparameters that its configuration names."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from experiments import Experiment
+from experiments.sweep.define.options import PROJECT_ROOT
+from tests.sessions import hyperparameters_of_each_step, reports_of
+from trainables.runtime import names
+
+SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
+SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "accumulation": 1, "warmup": 0.0, "loader_workers": 0}
+PEAKS_AT_ONCE = {"schedule": "step"}
+"""For models with a choice of schedules; the published table of ImageNet has its peak in no short trial."""
+DONOR = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "seed": 1}
+CLONE = {"lr": 0.003, "momentum": 0.5, "weight_decay": 1e-2, "seed": 2}
+STEPS_PER_EPOCH, EPOCHS = 4, 3
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_clone_trains_with_the_hyperparameters_that_its_configuration_names(script: str, tmp_path: Path) -> None:
+    experiment: Experiment = importlib.import_module(f"experiments.{script}").EXPERIMENT
+    known = {name: value for name, value in PEAKS_AT_ONCE.items() if name in experiment.config_class.field_names()}
+    small = {**experiment.recipes["sample"].settings(), **experiment.baseline, **SMALL, **known, "epochs": EPOCHS}
+    with hyperparameters_of_each_step() as of_donor:
+        reports_of(experiment.train_loop, {**small, **DONOR}, save_at=1, save_to=tmp_path / "saved")
+    with hyperparameters_of_each_step() as of_clone:
+        reports = reports_of(experiment.train_loop, {**small, **CLONE}, start_from=tmp_path / "saved")
+    assert len(of_donor) == EPOCHS * STEPS_PER_EPOCH
+    assert len(of_clone) == len(of_donor) - STEPS_PER_EPOCH
+    assert max(step["lr"] for step in of_donor) == DONOR["lr"]
+    # A schedule gives each step a share of the peak, whoever trained the steps before.
+    shares = [step["lr"] / DONOR["lr"] for step in of_donor[STEPS_PER_EPOCH:]]
+    assert [step["lr"] / CLONE["lr"] for step in of_clone] == pytest.approx(shares)
+    for config, steps in ((DONOR, of_donor), (CLONE, of_clone)):  # every baseline is SGD
+        assert {(s["momentum"], s["weight_decay"]) for s in steps} == {(config["momentum"], config["weight_decay"])}
+    last_of_each_epoch = [step["lr"] for step in of_clone[STEPS_PER_EPOCH - 1 :: STEPS_PER_EPOCH]]
+    assert [report[names.LEARNING_RATE] for report in reports] == last_of_each_epoch

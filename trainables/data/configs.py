@@ -1,0 +1,56 @@
+"""The settings of text and image data. Reading them imports no library: what loads the data does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainables.runtime.training.training_config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(TrainingConfig):
+    """Settings of text classification data."""
+
+    data: str = "yelp_review_full"
+    """A name on the hub, a folder with ``train.*`` and ``test.*`` or ``validation.*`` files, or one file."""
+    model: str = "bert-base-cased"
+    """A name on the hub, or a local folder, of an encoder and its tokenizer."""
+    text_column: str = "text"
+    """Column of the text."""
+    label_column: str = "label"
+    """Column of the class: whole numbers, strings or a ClassLabel."""
+    max_length: int = 512
+    """Tokens per text; shorter ones are padded to it, longer ones are cut. One length means one graph."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {"max_length must be at least 8": self.max_length >= 8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig(TrainingConfig):
+    """Settings of image classification data."""
+
+    data: str = ""
+    """A folder with ``train/`` and ``val/`` (or ``test/``) of class folders, Tiny ImageNet as downloaded, or the name
+    of a data set that can be fetched."""
+    image_size: int = 224
+    """Side of the square that a network sees, in pixels."""
+    crop_scale: float = 0.08
+    """Smallest share of an image's area that a random crop of training keeps. 1 means nearly all."""
+    flip: bool = True
+    """Whether training mirrors half of the images."""
+    augment: bool = True
+    """Whether training crops and mirrors at random. If not, images are loaded as for validation."""
+    normalization: Literal["imagenet", "half"] = "imagenet"
+    """Mean and standard deviation that the channels are brought to."""
+    skip_bad_images: bool = False
+    """Whether to leave out files that cannot be read as images. Otherwise they are an error."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {
+            "image_size must be at least 8": self.image_size >= 8,
+            "crop_scale must be above 0 and at most 1": 0 < self.crop_scale <= 1,
+        }

@@ -1,0 +1,28 @@
+"""Loading pretrained models and their parts, with errors that say what to give instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
+    """Return ``load(model)``.
+
+    Raises:
+        ValueError: There is no such model.
+    """
+    try:
+        return load(model)
+    except Exception as error:
+        where = "the folder does not hold a model" if Path(model).exists() else "no such folder, and not on the hub"
+        raise ValueError(
+            f"--model {model}: {where} ({first_line(error)}). Give a folder written by save_pretrained (config.json, "
+            f"weights, tokenizer) or a name on the hub."
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error of another library in one line."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"

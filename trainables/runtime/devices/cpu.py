@@ -1,0 +1,36 @@
+"""Training on CPU cores."""
+
+from __future__ import annotations
+
+import os
+
+from trainables.runtime.devices.device import CPUS_PER_WORKER, DeviceType
+
+
+class Cpu(DeviceType):
+    """A worker's share of the host's cores."""
+
+    def count_here(self) -> int:
+        """Return how many workers fit on the cores that this process may use."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores // CPUS_PER_WORKER
+
+    def is_here(self) -> bool:
+        """Every process has one."""
+        return True
+
+    def worker_resources(self) -> dict[str, float]:
+        """Return the cores: they are the device."""
+        return {"CPU": float(CPUS_PER_WORKER)}
+
+    def own_index(self) -> None:
+        """Cores have no number: Ray counts them and does not bind workers to them."""
+
+    def synchronize(self) -> None:
+        """Nothing is queued."""
+
+    def memory_in_use(self) -> None:
+        """The host's memory is watched by Ray."""
+
+
+CPU = Cpu(kind="cpu", resource="CPU", backend="gloo", bf16=False)

@@ -1,0 +1,166 @@
+"""What a worker's device and its host did between two reports: utilisation, memory, power, temperature.
+
+Each worker samples its own, in a thread that reads and acquires nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.runtime.devices.device import DeviceType
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "system/"
+"""Metrics under it are shown in the tab "System metrics" of a run by MLflow's page."""
+SAMPLE_EVERY_S = 2.0
+"""pyhlml describes an HPU's utilisation as that of the past second: this sees half of the time."""
+TAKE_WAITS_S = 30.0
+"""How long one report of a group may wait for a sample. The first may come before MLflow is imported, which takes 0.8 s
+of an idle core and much longer on a busy disk; a reading that hangs holds up one report and no more."""
+CLOSE_WAITS_S = 2.0
+"""How long the end of a group may wait for the thread to give the devices' library back."""
+
+
+class DeviceMetrics:
+    """Samples the devices and their host in a thread until :meth:`close`. Nothing here raises."""
+
+    def __init__(self, device: DeviceType, indices: Sequence[int], every_s: float = SAMPLE_EVERY_S) -> None:
+        """Start the thread, which imports MLflow's monitors first.
+
+        Args:
+            device: What the group trains on; the host is sampled with any.
+            indices: Module ids of its HPUs, or NVML's indices of its GPUs.
+            every_s: Seconds between samples.
+        """
+        self._changed = threading.Condition()
+        self._seen: dict[str, _Seen] = {}
+        self._samples = 0
+        self._wanted = self._stuck = self._closed = self._ended = False
+        # All monitors live in this one thread: a reading that hangs must not hold up a report, and psutil keeps what
+        # it compares the CPU's times with for each thread.
+        self._thread = threading.Thread(
+            target=self._run, args=(device, tuple(indices), every_s), name="device-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def take(self) -> dict[str, float]:
+        """Return what was sampled since the last call, and forget it: means, and for memory the highest value as well.
+
+        If nothing was sampled since, a sample is taken now. Over less than 0.1 s, the CPU's utilisation says little.
+
+        Returns:
+            Values by name, for example ``system/hpu_3_power_usage_watts`` or ``system/cpu_utilization_percentage``.
+            The unit is in the name; megabytes are 10^6 bytes. What could not be read is missing.
+        """
+        with self._changed:
+            if not self._samples and not self._stuck:
+                self._wait_for_a_sample()
+            seen, self._seen, self._samples = self._seen, {}, 0
+        values = {}
+        for name, what in seen.items():
+            values[PREFIX + name] = round(what.total / what.count, 1)
+            if name.endswith("memory_usage_megabytes"):
+                values[f"{PREFIX}{name}_max"] = what.highest
+        return values
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(CLOSE_WAITS_S)
+
+    def _wait_for_a_sample(self) -> None:
+        self._wanted = True
+        self._changed.notify_all()
+        if not self._changed.wait_for(lambda: self._samples or self._closed or self._ended, TAKE_WAITS_S):
+            self._stuck = True  # later reports do not wait for it
+            logger.warning("no device metrics within %.0f s; reports go on without them until they come", TAKE_WAITS_S)
+
+    def _run(self, device: DeviceType, indices: Sequence[int], every_s: float) -> None:
+        monitors: list[Any] = []
+        try:
+            monitors += _monitors(device, indices)
+            while self._wait_until_due(every_s):
+                self._add(_sample(monitors))
+            for monitor in monitors:
+                if hasattr(monitor, "close"):
+                    monitor.close()
+        except Exception as error:
+            logger.warning("device metrics end here: %s: %s", type(error).__name__, error)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _wait_until_due(self, every_s: float) -> bool:
+        """Wait until a sample is due or wanted; return False if the thread should end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted or self._closed, every_s)
+            return not self._closed
+
+    def _add(self, sample: dict[str, float]) -> None:
+        with self._changed:
+            for name, value in sample.items():
+                self._seen.setdefault(name, _Seen()).add(value)
+            self._samples += 1
+            self._wanted = False
+            self._changed.notify_all()
+
+
+@dataclass
+class _Seen:
+    """The values of one metric since the last report."""
+
+    total: float = 0.0
+    count: int = 0
+    highest: float = -math.inf
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+        self.highest = max(self.highest, value)
+
+
+def _monitors(device: DeviceType, indices: Sequence[int]) -> list[Any]:
+    """Return MLflow's monitors of the host and the devices; one that cannot be made is logged and left out."""
+    return _made("the host", _host_monitor) + _made(f"{device.kind} devices", lambda: device.monitor(indices))
+
+
+def _made(what: str, make: Callable[[], Any | None]) -> list[Any]:
+    try:
+        monitor = make()
+        return [] if monitor is None else [monitor]
+    except Exception as error:
+        logger.warning("no metrics of %s: %s: %s", what, type(error).__name__, error)
+        return []
+
+
+def _host_monitor() -> Any:
+    from trainables.runtime.internals.mlflow_system_metrics import CPUMonitor
+
+    monitor = CPUMonitor()
+    # The CPU's utilisation counts from the reading before, and the first reading has none before it.
+    monitor.collect_metrics()
+    monitor.clear_metrics()
+    return monitor
+
+
+def _sample(monitors: list[Any]) -> dict[str, float]:
+    """Ask each monitor once; one that raises is logged and left out from then on."""
+    values: dict[str, float] = {}
+    for monitor in tuple(monitors):
+        try:
+            monitor.collect_metrics()
+            values.update(monitor.aggregate_metrics())
+            monitor.clear_metrics()
+        except Exception as error:  # noqa: PERF203  (each monitor fails for itself)
+            name = type(monitor).__name__
+            logger.warning("%s failed, no more metrics of it: %s: %s", name, type(error).__name__, error)
+            monitors.remove(monitor)
+    return {name: float(value) for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,141 @@
+"""MLflow's monitors for the devices of one worker group. Importing this imports MLflow, 0.8 s and 40 MB: do it late."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainables.runtime.devices.hpu import MODULES_OF_A_NODE
+from trainables.runtime.internals.mlflow_system_metrics import GPU_LOGGER, BaseMetricsMonitor, SomeGpusMonitor
+
+logger = logging.getLogger(__name__)
+
+_Reading = Callable[[Any, Any], dict[str, float]]
+"""Reads quantities of a device: takes pyhlml and a handle, returns values by name."""
+
+
+class HpuMonitor(BaseMetricsMonitor):
+    """Reads HPUs, given by module id, through Intel's pyhlml. Reading acquires no device.
+
+    Metrics of module 3, named as MLflow names those of GPUs: ``hpu_3_utilization_percentage`` (0 to 100),
+    ``hpu_3_memory_usage_percentage``, ``hpu_3_memory_usage_megabytes`` (10^6 bytes), ``hpu_3_power_usage_watts`` and
+    ``hpu_3_temperature_celsius`` (of the chip). What a device does not report is left out.
+
+    What "utilisation" is, the driver decides. In Linux's own it is the power, from 0 when idle to 100 at the limit
+    (hl_device_utilization() in drivers/accel/habanalabs); Intel describes it as that of the last second.
+    """
+
+    def __init__(self, modules: Sequence[int]) -> None:
+        """Find the devices.
+
+        Raises:
+            ImportError: pyhlml is not installed.
+            pyhlml.HLMLError: Its library or the driver is not there, or something else uses it in this process.
+        """
+        super().__init__()
+        try:
+            import pyhlml
+        except ImportError as error:
+            raise ImportError("pyhlml is not installed: pip install habana-pyhlml") from error
+        self._hlml: Any = pyhlml
+        pyhlml.hlmlInit()
+        listed = self._list_devices()
+        _say_what_is_missing("HPU modules", set(modules) - set(listed), "pyhlml", sorted(listed))
+        self._devices = {module: listed[module] for module in modules if module in listed}
+
+    def collect_metrics(self) -> None:
+        """Read each device once."""
+        for module, device in self._devices.items():
+            for read in (_utilization, _memory, _power, _temperature):
+                for name, value in self._read(read, module, device).items():
+                    self._metrics[f"hpu_{module}_{name}"].append(value)
+
+    def aggregate_metrics(self) -> dict[str, float]:
+        """Return the mean of what was collected, to a tenth, as MLflow's own monitors do."""
+        return {name: round(sum(values) / len(values), 1) for name, values in self._metrics.items()}
+
+    def close(self) -> None:
+        """Give pyhlml's library back, so that another monitor of this process may use it."""
+        self._hlml.hlmlShutdown()
+
+    def _list_devices(self) -> dict[int, Any]:
+        """Return the handles of the devices by their module ids."""
+        # An index is that of /dev/hl<index>, and a container that was given a part of a node need not begin at 0.
+        indices = range(max(self._hlml.hlmlDeviceGetCount(), MODULES_OF_A_NODE))
+        return {module: device for index in indices for module, device in self._device_at(index).items()}
+
+    def _device_at(self, index: int) -> dict[int, Any]:
+        try:
+            device = self._hlml.hlmlDeviceGetHandleByIndex(index)
+            return {self._hlml.hlmlDeviceGetModuleID(device): device}
+        except self._hlml.HLMLError:
+            return {}  # there is no such index here
+
+    def _read(self, read: _Reading, module: int, device: Any) -> dict[str, float]:
+        try:
+            return read(self._hlml, device)
+        except Exception as error:  # a quantity that a device does not report must not hide the others
+            logger.warning("HPU module %d: no %s (%s: %s)", module, read.__name__[1:], type(error).__name__, error)
+            return {}
+
+
+class GroupGpuMonitor(SomeGpusMonitor):
+    """MLflow's monitor for GPUs, for some of the node's."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        """Find the GPUs.
+
+        Args:
+            indices: As NVML counts them, that is in the order of their PCI buses, CUDA_VISIBLE_DEVICES or not.
+
+        Raises:
+            ImportError: nvidia-ml-py is not installed.
+            RuntimeError: There is no driver.
+        """
+        super().__init__(indices)
+        _say_what_is_missing("GPUs", set(indices) - set(range(self.num_gpus)), "NVML", range(self.num_gpus))
+
+
+def _utilization(hlml: Any, device: Any) -> dict[str, float]:
+    return {"utilization_percentage": hlml.hlmlDeviceGetUtilizationRates(device).aip}
+
+
+def _memory(hlml: Any, device: Any) -> dict[str, float]:
+    memory = hlml.hlmlDeviceGetMemoryInfo(device)  # bytes
+    return {
+        "memory_usage_percentage": memory.used / memory.total * 100,
+        "memory_usage_megabytes": memory.used / 1e6,
+    }
+
+
+def _power(hlml: Any, device: Any) -> dict[str, float]:
+    return {"power_usage_watts": hlml.hlmlDeviceGetPowerUsage(device) / 1000}  # from milliwatts
+
+
+def _temperature(hlml: Any, device: Any) -> dict[str, float]:
+    on_the_chip = 0  # HLML_TEMPERATURE_ON_AIP; 1 is the board
+    return {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, on_the_chip)}
+
+
+def _say_what_is_missing(what: str, missing: set[int], lister: str, listed: Sequence[int]) -> None:
+    if missing:
+        logger.warning("no metrics of %s %s: %s lists %s", what, sorted(missing), lister, list(listed))
+
+
+class _Once(logging.Filter):
+    """Lets each message pass once: what a device does not report is missing from every sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        new = message not in self._passed
+        self._passed.add(message)
+        return new
+
+
+logger.addFilter(_Once())
+logging.getLogger(GPU_LOGGER).addFilter(_Once())

@@ -1,0 +1,187 @@
+"""Training on Intel Gaudis (HPUs). The only module that imports habana, and only inside functions."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.node_cache import cache_root
+from trainables.runtime.versions import version_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+MODULES_OF_A_NODE = 8
+RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
+RECIPE_CACHE_MB = 20_000
+"""Disk space of habana's compiled graphs on a node, in MB."""
+
+
+class Hpu(DeviceType):
+    """An HPU: a module of a Gaudi node."""
+
+    def count_here(self) -> int:
+        """Ask habana, which acquires none for it."""
+        if not has_habana():
+            return 0
+        import habana_frameworks.torch.hpu as hpu
+
+        return hpu.device_count() if hpu.is_available() else 0
+
+    def is_here(self) -> bool:
+        """Whether this process was given modules."""
+        return bool(os.environ.get("HABANA_VISIBLE_MODULES")) and has_habana()
+
+    def worker_environment(self) -> dict[str, str]:
+        """Return habana's mode, and where it caches compiled graphs."""
+        release = version_of("habana-torch-plugin") or "unknown"
+        recipes = cache_root() / "recipes" / f"{release}-{_chip()}-bf16"  # the workers make it: on their node
+        return {
+            # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
+            "PT_HPU_LAZY_MODE": "0",
+            # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
+            RECIPE_CACHE: f"{recipes},false,{RECIPE_CACHE_MB}",
+        }
+
+    def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
+        """Return what is wrong with these modules.
+
+        Intel supports 1, 2, 4 and 8 of a node, on the sets 0-1, 2-3, ... and 0-3, 4-7; over several nodes, whole ones.
+        """
+        width, first = len(indices), min(indices)
+        if sorted(indices) != list(range(first, first + width)) or first % width:
+            return f"modules {sorted(indices)} are not an aligned set of {width}; something else holds part of the node"
+        if nodes > 1 and width < MODULES_OF_A_NODE:
+            return f"the trial takes several nodes, and has only modules {sorted(indices)} of one; the others are taken"
+        return None
+
+    def monitor(self, indices: Sequence[int]) -> Any:
+        """Return a monitor that reads these modules through Intel's pyhlml."""
+        from trainables.runtime.devices.device_monitors import HpuMonitor
+
+        return HpuMonitor(indices)
+
+    def is_being_released(self, message: str) -> bool:
+        """Whether habana's status says so."""
+        return any(sign in message for sign in ("synStatus=20", "EAGAIN", "EBUSY"))
+
+    def torch_device(self) -> torch.device:
+        """Return the HPU; habana registers it with torch when it is imported."""
+        import habana_frameworks.torch.core  # noqa: F401
+
+        return super().torch_device()
+
+    def own_index(self) -> int:
+        """Return this worker's module."""
+        return int(os.environ["HLS_MODULE_ID"])
+
+    def synchronize(self) -> None:
+        """Wait for the queue."""
+        import torch
+
+        torch.hpu.synchronize()  # type: ignore[attr-defined]
+
+    def memory_in_use(self) -> float:
+        """Return the share that habana counts as in use."""
+        import torch
+
+        stats = torch.hpu.memory_stats()  # type: ignore[attr-defined]
+        return float(stats["InUse"] / stats["Limit"])
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether torch or habana's own allocator says so."""
+        return super().is_out_of_memory(error) or "PT_DEVMEM" in str(error)
+
+    def compile(self, model: nn.Module) -> nn.Module:
+        """Compile with habana's backend."""
+        import torch
+
+        from trainables.runtime.internals.torch import split_compiled_ddp
+
+        # Dynamo splits a data-parallel model at its communication buckets; habana's backend wants it whole.
+        split_compiled_ddp(False)
+        return cast("nn.Module", torch.compile(model, backend="hpu_backend"))
+
+    def mark_step(self) -> None:
+        """Run what habana's lazy mode has collected; in eager mode this has no meaning."""
+        if os.environ.get("PT_HPU_LAZY_MODE") == "1":
+            import habana_frameworks.torch.core as htcore
+
+            htcore.mark_step()
+
+    def optimizer_class(self, name: Literal["sgd", "adamw"]) -> Callable[..., Optimizer]:
+        """Return the fused optimizer of that name."""
+        from habana_frameworks.torch.hpex import optimizers as fused
+
+        # habana's FusedAdamW has eps 1e-6 and weight decay 0.0; the latter is always given here.
+        return fused.FusedSGD if name == "sgd" else partial(fused.FusedAdamW, eps=1e-8)
+
+    def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+        """Clip with habana's fused kernel."""
+        from habana_frameworks.torch.hpex.normalization import FusedClipNorm
+
+        parameters = list(parameters)
+        FusedClipNorm(parameters, max_norm).clip_norm(parameters)
+
+    def data_parallel_settings(self) -> dict[str, Any]:
+        """Return larger buckets: they suit hccl. The size is that of HabanaAI/Model-References for ResNet-50."""
+        return {**super().data_parallel_settings(), "bucket_cap_mb": 230}
+
+
+HPU = Hpu(kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, widths=(1, 2, 4, 8))
+
+
+def register_hccl() -> None:
+    """Make habana's backend known to torch.distributed, for processes that Ray Train does not set up."""
+    import habana_frameworks.torch.distributed.hccl  # noqa: F401
+
+
+def name_own_module() -> None:
+    """Set the variable that says which module is this worker's, before anything uses it; child processes inherit it.
+
+    Without it, the import of habana in a child asserts, for Ray shows each worker only its own module.
+    """
+    modules = os.environ.get("HABANA_VISIBLE_MODULES", "")
+    if modules and "," not in modules:
+        os.environ["HLS_MODULE_ID"] = modules
+
+
+def make_recipe_folder() -> None:
+    """Make the folder for compiled graphs on this worker's node; the driver, which chose it, may be on another."""
+    if folder := os.environ.get(RECIPE_CACHE, "").partition(",")[0]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def has_habana() -> bool:
+    """Whether Intel's habana_frameworks is installed, found without importing it."""
+    return importlib.util.find_spec("habana_frameworks") is not None
+
+
+def hl_smi(*queries: str) -> list[list[str]]:
+    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); empty if it is not installed.
+
+    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
+    """
+    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
+    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+
+
+@cache
+def _chip() -> str:
+    """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
+    answers = hl_smi("name")
+    return answers[0][0] if answers else "unknown"

@@ -1,0 +1,65 @@
+"""Ray Train's torch backend as a Gaudi needs it: ranks follow the order of modules, each worker names its HPU before
+anything else, and releases it last."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from ray.train.torch import TorchConfig
+
+from trainables.runtime.devices.hpu import HPU, make_recipe_folder, name_own_module
+from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers
+from trainables.runtime.internals.ray_train_torch import TorchBackend
+
+LEAVE_WITHIN_S = 10
+"""How long the workers may take to end by themselves. Then Ray kills them."""
+
+
+class RanksByModule(WorkerGroupCallback):
+    """Orders the ranks of each node by its modules. Ray Train does so for GPUs alone (Ray 2.60)."""
+
+    def before_init_train_context(self, workers: list[Worker]) -> dict[str, list[Any]]:
+        """Reorder the ranks. Ray Train calls it after it has chosen ranks, and before any worker knows its rank."""
+        of_node = defaultdict(list)
+        for worker in workers:
+            of_node[worker.metadata.node_id].append(worker)
+        for peers in of_node.values():
+            ranks = sorted((worker.distributed_context for worker in peers), key=lambda rank: rank.world_rank)
+            for worker, rank in zip(sorted(peers, key=_module_of), ranks, strict=True):
+                worker.distributed_context = rank
+        workers.sort(key=lambda worker: worker.distributed_context.world_rank)
+        return {}
+
+
+def _module_of(worker: Worker) -> int:
+    (module,) = worker.metadata.accelerator_ids[HPU.resource]
+    return int(module)
+
+
+class _GaudiBackend(TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(make_recipe_folder)
+        worker_group.execute(name_own_module)  # before the process group, which acquires the device
+        super().on_start(worker_group, backend_config)
+
+    def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        try:
+            super().on_shutdown(worker_group, backend_config)
+        finally:
+            # habana releases the device when Python exits. Ray would use ray.kill(), which skips that: nobody could use
+            # the device until the driver has reset it.
+            end_workers(worker_group, LEAVE_WITHIN_S)
+
+
+@dataclass
+class GaudiTorchConfig(TorchConfig):
+    """A TorchConfig for workers that own an HPU each."""
+
+    backend: str | None = "hccl"
+
+    @property
+    def backend_cls(self) -> type[_GaudiBackend]:
+        """The class that sets the workers up and ends them."""
+        return _GaudiBackend

@@ -1,0 +1,273 @@
+"""The tune.Trainable whose trials pass through a warm worker group."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
+
+from trainables.runtime import names
+from trainables.runtime.group.errors import DevicesNotReadyError, LostTooOftenError, WorkerRaisedError, WorkersLostError
+from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
+from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
+from trainables.runtime.training.checkpoint import last_whole, seal
+from trainables.runtime.writing import once_there_is_room
+
+logger = logging.getLogger(__name__)
+
+PAUSES_S = (2.0, 4.0, 8.0, 16.0)
+"""How long to wait before each retry to get devices that are being released. Intel publishes no duration."""
+
+
+class WarmTrainable(tune.Trainable):
+    """A trial actor. It owns a worker group, and Tune reuses both for trial after trial.
+
+    One report of the train loop is one Tune result. Between two results the workers wait, so a trial that is stopped
+    has not trained a step too many, and a checkpoint is written only when Tune asks for one.
+    """
+
+    _started: bool
+    """Whether the workers have the trial."""
+    _losses: int
+    """How often the trial has lost its workers since this actor has had it."""
+    _checkpoint: str | None
+    """Folder of the trial's last checkpoint."""
+    _saved_at: int
+    """Iteration at which it was written."""
+
+    def setup(
+        self,
+        config: dict[str, Any],
+        spec: WorkerGroupSpec,
+        settings: dict[str, Any],
+        environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        metric: str = "",
+        retries: int = 0,
+    ) -> None:
+        """Take the first trial.
+
+        Args:
+            config: The hyperparameters of the first trial.
+            spec: What it takes to start the group.
+            settings: What the train loop gets in every trial besides its hyperparameters.
+            environment_of: Returns the variables with which the workers of a configuration must have been started.
+            metric: A number that every report must have; "" for none.
+            retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
+        """
+        self.spec, self.settings, self.environment_of = spec, settings, environment_of
+        self.metric, self.retries = metric, retries
+        self.group: WorkerGroup | None = None
+        self._begin(config)
+
+    def step(self) -> dict[str, Any]:
+        """Let the trial train to its next report, and return that.
+
+        Raises:
+            WorkerRaisedError: The train loop raised, returned without a report, or reported what no sweep can use; or
+                its configuration cannot be read here.
+            LostTooOftenError: The workers were lost once more than the retries allow.
+            DevicesNotReadyError: Another process has the devices, and does not release them.
+            StartHungError: New workers do not start.
+        """
+        ordered_at, lost_s = time.monotonic(), 0.0
+        while (report := self._report_unless_lost()) is None:
+            lost_s = time.monotonic() - ordered_at
+        if report["kind"] == "finished":
+            # The loop returned without another report: for Tune, the last one then ends the trial.
+            return {RESULT_DUPLICATE: True, "done": True}
+        reported: dict[str, Any] = report["metrics"]
+        if lost_s:
+            reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
+        assert self.group is not None, "it has just reported"
+        return {**reported, names.STEP_SECONDS: time.monotonic() - ordered_at, names.DEVICES: self.group.devices}
+
+    def _report_unless_lost(self) -> dict[str, Any] | None:
+        """Return the next report; None if the workers were lost and the trial may go on in a new group."""
+        try:
+            if self.group is None or not self._started:
+                return self._first_report()
+            return self._checked(self.group.next_report())
+        except WorkersLostError as error:
+            self._losses += 1
+            if self._losses > self.retries:
+                raise LostTooOftenError(f"{error} (lost {self._losses} times, --retries {self.retries})") from error
+            why = str(error).strip().splitlines()[-1]
+            logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
+            self._end_group()
+            self._started = False
+            return None
+
+    def _first_report(self) -> dict[str, Any]:
+        """Start the trial, from its last checkpoint if there is one, and return its first report that is new."""
+        began = time.time()
+        if self._checkpoint is not None:
+            self._go_on_from(Path(self._checkpoint), self._saved_at)
+        config = {**self.settings, **self.trial_config}
+        try:
+            environment = dict(self.environment_of(config))
+        except Exception as error:
+            # Tune would take any other error of this actor for a lost actor, and retry the trial.
+            raise WorkerRaisedError(
+                f"the trial actor cannot read the configuration of the trial: {type(error).__name__}: {error}"
+            ) from error
+        group = self._group_with(environment)
+        ready = time.time()
+        report = group.start(config, self._checkpoint)
+        if report["kind"] == "finished":
+            raise WorkerRaisedError(
+                "the train loop returned without a report: call trainables.runtime.report() once an epoch"
+            )
+        self._checked(report)
+        first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
+        known = self.iteration - self._saved_at  # reported before the workers were lost; each report is one iteration
+        for _ in range(known):
+            again_from = time.time()
+            report = self._checked(group.next_report())
+        self._started = True
+        report.setdefault("metrics", {})[names.START_SECONDS] = first_step_at - began
+        if known:
+            report["metrics"][names.LOST_SECONDS] = again_from - first_step_at
+        return report
+
+    def _checked(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Return the report, unless the sweep cannot go on with what is in it."""
+        if report["kind"] == "metrics":
+            check_metrics(report["metrics"], self.metric, names.STEP if self.settings.get("steps") else names.EPOCH)
+        return report
+
+    def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
+        """Return the group; start a new one if its processes lack these variables, or memory."""
+        # Not in setup(): an error there fails the actor's creation, and Tune would wait for it for ever.
+        if self.group is not None and (self.spec.environment != environment or self.group.outgrown):
+            self._end_group()
+        if self.group is None:
+            self.spec = replace(self.spec, environment=environment)
+            self.group = self._new_group()
+        return self.group
+
+    def _new_group(self) -> WorkerGroup:
+        """Start a group, and wait for devices that another process is still releasing."""
+        name = f"workers-of-{self.trial_id}"
+        for pause_s in PAUSES_S:
+            try:
+                return WorkerGroup(self.spec, name)
+            except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
+                reason = str(error).strip().splitlines()[-1]
+                logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
+                time.sleep(pause_s)
+        return WorkerGroup(self.spec, name)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial; the previous one ends when this one starts."""
+        self._begin(new_config)
+        return True
+
+    def save(self, checkpoint_dir: str | None = None) -> Saved:
+        """Save as Tune does, and remember the folder, to go on from there if the workers are lost."""
+        with tempfile.TemporaryDirectory() as temporary:
+            saved = once_there_is_room(
+                lambda: self._save_in(checkpoint_dir or temporary), f"a checkpoint of {self.trial_id}"
+            )
+        self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
+        return saved
+
+    def _save_in(self, directory: str) -> Saved:
+        try:
+            return super().save(directory)
+        except OSError:
+            if (folder := checkpoint_folder(self)) is not None:  # a partial copy would fill the disk further
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def restore(self, checkpoint_path: Saved) -> None:
+        """Restore as Tune does, even if the checkpoint is gone.
+
+        Tune's snapshot of a killed sweep may name a checkpoint that a newer one has replaced.
+        """
+        checkpoint = Path(checkpoint_path.checkpoint.path)
+        if checkpoint.is_dir():
+            super().restore(checkpoint_path)
+        else:
+            set_iteration(self, checkpoint_path.metrics[TRAINING_ITERATION])
+            self.load_checkpoint(str(checkpoint))
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Have rank 0 write the state of the trial."""
+        assert self.group is not None, "Tune saves a trial after its first step"
+        self.group.save(checkpoint_dir)
+        seal(Path(checkpoint_dir), self.iteration)
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        """Start the trial from a checkpoint, at its next step; what Tune already knows is not reported again."""
+        self._begin(self.trial_config)
+        self._go_on_from(Path(checkpoint_dir), self.iteration)
+
+    def _go_on_from(self, checkpoint: Path, report: int) -> None:
+        """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""
+        whole, self._saved_at = last_whole(checkpoint, report)
+        self._checkpoint = None if whole is None else str(whole)
+        if whole != checkpoint:
+            logger.warning("%s is gone or torn: going on from %s", checkpoint, whole or "the beginning")
+
+    def cleanup(self) -> None:
+        """End the workers."""
+        self._end_group()
+
+    def _end_group(self) -> None:
+        if self.group is not None:
+            self.group.exit()
+            self.group = None
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self.trial_config, self._started, self._losses = config, False, 0
+        self._checkpoint, self._saved_at = None, 0
+
+
+def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:
+    """Check that schedulers, searcher and device time can calculate with a report. One that they cannot would end the
+    whole sweep from within Tune's process, and each resume of it again.
+
+    Args:
+        metrics: What the train loop reported.
+        metric: What must be in it, a number; "" for nothing.
+        unit: What the budget counts, "epoch" or "step".
+
+    Raises:
+        WorkerRaisedError: Names the entry, its value and the fix.
+    """
+    if metric and not isinstance(metrics.get(metric), Real):
+        raise WorkerRaisedError(
+            f"every report must have {metric!r}, a number, but this one has {metrics.get(metric)!r}; "
+            f"it has: {', '.join(metrics)}"
+        )
+    if unit in metrics and not (_is_finite(metrics[unit]) and metrics[unit] > 0):
+        raise WorkerRaisedError(
+            f"{unit!r} in a report must be the {unit}s finished, a finite number above 0, but this one has "
+            f"{metrics[unit]!r}; report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are "
+            f"counted then"
+        )
+    for name, value in metrics.items():
+        if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
+            raise WorkerRaisedError(
+                f"{name!r} in a report must be a number, above 0 where it is violated, but this one has {value!r}; "
+                f"leave it out where it is not known"
+            )
+        if name in names.BOOKED and not _is_finite(value):
+            raise WorkerRaisedError(
+                f"{name!r} in a report is read as a time, and must be a finite number of seconds, but this one has "
+                f"{value!r}; leave it out where it is not known, or give it another name"
+            )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)

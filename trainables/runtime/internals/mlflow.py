@@ -1,0 +1,38 @@
+"""MLflow's client: names of models and tags, what an error means, the loggers that say too much."""
+
+from __future__ import annotations
+
+from mlflow.exceptions import MlflowException
+
+# The tags by which MLflow's pages nest runs and show commit and models; no public module has them.
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
+from mlflow.utils.validation import _validate_model_name
+
+__all__ = [
+    "DATABASE_LOGGER",
+    "MLFLOW_GIT_COMMIT",
+    "MLFLOW_MODEL_VERSIONS",
+    "MLFLOW_PARENT_RUN_ID",
+    "PYFUNC_LOGGER",
+    "says_deleted",
+    "validate_model_name",
+]
+
+DATABASE_LOGGER = "mlflow.store.db.utils"
+"""Logs a line for each table that it makes in a new store. No setting of MLflow quiets one module."""
+PYFUNC_LOGGER = "mlflow.pyfunc"
+"""Logs what it does while a model is saved."""
+
+
+def validate_model_name(name: str) -> None:
+    """Check a name for the model registry. Publicly it is checked only when the model is registered, after the sweep.
+
+    Raises:
+        MlflowException: MLflow does not take this name.
+    """
+    _validate_model_name(name)
+
+
+def says_deleted(error: MlflowException) -> bool:
+    """Whether a store refused because the run, or its experiment, was deleted; the error's code only says "wrong"."""
+    return "must be in the 'active' state" in str(error)

@@ -1,0 +1,64 @@
+"""Optuna: reading and writing a study below the public API."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from optuna import Study, Trial
+from optuna.trial import FrozenTrial
+
+
+def id_of(trial: FrozenTrial) -> int:
+    """Return the id of a trial in its storage. The public number is another where a database holds several studies."""
+    return trial._trial_id
+
+
+def handle(study: Study, trial_id: int) -> Trial:
+    """Return the trial as ``ask()`` returned it, to be changed. ``ask()`` is the only public way to one."""
+    return Trial(study, trial_id)
+
+
+def add_trial(study: Study, trial: FrozenTrial) -> int:
+    """Add a trial and return its id. ``study.add_trial()`` returns nothing, and another process may have added one."""
+    return study._storage.create_new_trial(study._study_id, template_trial=trial)
+
+
+def set_intermediate_value(study: Study, trial_id: int, step: int, value: float) -> None:
+    """Record a report, in place of an earlier one of that step.
+
+    ``trial.report()`` keeps the first value of a step, and reads the whole trial from the database before it writes.
+    """
+    study._storage.set_trial_intermediate_value(trial_id, step, value)
+
+
+def set_user_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
+    """Set a user attribute. For ``trial.set_user_attr()`` a :func:`handle` would read the trial from the database."""
+    study._storage.set_trial_user_attr(trial_id, key, value)
+
+
+def study_attributes(study: Study) -> Mapping[str, Any]:
+    """Return what samplers keep in a study; Optuna 5 has no public name for it."""
+    return study._storage.get_study_system_attrs(study._study_id)
+
+
+def set_study_attribute(study: Study, key: str, value: Any) -> None:
+    """Set what a sampler keeps in a study; samplers alone can do so publicly."""
+    study._storage.set_study_system_attr(study._study_id, key, value)
+
+
+def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
+    """Return the system attributes in which a trial has its constraints.
+
+    The public ways, ``trial.set_constraint()`` and ``create_trial()``, do not serve a :class:`SharedTrial`.
+    """
+    return {f"constraints:{name}": value for name, value in constraints.items()}
+
+
+class SharedTrial(FrozenTrial):
+    """A trial that a storage in memory takes without a deep copy, which would be most of the time of a proposal. No
+    public call adds a trial without one."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
+        return copy.copy(self)

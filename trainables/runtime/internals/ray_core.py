@@ -1,0 +1,41 @@
+"""Ray's core: placement groups that nobody will free, the HPUs that Ray finds, and what it says of a full host."""
+
+from __future__ import annotations
+
+import ray
+from ray._private.accelerators.hpu import HPUAcceleratorManager
+from ray._private.state import state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+from ray.util.placement_group import PlacementGroup
+
+HOST_OUT_OF_MEMORY = "low on memory"
+"""What Ray says of each process that it kills because the host's memory is full. Not every such error has a type: a
+killed worker arrives as text inside the errors of Ray Train."""
+
+
+def orphaned_placement_groups() -> list[PlacementGroup]:
+    """Return this job's placement groups whose creator, an actor, is dead.
+
+    ``ray.util.placement_group_table()`` is public, but names neither the job nor the creator of a group.
+    """
+    job = ray.get_runtime_context().get_job_id()
+    entries = state._connect_and_get_accessor().get_placement_group_table()
+    groups = [PlacementGroupTableData.FromString(entry) for entry in entries]
+    return [
+        PlacementGroup(ray.PlacementGroupID(group.placement_group_id))
+        for group in groups
+        if group.creator_job_id.hex() == job and is_orphan(group)
+    ]
+
+
+def is_orphan(group: PlacementGroupTableData) -> bool:
+    """Whether an actor created the group, and is dead."""
+    # For a driver's group Ray sets creator_actor_dead as well; the creator's id is nil there.
+    created_by_an_actor = not ray.ActorID(group.creator_actor_id).is_nil()
+    removed = group.state == PlacementGroupTableData.REMOVED
+    return created_by_an_actor and group.creator_actor_dead and not group.is_detached and not removed
+
+
+def hpus_found_by_ray() -> int:
+    """Return how many HPUs Ray would find on this machine; ``ray.cluster_resources()`` says so only once Ray runs."""
+    return HPUAcceleratorManager.get_current_node_num_accelerators()

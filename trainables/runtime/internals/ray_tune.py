@@ -1,0 +1,120 @@
+"""Ray Tune: which failures it retries, the checkpoints that it knows of a trial, and the state of its PBT scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from ray import tune
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import RayActorError, RayTaskError
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.search import Searcher
+
+_handle_error = Trial.handle_error
+_actor_task_failed = RayActorManager._actor_task_failed
+
+
+def never_retry(errors: tuple[type[BaseException], ...]) -> None:
+    """Have Tune, in this process, not retry a trial that failed with one of these errors.
+
+    ``max_failures`` counts lost actors and errors of the trainable alike, and no callback runs between an error and
+    Tune's decision (Ray 2.60), so the method of trials that takes errors is wrapped.
+    """
+
+    def handle_error(self: Trial, exc: Any = None) -> None:
+        _handle_error(self, exc)
+        if isinstance(getattr(exc, "cause", None), errors):
+            self.max_failures = 0
+
+    Trial.handle_error = handle_error
+
+
+def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Callable[[BaseException], str]) -> None:
+    """Have Tune, in this process, treat these errors of an actor's task as the loss of the actor.
+
+    Ray raises, for example, OutOfMemoryError for an actor that it killed. Tune (Ray 2.60) knows RayActorError alone,
+    ends the whole sweep with "Caught unexpected exception" at any other, and has no setting for it, so the method of
+    its actor manager that takes errors is wrapped.
+
+    Args:
+        errors: Those that mean a lost actor. RayActorError and RayTaskError pass as they are.
+        text_of: Returns the text that the trial's error is to have.
+    """
+
+    def actor_task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, errors) and not isinstance(exception, (RayActorError, RayTaskError)):
+            exception = RayActorError(error_msg=text_of(exception))
+        _actor_task_failed(self, tracked_actor_task, exception)
+
+    RayActorManager._actor_task_failed = actor_task_failed
+
+
+class Saved(Protocol):
+    """A checkpoint with the metrics of its report: what Trainable.save() returns and restore() takes. Ray's type for it
+    is private."""
+
+    checkpoint: tune.Checkpoint
+    metrics: dict[str, Any]
+
+
+def checkpoints_of(trial: Trial) -> list[Saved]:
+    """Return the checkpoints that Tune keeps of a trial, the best last. Publicly only the newest can be had."""
+    saved: list[Saved] = trial.run_metadata.checkpoint_manager._checkpoint_results
+    return saved
+
+
+def best_checkpoint_of(trial: Trial) -> Saved | None:
+    """Return the best checkpoint of a trial while the sweep runs; ``ResultGrid`` has it only afterwards."""
+    best: Saved | None = trial.run_metadata.checkpoint_manager.best_checkpoint_result
+    return best
+
+
+def keep_checkpoints(trial: Trial, kept: list[Saved], *, latest: bool) -> None:
+    """Have Tune forget the other checkpoints of a trial; publicly one cannot be dropped.
+
+    Args:
+        trial: A trial of this process.
+        kept: Some of what :func:`checkpoints_of` returns, in that order.
+        latest: Whether the latest stays, from which the trial would go on; else the best of ``kept`` takes its place.
+    """
+    manager = trial.run_metadata.checkpoint_manager
+    manager._checkpoint_results = kept
+    if not latest:
+        manager._latest_checkpoint_result = manager.best_checkpoint_result
+    # Tune keeps both as JSON, from which it writes its state, and ResultGrid is made of that.
+    trial.invalidate_json_state()
+    trial.run_metadata.invalidate_cache()
+
+
+def checkpoint_folder(trainable: tune.Trainable) -> str | None:
+    """Return the folder that a trainable copies its next checkpoint to; None outside Tune. Publicly it is known only
+    after a save that succeeded, and a failed one leaves a torn copy there."""
+    storage = trainable._storage
+    return None if storage is None else storage.checkpoint_fs_path
+
+
+def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
+    """Set how many results a trainable has returned. Only ``restore()`` sets it, from a checkpoint that must exist."""
+    trainable._iteration = iteration
+
+
+def searcher_of(tune_controller: Any) -> Searcher:
+    """Return the searcher of a sweep. Schedulers are given the controller, and Tune wraps the searcher in it."""
+    return tune_controller.search_alg.searcher
+
+
+NO_SEARCHER = SimpleNamespace(search_alg=None)
+"""In place of the controller in ``PopulationBasedTraining.on_trial_add``, which raises where it finds a searcher there:
+Ray has PBT start from grids and random samples alone."""
+
+PBT_STATE = ("last_score", "last_perturbation_time", "last_train_time", "last_result")
+"""What PBT knows of a trial, besides its checkpoint. It cannot save or restore its state by itself."""
+
+
+def pbt_states(scheduler: PopulationBasedTraining) -> dict[Trial, Any]:
+    """Return what PBT knows of each trial: objects with :data:`PBT_STATE` as attributes, which may be set."""
+    states: dict[Trial, Any] = scheduler._trial_state
+    return states

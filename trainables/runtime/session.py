@@ -1,0 +1,156 @@
+"""The contract between a train loop and whatever runs it: report, checkpoint, rank.
+
+The same loop runs unchanged in three places, and these functions find out in which one they are called:
+
+- in a warm worker group, where a :class:`Session` was opened around the call of the loop;
+- in a plain ``TorchTrainer``, where they call ``ray.train``;
+- in this process, without Ray, for debugging: one worker, metrics are logged, nothing is saved.
+
+``ray.train`` is imported where it is used: that takes seconds, and every process of a sweep imports this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ray.train import Checkpoint, TrainContext
+
+logger = logging.getLogger(__name__)
+
+SaveFunction = Callable[[Path], None]
+"""Writes the state of the trial into the given directory, which exists and is empty. Called on rank 0 only."""
+
+
+class Session(Protocol):
+    """What runs the loop and receives its reports."""
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        """Take the metrics of one epoch, and return when the trial may go on."""
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that the trial starts from, None for a new trial."""
+
+
+_session: Session | None = None
+
+
+@contextmanager
+def open_session(session: Session) -> Iterator[None]:
+    """Make ``session`` answer the loop that is called inside the block."""
+    global _session
+    previous, _session = _session, session
+    try:
+        yield
+    finally:
+        _session = previous
+
+
+def report(
+    metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, save: SaveFunction | None = None
+) -> None:
+    """Report the metrics of one epoch; every rank must call it, and rank 0's metrics count.
+
+    Args:
+        metrics: Names and finite or non-finite numbers, also as a tensor without dimensions; a non-finite
+            objective or loss ends the trial as failed.
+        checkpoint: A checkpoint that is written already, as loops for Ray Train have it. Prefer ``save``.
+        save: Writes a checkpoint. Called only when one is wanted: most trials never need one. In a plain
+            TorchTrainer, which cannot ask, it is called at every report.
+
+    In a warm worker group the call returns when the scheduler lets the trial go on, and raises through the loop
+    when the trial is stopped, so that ``finally`` blocks and context managers run.
+
+    Raises:
+        ValueError: A metric is neither a number nor a text.
+    """
+    plain = {name: _plain(name, value) for name, value in metrics.items()}
+    if checkpoint is not None and save is None:
+        source = Path(checkpoint.path)
+
+        def save(directory: Path) -> None:
+            shutil.copytree(source, directory, dirs_exist_ok=True)
+
+    if _session is not None:
+        _session.report(plain, save)
+    elif _in_ray_train():
+        _report_to_ray_train(plain, save)
+    else:
+        logger.info("%s", plain)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Return the checkpoint that the trial starts from, None for a new trial."""
+    if _session is not None:
+        return _session.get_checkpoint()
+    if not _in_ray_train():
+        return None
+    from ray import train
+
+    return train.get_checkpoint()
+
+
+def get_context() -> TrainContext | LocalContext:
+    """Return this worker's place in its group: ``get_world_rank()``, ``get_world_size()``, ``get_local_rank()``."""
+    if not _in_ray_train():
+        return LocalContext()
+    from ray import train
+
+    return train.get_context()
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """The context of a loop that runs in this process alone; has the methods of Ray Train's that loops call."""
+
+    def get_world_size(self) -> int:
+        """Return the number of workers."""
+        return 1
+
+    def get_world_rank(self) -> int:
+        """Return this worker's rank among all workers."""
+        return 0
+
+    def get_local_rank(self) -> int:
+        """Return this worker's rank on its node."""
+        return 0
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a metric as a plain number or text, which can be sent and compared."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch and numpy
+    if number is None or isinstance(number, Real | str):
+        return number
+    what = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+    raise ValueError(
+        f"report(): the metric {name!r} must be a number or a text, but is a {what}; report one value each"
+    )
+
+
+def _in_ray_train() -> bool:
+    from ray import train
+
+    try:
+        train.get_context()
+    except RuntimeError:  # what Ray raises outside a train loop's worker
+        return False
+    return True
+
+
+def _report_to_ray_train(metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+    from ray import train
+
+    if save is None or train.get_context().get_world_rank() != 0:
+        train.report(dict(metrics))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        save(Path(directory))
+        train.report(dict(metrics), checkpoint=train.Checkpoint.from_directory(directory))

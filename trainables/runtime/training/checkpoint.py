@@ -1,0 +1,90 @@
+"""Checkpoints: one file of tensors and plain values, written whole or not at all, read without unpickling code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables.runtime.writing import written_whole
+
+STATE_FILE = "state.pt"
+"""The file in a checkpoint's directory that holds the state of the trial."""
+TRAINING_ALONE = ("optimizer",)
+"""Parts of the state that only training needs, not prediction."""
+SEAL_FILE = "seal.json"
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
+_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
+
+
+def write_state(directory: Path, state: dict[str, Any]) -> None:
+    """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name."""
+    with written_whole(directory / STATE_FILE) as partial:
+        torch.save(state, partial)
+
+
+def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read what :func:`write_state` wrote, tensors placed on ``device``.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in ``directory``.
+    """
+    file = directory / STATE_FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"no checkpoint in {directory}: {STATE_FILE} is missing")
+    state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+    return state
+
+
+def copy_to_predict(checkpoint: Path, directory: Path) -> None:
+    """Copy a checkpoint without what only training needs: of one with AdamW, a third remains.
+
+    Files whose names begin with a dot, which are Tune's, are left out.
+
+    Args:
+        checkpoint: Of any train loop. The optimizer's state is left out if :func:`write_state` wrote it.
+        directory: Made here.
+
+    Raises:
+        FileNotFoundError: There is no such checkpoint.
+    """
+    shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE, SEAL_FILE))
+    if (checkpoint / STATE_FILE).is_file():
+        state = read_state(checkpoint)
+        write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
+
+
+def seal(directory: Path, report: int) -> None:
+    """Mark a checkpoint as whole, and note after which report of its trial (from 1) it was written."""
+    sizes = {str(file.relative_to(directory)): file.stat().st_size for file in directory.rglob("*") if file.is_file()}
+    (directory / SEAL_FILE).write_text(json.dumps({"report": report, "sizes": sizes}))
+
+
+def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:
+    """Return the last whole checkpoint of a trial, not later than a report, and the report that it belongs to.
+
+    Args:
+        checkpoint: The directory to prefer; if its files are missing or torn, the directories beside it are searched.
+        report: Which report of the trial (from 1) it belongs to.
+
+    Returns:
+        None and 0 if there is none.
+    """
+    if sealed_at(checkpoint):
+        return checkpoint, report
+    others = [(sealed_at(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
+    at, directory = max(((at, d) for at, d in others if 0 < at <= report), default=(0, None))
+    return directory, at
+
+
+def sealed_at(directory: Path) -> int:
+    """Return the report that a checkpoint belongs to; 0 if it is not whole."""
+    try:
+        sealed = json.loads((directory / SEAL_FILE).read_text())
+        whole = all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items())
+    except (OSError, ValueError):
+        return 0
+    return int(sealed["report"]) if whole else 0

@@ -1,0 +1,63 @@
+"""Making a trial independent of the trials that ran before it in the same process."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import sys
+
+import numpy as np
+import torch
+
+from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.internals.torch import forget_compiled
+
+
+def fresh_start(seed: int) -> None:
+    """Seed every global random generator, and set torch's switches to their defaults.
+
+    Args:
+        seed: Any non-negative integer; NumPy takes its lowest 32 bits.
+    """
+    seed_everything(seed)
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.set_anomaly_enabled(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = False
+    torch.clear_autocast_cache()
+    if torch.get_num_threads() != CPUS_PER_WORKER:
+        torch.set_num_threads(CPUS_PER_WORKER)
+
+
+def seed_everything(*parts: int) -> None:
+    """Seed Python, NumPy and torch (all devices) from ``parts``, for example (trial seed, rank, steps done)."""
+    torch.manual_seed(seed_host(*parts))
+
+
+def seed_host(*parts: int) -> int:
+    """Seed Python, NumPy and torch's generator of the CPU from ``parts``, and return the seed that was made of them."""
+    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    return seed
+
+
+def release_memory() -> None:
+    """Free what the last trial held: cycles of Python objects, cached device blocks, unused heap pages."""
+    # Compiled code is kept per function, with a limit after which torch gives up compiling: every trial has a new
+    # model, and the ninth would run uncompiled. A Gaudi's compiled graphs live below this, and stay.
+    forget_compiled()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if libc is not None and hasattr(libc, "malloc_trim"):  # glibc keeps freed pages otherwise
+        libc.malloc_trim(0)
+    if not gc.get_freeze_count():
+        # What has survived the first trial is imports and prepared data. Looking at it again after every trial would
+        # take longer than starting the next one, so later collections leave it out.
+        gc.freeze()

@@ -1,0 +1,135 @@
+"""Which samples a worker trains on, in which order, and how they are loaded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
+
+from trainables.runtime.training.fresh_start import seed_host
+from trainables.runtime.training.training_config import TrainingConfig, samples_per_pass
+
+Batch = dict[str, torch.Tensor]
+"""Tensors of one batch, first dimension the samples; for a classifier ``labels`` holds class indices of shape (n,)."""
+
+EVAL_BATCH_PER_WORKER = 64
+"""Validation samples in one forward pass of a worker; without gradients more fit than in training."""
+
+
+class BatchIndices(NamedTuple):
+    """Which samples one pass of one worker takes, and the seed for what is random in loading them."""
+
+    seed: tuple[int, ...]
+    indices: list[int]
+
+
+class TrainSampler(Sampler[BatchIndices]):
+    """This rank's passes of an epoch, from any step on.
+
+    The global batches depend on the seed and the epoch alone: two workers together train on the batches that one would
+    train on. A last, smaller batch is left out: it has another shape, and a Gaudi would compile another graph for it.
+    """
+
+    def __init__(self, samples: int, config: TrainingConfig, rank: int, world: int) -> None:
+        # A sampler asks its data set for nothing but its length.
+        self._sampler: DistributedSampler[Any] = DistributedSampler(
+            range(samples),  # type: ignore[arg-type]
+            world,
+            rank,
+            seed=config.seed,
+            drop_last=True,
+        )
+        self._size, self._accumulation = samples_per_pass(config, world), config.accumulation
+        self._seed = (config.seed, rank)
+        self.steps_per_epoch = samples // config.batch_size
+        self._epoch = self._first_step = 0
+
+    def start_at(self, epoch: int, step: int) -> None:
+        """Make the next iteration start in ``epoch`` at its optimizer step ``step`` (both count from 0)."""
+        self._epoch, self._first_step = epoch, step
+        self._sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[BatchIndices]:
+        order, size = list(self._sampler), self._size
+        for number in range(self._first_step * self._accumulation, self.steps_per_epoch * self._accumulation):
+            yield BatchIndices((*self._seed, self._epoch, number), order[number * size : (number + 1) * size])
+
+    def __len__(self) -> int:
+        return (self.steps_per_epoch - self._first_step) * self._accumulation
+
+
+class _Seeded(Dataset[Any]):
+    """Seeds the random generators for each pass that it loads, and puts them back.
+
+    So augmentation depends neither on which process loads the samples nor on what it loaded before.
+    """
+
+    def __init__(self, data: Dataset[Any]) -> None:
+        self._data = data
+        self._augments = getattr(data, "augments", True)
+
+    def __getitems__(self, batch: BatchIndices) -> Batch:
+        if not self._augments:
+            plain: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
+            return plain
+        kept = random.getstate(), np.random.get_state()
+        with torch.random.fork_rng(devices=[]):
+            seed_host(*batch.seed)
+            augmented: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        return augmented
+
+
+def make_loader(
+    data: Dataset[Any], batches: Sampler[BatchIndices] | Sequence[BatchIndices], loader_workers: int
+) -> DataLoader[Any]:
+    """Return a loader of ``batches``.
+
+    Args:
+        data: ``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are workers. An
+            attribute ``augments`` that is False spares it the seeding, 0.1 ms a batch.
+        batches: What to load, in this order.
+        loader_workers: Processes that load. 0: this process.
+    """
+    return DataLoader(
+        _Seeded(data),
+        batch_sampler=batches,  # type: ignore[arg-type]
+        num_workers=loader_workers,
+        persistent_workers=loader_workers > 0,
+        # A process that uses an HPU must not be forked; forkserver forks a clean one.
+        multiprocessing_context="forkserver" if loader_workers else None,
+        collate_fn=_as_it_is,
+        # Each new iterator takes a random number; taken from torch's global generator, it would change a resumed
+        # trial's dropout.
+        generator=torch.Generator(),
+        pin_memory=torch.cuda.is_available(),
+    )
+
+
+def eval_batches(samples: int, rank: int, world: int) -> list[BatchIndices]:
+    """Return this rank's share of the validation samples; each sample is in one batch of one rank."""
+    mine = list(range(rank, samples, world))
+    starts = range(0, len(mine), EVAL_BATCH_PER_WORKER)
+    return [BatchIndices((0,), mine[start : start + EVAL_BATCH_PER_WORKER]) for start in starts]
+
+
+def size_of(batch: Batch) -> int:
+    """Return the number of samples in a batch."""
+    return len(next(iter(batch.values())))
+
+
+def padded(batch: Batch, size: int) -> Batch:
+    """Return the batch filled up to ``size`` samples by repeating the first."""
+    missing = size - size_of(batch)
+    if missing <= 0:
+        return batch
+    return {name: torch.cat([t, t[:1].expand(missing, *t.shape[1:])]) for name, t in batch.items()}
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch  # __getitems__ has made the batch already

@@ -1,0 +1,306 @@
+"""The training loop of all models: data-parallel training, metrics that count each sample once, and a report (and a
+checkpoint, if one is wanted) after each epoch or every so many steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from trainables.runtime import names
+from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from trainables.runtime.session import get_checkpoint, get_context, report
+from trainables.runtime.training import metrics
+from trainables.runtime.training.checkpoint import read_state, write_state
+from trainables.runtime.training.fresh_start import seed_everything
+from trainables.runtime.training.loading import (
+    EVAL_BATCH_PER_WORKER,
+    Batch,
+    TrainSampler,
+    eval_batches,
+    make_loader,
+    padded,
+    size_of,
+)
+from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.sync_batch_norm import synchronise_batch_norm
+from trainables.runtime.training.training_config import TrainingConfig, check_batch
+
+if TYPE_CHECKING:
+    from evaluate import Metric
+
+Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
+"""Takes a model's outputs and the batch; returns the loss summed over what is predicted, and how many that is (samples,
+or tokens where each has a label)."""
+
+
+def classes_of(outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the most probable class of each sample, and its label."""
+    return outputs.argmax(dim=1), batch["labels"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model's train loop gives the training loop. The defaults train a classifier."""
+
+    model: nn.Module
+    """On the CPU, not wrapped."""
+    forward: Callable[[nn.Module, Batch], torch.Tensor]
+    """Returns the model's outputs, first dimension the samples; of a classifier, logits of shape (n, classes)."""
+    train_data: Dataset[Any]
+    """``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are loader workers."""
+    val_data: Dataset[Any]
+    """Likewise."""
+    loss: Loss | None = None
+    """What is minimised: the mean of each pass, so that passes and workers weigh alike. None: the cross-entropy of the
+    batch's ``labels``, in training with ``label_smoothing``."""
+    predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
+    """Returns predictions and references for the metrics, integers or floats, as many of the one as of the other."""
+    metrics: Mapping[str, Callable[[], Metric]] = field(
+        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
+    )
+    """By the name to report it under, what makes a metric of one number (a subclass of ``evaluate.Metric`` does). It is
+    computed on rank 0, over the predictions of all ranks."""
+    schedule: Schedule = field(default_factory=Schedule)
+    """Of the learning rate."""
+    describe: Callable[[Path], None] | None = None
+    """Writes to a checkpoint what is needed to build the model again besides its state."""
+
+
+def train(task: Task, config: TrainingConfig) -> None:
+    """Train ``task`` for its budget and report after each epoch (or ``eval_every`` steps); go on from a checkpoint.
+
+    Whatever is random between two reports is seeded with (seed, rank, steps done) or with the batch's seed, so a trial
+    that resumes reports the same numbers as one that was never interrupted.
+
+    Raises:
+        ValueError: The batch cannot be split evenly, or is larger than the data.
+    """
+    trial = _Trial(task, config)
+    first_step_at = time.time()
+    while trial.steps_done < trial.steps:
+        trained = trial.train_to_next_report()
+        began = time.perf_counter()
+        validated = trial.evaluate() if math.isfinite(trained.loss) else trial.not_evaluated()
+        epoch = trial.steps_done / trial.steps_per_epoch
+        report(
+            {
+                names.EPOCH: round(epoch, 3) if config.steps else round(epoch),
+                names.STEP: trial.steps_done,
+                names.TRAIN_LOSS: trained.loss,
+                **validated,
+                names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
+                names.SAMPLES_PER_SECOND: trained.samples_per_s,
+                names.TRAIN_SECONDS: trained.seconds,
+                names.COMPILE_SECONDS: trained.compile_s,
+                names.EVAL_SECONDS: time.perf_counter() - began,
+                names.FIRST_STEP_AT: first_step_at,
+            },
+            save=trial.save,
+        )
+
+
+class _Trained(NamedTuple):
+    """The training between two reports."""
+
+    loss: float
+    """Mean over all steps and ranks."""
+    seconds: float
+    """Without ``compile_s``."""
+    compile_s: float
+    """How many seconds longer the trial's first step took than the others; 0 in later reports."""
+    samples_per_s: float
+    """Of all ranks, without the trial's first step."""
+
+
+class _Trial:
+    """The objects of one trial on one worker."""
+
+    def __init__(self, task: Task, config: TrainingConfig) -> None:
+        context = get_context()
+        self.rank, self.world = context.get_world_rank(), context.get_world_size()
+        self.task, self.config, self.device = task, config, worker_device()
+        self.device_type = DEVICE_TYPES[self.device.type]
+        samples = len(task.train_data)  # type: ignore[arg-type]
+        check_batch(config, self.world, samples)
+        self.sampler = TrainSampler(samples, config, self.rank, self.world)
+        self.steps_per_epoch = self.sampler.steps_per_epoch
+        self.steps = config.steps or config.epochs * self.steps_per_epoch
+        self.steps_done = 0
+        self.train_loss = task.loss or partial(cross_entropy, label_smoothing=config.label_smoothing)
+        self.eval_loss = task.loss or cross_entropy
+        self.bare_model = task.model
+        self.model = self._on_all_workers(task.model)
+        self.optimizer = config.make_optimizer(self.bare_model.parameters(), self.device)
+        self._restore()
+        self._started_at = self.steps_done
+        self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
+        validation = eval_batches(len(task.val_data), self.rank, self.world)  # type: ignore[arg-type]
+        self.val_loader = make_loader(task.val_data, validation, config.loader_workers)
+        self._batches = self._all_batches()
+        self.train_model, self.eval_model = self.model, self.bare_model
+        if config.compile:
+            compiled = self.device_type.compile
+            self.train_model, self.eval_model = compiled(self.model), compiled(self.bare_model)
+
+    def train_to_next_report(self) -> _Trained:
+        """Train to the end of the epoch, or ``eval_every`` steps."""
+        seed_everything(self.config.seed, self.rank, self.steps_done)
+        self.model.train()
+        first, between_reports = self.steps_done, self.config.eval_every or self.steps_per_epoch
+        end = min(self.steps, first + between_reports)
+        loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
+        began = after_first = time.perf_counter()
+        for _ in range(first, end):
+            loss_sum += self._step()
+            self.steps_done += 1
+            if self.steps_done == self._started_at + 1:
+                self.device_type.synchronize()
+                after_first = time.perf_counter()
+        loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
+        ended, steps = time.perf_counter(), end - first
+        first_step_s = after_first - began  # 0 unless the trial's first step is among them
+        others = steps - 1 if first_step_s and steps > 1 else steps
+        per_step = (ended - (after_first if others < steps else began)) / others
+        compile_s = max(0.0, first_step_s - per_step)
+        return _Trained(loss, ended - began - compile_s, compile_s, self.config.batch_size / per_step)
+
+    def _step(self) -> torch.Tensor:
+        """Take one optimizer step and return the mean loss of this rank's passes."""
+        factor = self.task.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * factor
+        loss_sum = torch.zeros((), device=self.device)
+        for part in range(self.config.accumulation):
+            batch = next(self._batches)
+            with self._synchronised_in(part):
+                with self.device_type.autocast(self.config.mixed_precision):
+                    summed, count = self.train_loss(self.task.forward(self.train_model, batch).float(), batch)
+                    loss = summed / count / self.config.accumulation
+                loss.backward()
+                self.device_type.mark_step()
+            loss_sum += loss.detach()
+        if self.config.clip_norm:
+            self.device_type.clip_gradients(self.bare_model.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        self.device_type.mark_step()
+        self.optimizer.zero_grad()
+        return loss_sum
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return the mean loss over all validation samples, and the metrics, which are NaN but on rank 0."""
+        self.bare_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
+        self._share_buffers()
+        static = self.config.compile or self.device_type.static_shapes
+        loss_sum = torch.zeros((), device=self.device)
+        count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
+        nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
+        predictions, references = [nothing], [nothing]
+        for batch in self._on_device(self.val_loader):
+            size = size_of(batch)
+            whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
+            with self.device_type.autocast(self.config.mixed_precision):
+                outputs = self.task.forward(self.eval_model, whole).float()
+            self.device_type.mark_step()
+            outputs = outputs[:size]
+            summed, count = self.eval_loss(outputs, batch)
+            loss_sum += summed
+            count_sum += count
+            predicted, expected = self.task.predict(outputs, batch)
+            predictions.append(predicted.flatten())
+            references.append(expected.flatten())
+        loss = float(metrics.sum_over_ranks(loss_sum)) / int(metrics.sum_over_ranks(count_sum))
+        validated = {**self.not_evaluated(), names.VAL_LOSS: loss}
+        gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
+        if self.rank == 0:
+            predicted, expected = (values.cpu() for values in gathered)
+            for name, make in self.task.metrics.items():
+                result = make().compute(predictions=predicted, references=expected)
+                if len(result) != 1:
+                    raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
+                validated[name] = float(*result.values())
+        return validated
+
+    def not_evaluated(self) -> dict[str, float]:
+        """Return NaN for the loss and each metric."""
+        return dict.fromkeys([names.VAL_LOSS, *self.task.metrics], math.nan)
+
+    def save(self, directory: Path) -> None:
+        """Write to ``directory`` what the trial needs to go on, and what it takes to load the model elsewhere."""
+        if self.task.describe is not None:
+            self.task.describe(directory)
+        state = {"model": self.bare_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        write_state(directory, {**state, "steps_done": self.steps_done})
+
+    def _restore(self) -> None:
+        """Go on from the trial's checkpoint, if there is one, with the hyperparameters of this configuration.
+
+        The checkpoint may be another trial's, trained with other hyperparameters (population-based training).
+        """
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return
+        with checkpoint.as_directory() as directory:
+            state = read_state(Path(directory))
+        self.bare_model.load_state_dict(state["model"])
+        # An optimizer's groups hold hyperparameters, which are the configuration's to say, and in habana's fused AdamW
+        # also the number of steps, which is the checkpoint's.
+        configured = self.optimizer.state_dict()["param_groups"]
+        groups = [{**old, **new} for old, new in zip(state["optimizer"]["param_groups"], configured, strict=True)]
+        self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
+        self.steps_done = state["steps_done"]
+
+    def _on_all_workers(self, model: nn.Module) -> nn.Module:
+        if self.world == 1:
+            return model.to(self.device)
+        from ray.train.torch import prepare_model  # here, so that a trained model can be loaded without Ray
+
+        if self.config.sync_batch_norm:
+            synchronise_batch_norm(model)
+        settings = self.device_type.data_parallel_settings()
+        return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
+
+    def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
+        """Return the context of one pass: workers exchange gradients in the last pass of a step only."""
+        if part == self.config.accumulation - 1 or not isinstance(self.model, DistributedDataParallel):
+            return nullcontext()
+        return cast("AbstractContextManager[None]", self.model.no_sync())
+
+    def _share_buffers(self) -> None:
+        """Give all ranks the running statistics of rank 0, which is the rank that saves them."""
+        if self.world > 1:
+            for buffer in self.bare_model.buffers():
+                if buffer.is_floating_point():
+                    dist.broadcast(buffer, src=0)
+
+    def _all_batches(self) -> Iterator[Batch]:
+        """Yield the batch of each pass, from the next step on, epoch after epoch."""
+        position = self.steps_done
+        while True:
+            epoch, step = divmod(position, self.steps_per_epoch)
+            self.sampler.start_at(epoch, step)
+            yield from self._on_device(self.train_loader)
+            position += self.steps_per_epoch - step
+
+    def _on_device(self, batches: Any) -> Iterator[Batch]:
+        for batch in batches:
+            yield {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def cross_entropy(logits: torch.Tensor, batch: Batch, label_smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of the batch's ``labels``, and their number: the loss of a classifier."""
+    labels = batch["labels"]
+    return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

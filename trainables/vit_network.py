@@ -1,0 +1,82 @@
+"""The network of :mod:`trainables.vit`: that of transformers, for images of any size that its patches divide."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+from transformers import ViTConfig, ViTForImageClassification
+from transformers.utils import logging
+
+from trainables.pretrained import from_pretrained
+from trainables.vit import HUB, HUB_MODELS, RANDOM, SAMPLE_PATCH, WIDTHS, ViTTrialConfig
+
+
+class ViTClassifier(nn.Module):
+    """A ViT that takes images of any size that its patches divide, and returns logits."""
+
+    def __init__(self, vit: ViTForImageClassification) -> None:
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits of shape (n, classes) for ``images`` of shape (n, 3, size, size)."""
+        interpolate = images.shape[-1] != self.vit.config.image_size
+        logits: torch.Tensor = self.vit(pixel_values=images, interpolate_pos_encoding=interpolate).logits
+        return logits
+
+
+def source_of(model: str, size: str) -> str:
+    """Return the folder, or the name on the hub, that the weights come from."""
+    return HUB_MODELS.get(size, size) if model == HUB else model
+
+
+def describe_network(config: ViTTrialConfig) -> ViTConfig:
+    """Return the network's own description: that of its weights, else that of its size.
+
+    Raises:
+        ValueError: The weights are not there, or are another network's.
+    """
+    if config.model != RANDOM:
+        source = source_of(config.model, config.size)
+        described, _ = from_pretrained(ViTConfig.get_config_dict, source)
+        kind, channels = described.get("model_type"), described.get("num_channels", 3)
+        if kind != "vit" or channels != 3:
+            raise ValueError(
+                f"--model {config.model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
+                f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
+            )
+        return ViTConfig.from_dict(described)
+    width, _, patch = config.size.partition("/")
+    return ViTConfig(**WIDTHS[width], patch_size=int(patch or SAMPLE_PATCH), image_size=config.image_size)
+
+
+def build_vit(model: str, size: str, network: ViTConfig, classes: int) -> ViTClassifier:
+    """Return a ViT on the CPU, with a new head.
+
+    Args:
+        model: See :class:`~trainables.vit.ViTTrialConfig`.
+        size: See there.
+        network: What :func:`describe_network` returned; gets the number of ``classes``.
+        classes: Outputs of the head.
+
+    Raises:
+        ValueError: The weights are not there, or are another network's.
+    """
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    network.num_labels = classes
+    if model == RANDOM:
+        return ViTClassifier(ViTForImageClassification(network))
+    load = partial(
+        ViTForImageClassification.from_pretrained,
+        config=network,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    vit, info = from_pretrained(load, source_of(model, size))
+    absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
+    if absent:
+        raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")
+    return ViTClassifier(vit)
