@@ -1,10 +1,23 @@
 """Experiments to run, and the programmatic API: ``from experiments import build_tuner``."""
 
-from experiments.sweep.budget import Budget
+from typing import TYPE_CHECKING, Any
+
 from experiments.sweep.command_line import main
-from experiments.sweep.errors import SweepError
-from experiments.sweep.experiment import Experiment, Recipe
-from experiments.sweep.options import SweepOptions
-from experiments.sweep.tuner import build_tuner
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment, Recipe
+from experiments.sweep.define.options import SweepOptions
+
+if TYPE_CHECKING:
+    from experiments.sweep.on_ray.tuner import build_tuner
 
 __all__ = ["Budget", "Experiment", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Ray when it is asked for: ``--help`` does without."""
+    if name == "build_tuner":
+        from experiments.sweep.on_ray.tuner import build_tuner
+
+        return build_tuner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

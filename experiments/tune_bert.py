@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
     check=bert.check,
     load_line='from trainables.bert import load_model; model, tokenizer = load_model("{checkpoint}")',
     predictor=bert.predictor,
-    telling=("lr", "optimizer", "batch_size"),
+    display_params=("lr", "optimizer", "batch_size"),
 )
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
     check=resnet.check_resnet,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    telling=("lr", "momentum", "batch_size"),
+    display_params=("lr", "momentum", "batch_size"),
 )
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
     check=resnet50_imagenet.check,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    telling=("lr", "batch_size", "weight_decay"),
+    display_params=("lr", "batch_size", "weight_decay"),
 )
 
 if __name__ == "__main__":

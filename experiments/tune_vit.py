@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
     check=vit.check,
     load_line='from trainables.vit import load_model; model, classes = load_model("{checkpoint}")',
     predictor=vit.predictor,
-    telling=("lr", "momentum", "batch_size"),
+    display_params=("lr", "momentum", "batch_size"),
 )
 
 if __name__ == "__main__":

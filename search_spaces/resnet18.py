@@ -1,18 +1,18 @@
 """Search space of ResNet-18 from scratch, and the published hyperparameters."""
 
-from ray import tune
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 SPACE = {
     # From the published 1e-3, which without momentum is little, to beyond the 0.1 of He et al. 2016.
-    "lr": tune.loguniform(1e-3, 5e-1),
+    "lr": FloatDistribution(1e-3, 5e-1, log=True),
     # Half to four times the published 64 on each of 2 workers; all are multiples of 8 HPUs.
-    "batch_size": tune.choice([64, 128, 256, 512]),
+    "batch_size": CategoricalDistribution([64, 128, 256, 512]),
     # None as published, up to where SGD begins to overshoot.
-    "momentum": tune.uniform(0.0, 0.98),
+    "momentum": FloatDistribution(0.0, 0.98),
     # Around the 1e-4 of He et al. 2016, down to practically none (published: none).
-    "weight_decay": tune.loguniform(1e-7, 1e-2),
+    "weight_decay": FloatDistribution(1e-7, 1e-2, log=True),
     # Up to a fifth of the steps, which large learning rates need; none is published.
-    "warmup": tune.uniform(0.0, 0.2),
+    "warmup": FloatDistribution(0.0, 0.2),
 }
 
 BASELINE = {

@@ -1,21 +1,21 @@
 """Search space of ResNet-50 from scratch on ImageNet, and the published hyperparameters."""
 
-from ray import tune
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 SPACE = {
     # From three times the published peak of 0.8 down to an eightieth: a batch of 64 wants a quarter of what one of 256
     # does (Goyal et al. 2017), and small sets of images less again.
-    "lr": tune.loguniform(0.01, 2.4),
+    "lr": FloatDistribution(0.01, 2.4, log=True),
     # A quarter to four times the 256 that are published for one device; all are multiples of 8 HPUs.
-    "batch_size": tune.choice([64, 128, 256, 512, 1024]),
+    "batch_size": CategoricalDistribution([64, 128, 256, 512, 1024]),
     # Around the published 0.9.
-    "momentum": tune.uniform(0.8, 0.98),
+    "momentum": FloatDistribution(0.8, 0.98),
     # A tenth to ten times the published 1e-4.
-    "weight_decay": tune.loguniform(1e-5, 1e-3),
+    "weight_decay": FloatDistribution(1e-5, 1e-3, log=True),
     # On top of the published schedule's own rise, for large batches.
-    "warmup": tune.uniform(0.0, 0.1),
+    "warmup": FloatDistribution(0.0, 0.1),
     # None as published, up to twice the 0.1 of the toolkit's faster variant.
-    "label_smoothing": tune.uniform(0.0, 0.2),
+    "label_smoothing": FloatDistribution(0.0, 0.2),
 }
 
 BASELINE = {

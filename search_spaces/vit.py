@@ -1,18 +1,18 @@
 """Search space of fine-tuning a vision transformer, and the published hyperparameters."""
 
-from ray import tune
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 SPACE = {
     # Dosovitskiy et al. 2021 fine-tune at 0.001 to 0.06; wider on both sides for small sets and networks.
-    "lr": tune.loguniform(1e-3, 5e-1),
+    "lr": FloatDistribution(1e-3, 5e-1, log=True),
     # A quarter to twice the published 256; halves of them, for accumulation, are multiples of 8 HPUs.
-    "batch_size": tune.choice([64, 128, 256, 512]),
+    "batch_size": CategoricalDistribution([64, 128, 256, 512]),
     # Around the published 0.9.
-    "momentum": tune.uniform(0.5, 0.98),
+    "momentum": FloatDistribution(0.5, 0.98),
     # Practically none, as published, to the 1e-3 that pays when little data is trained on long.
-    "weight_decay": tune.loguniform(1e-7, 1e-3),
+    "weight_decay": FloatDistribution(1e-7, 1e-3, log=True),
     # 500 of 20,000 steps are published; up to a fifth.
-    "warmup": tune.uniform(0.0, 0.2),
+    "warmup": FloatDistribution(0.0, 0.2),
 }
 
 BASELINE = {

@@ -1,8 +1,8 @@
 """A sweep over several nodes, each a raylet with stand-in HPUs of its own; run by the tests in a process of its own.
 
-    python -m tests.cluster_sweep FOLDER --nodes 2 --hpus 1 --width 1 --trials 6 [--lose 20] [--add 20]
+    python -m tests.cluster_sweep FOLDER --nodes 2 --hpus 1 --width 1 --trials 6 [--lose 3 --add 4]
 
-Prints, last, one JSON object.
+Writes what came of it to result.json in the folder: Ray may still print workers' lines after the last of ours.
 """
 
 from __future__ import annotations
@@ -21,30 +21,36 @@ from ray.cluster_utils import Cluster
 from ray.tune.experiment import Trial
 
 from experiments import SweepOptions
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tuner import ENVIRONMENT, tuner_of
+from experiments.sweep.on_ray.tuner import ENVIRONMENT, tuner_of
+from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.sleeping import SLEEPING
 from trainables.runtime import names
 
 
 class Nodes(tune.Callback):
-    """Loses and adds nodes when so many reports have come in, and notes what each trial trained on."""
+    """Notes what each trial trained on, loses a node at a trial's epoch and adds one so many reports later.
 
-    def __init__(self, cluster: Cluster, folder: Path, hpus: int, lose_at: int, add_at: int) -> None:
+    A node is lost only once every node has reported: on a slow machine a group may start while another trains.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, hpus: int, lose_at: int, add_after: int) -> None:
         self._cluster, self._folder, self._hpus = cluster, folder, hpus
-        self._at = {lose_at: self.lose, add_at: self.add}
-        self._reports = 0
+        self._lose_at, self._add_after = lose_at, add_after
         self.seen: list[dict[str, Any]] = []
-        self.lost: str | None = None
+        self.lost_at: int | None = None
+        """How many reports there were when a node was lost; the last of them was its own."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
-        self._reports += 1
         keys = ("epoch", "training_iteration", names.DEVICES, names.LOST_SECONDS)
         self.seen.append({"trial": str(trial), **{key: result[key] for key in keys if key in result}})
-        if act := self._at.get(self._reports):
-            act()
+        if self.lost_at is None:
+            all_report = len({_node(report) for report in self.seen}) == len(self._cluster.worker_nodes)
+            if all_report and result["epoch"] == self._lose_at:
+                self.lose()
+        elif len(self.seen) == self.lost_at + self._add_after:
+            self.add()
 
     def add(self) -> None:
         """Add a node."""
@@ -57,15 +63,20 @@ class Nodes(tune.Callback):
 
     def lose(self) -> None:
         """Kill the node of the last report, with all its processes."""
-        self.lost = self.seen[-1][names.DEVICES].split(":")[0]
-        node = next(node for node in self._cluster.worker_nodes if node.node_id == self.lost)
-        self._cluster.remove_node(node, allow_graceful=False)
+        self.lost_at = len(self.seen)
+        lost = next(node for node in self._cluster.worker_nodes if node.node_id == _node(self.seen[-1]))
+        self._cluster.remove_node(lost, allow_graceful=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Nodes:
         return self
+
+
+def _node(report: dict[str, Any]) -> str:
+    """Return the id of the node that a report is from."""
+    return str(report[names.DEVICES]).split(":")[0]
 
 
 def main() -> None:
@@ -84,7 +95,8 @@ def main() -> None:
     for _ in range(asked.nodes):
         nodes.add()
     try:
-        print(json.dumps(sweep(cluster.address, nodes, asked)))
+        came_of_it = sweep(cluster.address, nodes, asked)
+        (asked.folder / "result.json").write_text(json.dumps(came_of_it))
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -120,7 +132,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         "devices": sorted(summary["ledger"]["devices"]),
         "ledger": summary["device_seconds"],
         "seen": nodes.seen,
-        "lost": nodes.lost,
+        "lost_at": nodes.lost_at,
         "free": [ray.available_resources().get("HPU", 0), total],
     }
 

@@ -1,9 +1,16 @@
-"""What tests share: one Ray, one MLflow store, the sample data, a small trial of BERT."""
+"""What tests share: one Ray, one MLflow store, the sample data, a small trial of BERT; and which tests are quick.
+
+A test that starts Ray has the mark ``workers``, one that starts another process ``processes``. Fixtures of ``STARTERS``
+give it; a test or file that starts one itself says so. The others are the quick tests, of ``make check``: one that
+starts a process all the same fails.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +18,66 @@ import pytest
 import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 
-from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.tuner import ENVIRONMENT
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.on_ray.tuner import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
+
+STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
+"""The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
+STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+"""Python's audit events."""
+MAY_START = ("git", "hl-smi")
+"""Programs that quick tests may start: they end at once."""
+quick_test: str | None = None
+"""The quick test that runs in this process."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest picks tests by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests whose fixtures start processes."""
+    for item in items:
+        for fixture in STARTERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(STARTERS[fixture])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hold a quick test, and the fixtures that it is the first to use, to what it may start."""
+    global quick_test  # audit hooks stay for good
+    quick_test = None if any(map(item.get_closest_marker, STARTERS.values())) else item.nodeid
+    try:
+        return (yield)
+    finally:
+        quick_test = None
+
+
+def forbid_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Fail a quick test that starts a process; nothing that catches Exception hides it."""
+    if quick_test is None or event not in STARTS_A_PROCESS:
+        return
+    program = str(arguments[0]) if arguments else event
+    if Path(program).name not in MAY_START:
+        pytest.fail(
+            f"{quick_test} starts a process ({program}): mark it with pytest.mark.processes, or workers for Ray"
+        )
+
+
+sys.addaudithook(forbid_processes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forbid_loader_processes() -> Iterator[None]:
+    """The same for processes of ``multiprocessing`` that are spawned, of which Python's audit hooks hear nothing."""
+    start = BaseProcess.start
+
+    def checked(process: BaseProcess) -> None:
+        forbid_processes("os.fork", (process.name,))
+        start(process)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "start", checked)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,7 +98,7 @@ def ray_here() -> Iterator[None]:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
-        ray.init(num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init("local", num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
 

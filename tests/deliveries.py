@@ -1,4 +1,4 @@
-"""What a sweep has MLflow told, and whether it arrived: everything, and everything once."""
+"""Records of a sweep for MLflow, and whether they arrived: everything, and everything once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from experiments.sweep.tracking.delivery import Sender
-from experiments.sweep.tracking.outbox import Outbox
-from experiments.sweep.tracking.store import store_of
+from experiments.sweep.show.trackers.delivery import Sender
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.records import SWEEP, BeginRun, BeginSweep, Record, Update, run_of
 
 TRIALS, EPOCHS = 3, 4
 
@@ -39,39 +38,52 @@ def values_of(number: int, epoch: int) -> dict[str, float]:
 
 def records_of(
     name: str, uri: str, experiment: str = "delivery", trials: int = TRIALS, epochs: int = EPOCHS
-) -> list[dict[str, Any]]:
-    """What a sweep puts into its outbox."""
+) -> list[Record]:
+    """What a sweep puts into its outbox: its begin, that of its trials, their reports in turn, their ends."""
     now = int(time.time() * 1000)
-    begin = {"what": "begin sweep", "store": store_of(uri), "experiment": experiment, "artifacts": None, "name": name}
-    about = {
-        "tags": {"kind": "sweep"},
-        "about": {},
-        "space": {},
-        "data": {"source": "reviews", "facts": ["3 texts"]},
-        "params": {"seed": "0"},
-        "outbox": str(now),
-        "time_ms": now,
-    }
-    records: list[dict[str, Any]] = [{**begin, **about}]
-    keys = [f"{number:03d}" for number in range(trials)]
-    end = {
-        "what": "end",
-        "time_ms": now + 99,
-        "outcome": "finished",
-        "reason": None,
-        "values": {"seconds/training": 1.5},
-        "step": epochs,
-    }
-    for number, key in enumerate(keys):
-        about = {"name": f"{name}-{number}", "trial_id": key, "params": params_of(number)}
-        records.append({"what": "begin", "trial": key, "time_ms": now, **about})
-    for epoch in range(1, epochs + 1):  # trials take turns
-        reported = {"what": "metrics", "time_ms": now + epoch, "step": epoch}
-        records += [{**reported, "trial": key, "values": values_of(n, epoch)} for n, key in enumerate(keys)]
-    return [*records, *({**end, "trial": key} for key in keys)]
+    sweep = BeginSweep(
+        run=SWEEP,
+        time_ms=now,
+        name=name,
+        tags={"kind": "sweep", "outbox": str(now)},
+        params={"seed": "0"},
+        tracking_uri=uri,
+        experiment=experiment,
+        artifacts=None,
+        data="reviews",
+        facts=["3 texts"],
+    )
+    runs = {number: run_of(number) for number in range(trials)}
+    begin = [
+        BeginRun(
+            run=run,
+            time_ms=now,
+            name=f"{name}-{number}",
+            tags={"kind": "trial", "trial": run},
+            params=params_of(number),
+        )
+        for number, run in runs.items()
+    ]
+    reports = [
+        Update(run=run, time_ms=now + epoch, step=epoch, metrics=values_of(number, epoch))
+        for epoch in range(1, epochs + 1)
+        for number, run in runs.items()
+    ]
+    end = [
+        Update(
+            run=run,
+            time_ms=now + 99,
+            step=epochs,
+            metrics={"seconds/training": 1.5},
+            tags={"status": "finished"},
+            status="FINISHED",
+        )
+        for run in runs.values()
+    ]
+    return [sweep, *begin, *reports, *end]
 
 
-def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
+def outbox_in(folder: Path, records: Sequence[Record]) -> Outbox:
     """A new outbox with these records."""
     folder.mkdir(exist_ok=True)
     outbox = Outbox(folder)
@@ -80,9 +92,9 @@ def outbox_in(folder: Path, records: list[dict[str, Any]]) -> Outbox:
     return outbox
 
 
-def deliver(uri: str, outbox: Outbox, left: list[Path]) -> None:
+def deliver(uri: str, outbox: Outbox) -> None:
     """Deliver what is there, and end."""
-    sender = Sender(uri, outbox, left)
+    sender = Sender(uri, outbox)
     sender.start()
     sender.close()
 
@@ -106,8 +118,8 @@ def check_delivered(uri: str, name: str) -> None:
         assert (run.info.status, run.data.tags["status"]) == ("FINISHED", "finished")
         for metric in ("score", "loss"):
             history = client.get_metric_history(run.info.run_id, metric)
-            told = [(value.step, value.value) for value in history]
-            assert told == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]
+            arrived = [(value.step, value.value) for value in history]
+            assert arrived == [(epoch, values_of(number, epoch)[metric]) for epoch in range(1, EPOCHS + 1)]
 
 
 def count_delivered(

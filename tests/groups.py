@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.sessions import numbers_of
-from trainables.runtime.worker_group import WorkerGroup
+from trainables.runtime.group.worker_group import WorkerGroup
 
 
 def run_trial(group: WorkerGroup, config: Mapping[str, Any], checkpoint: str | None = None) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ import psutil
 import pytest
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
-from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.tracking.outbox import RECORDS_FILE
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.show.trackers.outbox import RECORDS_FILE
 from tests.deliveries import count_delivered
 from tests.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
 
@@ -92,7 +92,7 @@ class LongSweep:
             more = records.read()
             whole = more.rfind(b"\n") + 1
             self._read += whole
-            self.reported += more[:whole].count(b'"what": "metrics"')
+            self.reported += more[:whole].count(b'"score": ')
         return self.reported
 
 

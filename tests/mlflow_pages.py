@@ -35,7 +35,7 @@ FLAGS = (
 WITHIN_S = 60
 """How long a page may take to show what is waited for."""
 SCRIPT_WITHIN_S = 300
-"""How long a page may be busy before it answers."""
+"""How long a script of a page may run."""
 
 NOT_YET = (
     NoSuchElementException, StaleElementReferenceException, ElementNotInteractableException,

@@ -11,12 +11,12 @@ from mlflow.entities import LoggedModel, Run
 from mlflow.tracking import MlflowClient
 
 from experiments import SweepOptions
-from experiments.sweep.experiment import Experiment
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tracking.best_model import record_of
-from experiments.sweep.tracking.delivery import Sender
-from experiments.sweep.tracking.outbox import Outbox
-from tests.deliveries import EPOCHS, records_of, values_of
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.trackers.best_model import load_line
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.records import SWEEP, LogModel, run_of
+from tests.deliveries import EPOCHS, deliver, records_of, values_of
 from tests.sessions import reports_of
 
 
@@ -28,7 +28,7 @@ def make_checkpoint(experiment: Experiment, trial: Mapping[str, Any], folder: Pa
 
 
 class Sweep:
-    """A sweep whose trials 1 and 2 have the same checkpoint; MLflow has been told of both."""
+    """A sweep whose trials 1 and 2 have the same checkpoint, and whose outbox has both."""
 
     def __init__(self, uri: str, storage: Path, name: str, experiment: Experiment, checkpoint: Path) -> None:
         options = SweepOptions(storage=storage, name=name, tracking_uri=uri, register=f"model of {name}")
@@ -42,28 +42,41 @@ class Sweep:
     def checkpoint(self, number: int) -> Path:
         return self.plan.folder / f"trial-{number:03d}" / "checkpoint_000000"
 
-    def summary(self, number: int) -> dict[str, Any]:
-        """What the sweep comes to if that trial is the best."""
-        at = {"value": values_of(number, EPOCHS)["score"], "epoch": EPOCHS, "checkpoint": str(self.checkpoint(number))}
-        return {"best": {"trial": number, "config": {"lr": 0.1}, **at}, "metric": "score"}
+    def model(self, number: int) -> LogModel:
+        """The record of the model, if that trial is the best."""
+        load = self.plan.experiment.predictor
+        assert load is not None
+        return LogModel(
+            run=run_of(number),
+            time_ms=0,
+            sweep=self.plan.name,
+            checkpoint=str(self.checkpoint(number)),
+            loaded_by=f"{load.__module__}:{load.__qualname__}",
+            params={"lr": "0.1"},
+            metric="score",
+            value=values_of(number, EPOCHS)["score"],
+            step=EPOCHS,
+            register=self.plan.options.register,
+        )
 
     def end(self, number: int) -> None:
-        """Tell MLflow that this trial is the best."""
-        record = record_of(self.plan, self.summary(number), time_ms=0)
-        assert record is not None
-        self.outbox.put(record)
+        """Deliver that trial's model as the best one."""
+        self.outbox.put(self.model(number))
         self.deliver()
 
     def deliver(self) -> None:
-        sender = Sender(self.plan.tracking_uri, self.outbox, [])
-        sender.start()
-        sender.close()
+        deliver(self.plan.tracking_uri, self.outbox)
         assert not self.outbox.waiting
 
-    def run(self, trial: str = "") -> Run:
+    def load_line(self, number: int) -> str | None:
+        """How that trial's model is loaded."""
+        uri, name = self.plan.tracking_uri, self.plan.options.register
+        return load_line(self.outbox.ids, str(self.checkpoint(number)), uri, name)
+
+    def run(self, trial: str = SWEEP) -> Run:
         return self.client.get_run(self.outbox.ids[trial])
 
-    def outputs(self, trial: str = "") -> list[str]:
+    def outputs(self, trial: str = SWEEP) -> list[str]:
         """Ids of the models that a run shows."""
         outputs = self.run(trial).outputs
         return [output.model_id for output in outputs.model_outputs] if outputs else []

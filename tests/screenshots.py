@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
 from tests.mlflow_pages import MlflowPages, chromium, resize
 from tests.team_server import PASSWORDS, Bucket, sign_in, team_server
 

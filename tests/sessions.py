@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ray.train import Checkpoint
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainables.runtime import names
-from trainables.runtime.contract import SaveFunction, open_session
+from trainables.runtime.session import SaveFunction, open_session
 
 NUMBERS = (
     names.EPOCH, names.STEP, names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.LEARNING_RATE,
@@ -49,3 +51,20 @@ def reports_of(
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must repeat."""
     return {name: metrics[name] for name in NUMBERS if name in metrics}
+
+
+@contextmanager
+def hyperparameters_of_each_step() -> Iterator[list[dict[str, Any]]]:
+    """Hand out a list that gets what every optimizer of this process has in each of its steps."""
+    steps: list[dict[str, Any]] = []
+
+    def note(optimizer: Any, *_: Any) -> None:
+        known = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+        assert all(group == known[0] for group in known)
+        steps.append(known[0])
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        yield steps
+    finally:
+        hook.remove()

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from trainables.runtime.fresh_start import fresh_start
-from trainables.runtime.loading import Batch
-from trainables.runtime.schedules import Schedule
-from trainables.runtime.training import Task, train
-from trainables.runtime.training_config import TrainingConfig
+from trainables.runtime.training.fresh_start import fresh_start
+from trainables.runtime.training.loading import Batch
+from trainables.runtime.training.loop import Task, train
+from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.training_config import TrainingConfig
 
 FEATURES, CLASSES = 6, 3
 

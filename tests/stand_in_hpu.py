@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.module_owners import DEVICE_ROOT
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
+from trainables.runtime.devices.module_owners import DEVICE_ROOT
 
 STAND_IN = PROJECT_ROOT / "tests" / "stand_in"
 FORGOTTEN = ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID", "WORLD_SIZE", "LOCAL_RANK", "PT_HPU_LAZY_MODE")
@@ -58,7 +58,7 @@ def start(code: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
 
 def output_of(code: str, folder: Path, **variables: str) -> str:
     """Run Python with the stand-in, and return what it printed."""
-    return start(code, folder, **variables).communicate(timeout=120)[0]
+    return start(code, folder, **variables).communicate(timeout=400)[0]
 
 
 def ownerships(folder: Path) -> list[Ownership]:

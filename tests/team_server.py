@@ -21,7 +21,7 @@ import psutil
 import pytest
 from mlflow.utils.rest_utils import MlflowHostCreds, http_request
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
 from tests.deliveries import free_port
 
 SCRIPT = PROJECT_ROOT / "mlflow" / "server.sh"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.stand_in_hpu import output_of, ownerships, start
 
+pytestmark = pytest.mark.processes
+
 USE = "import torch, habana_frameworks.torch; print('sum', float(torch.ones(3, device='hpu').sum()))"
 HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(60)"
 
@@ -16,7 +18,7 @@ HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(60)"
 def test_ray_finds_eight_hpus_and_nobody_acquires_one(tmp_path: Path) -> None:
     code = """
 from ray._private.accelerators.hpu import HPUAcceleratorManager as hpus
-from trainables.runtime.device import find_devices
+from trainables.runtime.devices.find import find_devices
 print(hpus.get_current_node_num_accelerators(), find_devices("auto", None).type.kind)
 """
     assert "8 hpu" in output_of(code, tmp_path)
@@ -71,18 +73,20 @@ def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
     """What the training loop asks of a device, on the stand-in, in both modes."""
     code = """
 import torch
-from trainables.runtime import device
-device.name_own_module()
-hpu = device.worker_device()
+from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from trainables.runtime.devices.hpu import name_own_module
+name_own_module()
+hpu = worker_device()
+device = DEVICE_TYPES[hpu.type]
 weight = torch.nn.Parameter(torch.ones(4, device=hpu))
-optimizer = device.optimizer_class(hpu, "adamw")([weight], lr=0.1, weight_decay=0.5)
-with device.autocast(hpu):
+optimizer = device.optimizer_class("adamw")([weight], lr=0.1, weight_decay=0.5)
+with device.autocast():
     product = weight.unsqueeze(0) @ weight.unsqueeze(1)
 print(hpu, product.dtype, type(optimizer).__name__, optimizer.defaults["eps"], optimizer.defaults["weight_decay"])
 product.float().sum().backward()
-device.mark_step(hpu)
-device.clip_gradients(hpu, [weight], 0.5)
-device.synchronize(hpu)
+device.mark_step()
+device.clip_gradients([weight], 0.5)
+device.synchronize()
 print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
 """
     for lazy, marks in (("0", 0), ("1", 1)):

@@ -1,32 +1,32 @@
-"""The command line that all scripts share: the fields of SweepOptions."""
+"""The command line that all scripts share: the fields of SweepOptions, in groups.
+
+``--help`` answers at once: what runs a sweep, and takes seconds to import, is imported where it is used.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import field, make_dataclass
+from typing import TYPE_CHECKING, Any
 
-import ray
 import tyro
-from optuna.storages import InMemoryStorage
-from rich.console import Console
 
-from experiments.sweep.errors import SweepError
-from experiments.sweep.experiment import Experiment
-from experiments.sweep.ledger import shares_of
-from experiments.sweep.options import DEFAULT_STORAGE, SweepOptions
-from experiments.sweep.outcome import short
-from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.search.study_record import stored_trials
-from experiments.sweep.stopping import CTRL_C, Ending
-from experiments.sweep.tracking.best_model import load_line
-from experiments.sweep.tuner import make_searcher, tuner_of
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import GROUPS, SweepOptions
+from experiments.sweep.define.words import format_params, format_value
 
-INTERRUPTED = Ending("interrupted", status=CTRL_C)
-"""By whatever did not say why."""
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from experiments.sweep.define.experiment import Experiment
+    from experiments.sweep.define.plan import Plan
+    from experiments.sweep.on_ray.sweep_run import SweepRun
+
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
+CTRL_C = 130
+"""Exit status of a process that Ctrl-C ended, as shells have it."""
 
 
 def main(experiment: Experiment, description: str | None = None, arguments: Sequence[str] | None = None) -> None:
@@ -38,12 +38,18 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
         arguments: The command line; None for that of this process.
     """
     given = joined(sys.argv[1:] if arguments is None else arguments)
-    options = tyro.cli(SweepOptions, description=description, args=given, config=(tyro.conf.FlagCreatePairsOff,))
+    grouped = make_dataclass("Options", [(name, group, field(default_factory=group)) for name, group in GROUPS.items()])
+    parsed: Any = tyro.cli(
+        tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
+        description=description,
+        args=given,
+    )
+    options = SweepOptions(**{k: v for name in GROUPS for k, v in vars(getattr(parsed, name)).items()})
     sys.exit(run(experiment, options))
 
 
 def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
-    """Return the command line with all values of a repeated flag behind one; the last would count alone."""
+    """Return the command line with all values of a repeated flag after one flag; else only the last would count."""
     values: list[str] = []
     others: list[str] = []
     into = others
@@ -58,7 +64,11 @@ def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
 
 
 def run(experiment: Experiment, options: SweepOptions) -> int:
-    """Plan the sweep, run it unless it is a dry run, say what it came to, and return the exit status."""
+    """Plan the sweep, run it unless it is a dry run, print the result, and return the exit status."""
+    from rich.console import Console
+
+    from experiments.sweep.plan.plan import make_plan
+
     console = Console(soft_wrap=True, highlight=False, markup=False)
     try:
         plan = make_plan(experiment, options)
@@ -66,8 +76,12 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
         if options.dry_run:
             console.print("\n".join(dry_run_lines(plan)))
             return 0
-        tuner_of(plan).fit()
-        return _say_result(console, plan)
+        from experiments.sweep.on_ray.tuner import tuner_of
+
+        tuner = tuner_of(plan)
+        tuner.run.how_to_resume = plan.resume_command()
+        tuner.fit()
+        return _print_result(console, plan, tuner.run)
     except SweepError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,66 +89,80 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
         print("interrupted", file=sys.stderr)
         return CTRL_C
     finally:
-        ray.shutdown()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
     """Return the settings, the first proposals and the largest possible effort, a line each.
 
-    Of a sweep that goes on, what is left of it.
+    Of a sweep that goes on, they say what is left of it.
+
+    Raises:
+        SweepError: The sweep cannot go on: its study is gone or broken.
     """
     # Not from the summary, which a sweep that was killed has not written.
-    ended = sum(trial.state.is_finished() for trial in stored_trials(plan.folder)) if plan.resumed else 0
+    ended = 0
+    if plan.resumed:
+        from experiments.sweep.decide.search.study_record import trials_to_resume
+
+        ended = sum(trial.state.is_finished() for trial in trials_to_resume(plan.folder))
     if ended >= plan.num_samples:
         return [f"all {ended} trials have ended: nothing is left to do (--add-trials N makes it longer)"]
+    from optuna.storages import InMemoryStorage
+
+    from experiments.sweep.plan.plan import make_searcher
+
     searcher = make_searcher(plan, InMemoryStorage())
-    made = (searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples)))
-    proposals = [{k: v for k, v in config.items() if k != "seed"} for config in made if isinstance(config, dict)]
+    proposed = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
+    shown = [{k: v for k, v in config.items() if k != "seed"} for config in proposed if isinstance(config, dict)]
     units, unit = (plan.num_samples - ended) * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
         *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
-        *(f"trial {n:03d}  {' '.join(f'{k}={short(v)}' for k, v in p.items())}" for n, p in enumerate(proposals, 1)),
+        *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(shown, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",
         "dry run: all checks passed, nothing was started",
     ]
 
 
-def _say_result(console: Console, plan: Plan) -> int:
-    summary = json.loads(plan.summary_file.read_text())
-    best, status = summary["best"], _say_whether_whole(plan, summary)
+def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
+    from experiments.sweep.state.device_time import shares_of
+
+    summary = run.summary
+    assert summary is not None, "the sweep is over"
+    best, status = summary["best"], _print_why_it_ended_early(plan, summary)
     if best is None:
         if summary["complete"]:
-            print(f"error: no trial reported a finite {summary['metric']}; see {summary['mlflow']}", file=sys.stderr)
+            where = ", ".join(tracker.address for tracker in run.trackers)
+            print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
         return status or 1
-    unit, checkpoint, model = plan.budget.unit, best["checkpoint"], load_line(plan, summary)
+    unit, checkpoint = plan.budget.unit, best["checkpoint"]
+    models = [line for tracker in run.trackers if (line := tracker.load_line()) is not None]
+    reached, baseline = format_value(best["value"]), format_value(summary["baseline"]) or "none"
     lines = [
-        f"best        trial {best['trial']:03d}: {summary['metric']} {best['value']:.4f} at {unit} {best[unit]}"
-        f" (baseline {short(summary['baseline']) or 'none'})",
-        f"config      {' '.join(f'{k}={short(v)}' for k, v in best['config'].items())}",
+        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]}"
+        f" (baseline {baseline})",
+        f"config      {format_params(best['config'])}",
         f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
         *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
-        *([f"model       {model}"] if model else []),
+        *(f"model       {line}" for line in models),
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
         f"summary     {plan.summary_file}",
         f"report      {plan.report_file}",
-        f"mlflow      {summary['mlflow']}",
+        *(f"{tracker.name:<10}  {tracker.address}" for tracker in run.trackers),
     ]
     console.print("\n" + "\n".join(lines))
     return status
 
 
-def _say_whether_whole(plan: Plan, summary: dict[str, Any]) -> int:
-    """Say why a sweep ended early and how it goes on, and return the exit status."""
+def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any]) -> int:
+    """Print why a sweep ended early and the command that goes on with it, and return the exit status."""
     if summary["complete"]:
         return 0
-    ended = summary["ended_early"] or INTERRUPTED._asdict()
+    ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
     counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
     print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
     print(f"of {plan.num_samples} trials: {counts or 'none had begun'}", file=sys.stderr)
-    print(f"go on with it: python {sys.argv[0]} --resume {plan.name}{_storage_option(plan)}", file=sys.stderr)
+    print(f"go on with it: {plan.resume_command()}", file=sys.stderr)
     return int(ended["status"])
-
-
-def _storage_option(plan: Plan) -> str:
-    return "" if plan.options.storage == DEFAULT_STORAGE else f" --storage {plan.options.storage}"

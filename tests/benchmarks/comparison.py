@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.tracking.delivery import Sender
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.show.trackers.delivery import Sender
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.deliveries import outbox_in, records_of
@@ -65,7 +65,7 @@ def fill(uri: str, runs: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         outbox = outbox_in(Path(folder) / "sweep", records_of("sweep", uri, EXPERIMENT, runs, EPOCHS))
         began = time.monotonic()
-        sender = Sender(uri, outbox, [])
+        sender = Sender(uri, outbox)
         sender.start()
         wait_until(lambda: not outbox.waiting, 1800, "not everything was delivered")
         seconds = time.monotonic() - began

@@ -19,9 +19,9 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
-from experiments.sweep.options import SweepOptions
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tuner import tuner_of
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
 from experiments.tune_bert import EXPERIMENT
 
 CURVE: list[float] = []

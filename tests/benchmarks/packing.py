@@ -24,11 +24,12 @@ from typing import Any
 
 import ray
 
-from experiments.sweep.ledger import Ledger
-from experiments.sweep.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.pictures.timeline import draw_timeline
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tuner import tuner_of
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.pictures.png import write_png
+from experiments.sweep.show.pictures.timeline import timeline as timeline_of
+from experiments.sweep.state.device_time import DeviceTime, shares_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
@@ -80,7 +81,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
-    """Run the sweep and return what its ledger says."""
+    """Run the sweep and return what its devices did."""
     options = SweepOptions(
         num_samples=trials,
         recipe="sample",
@@ -92,28 +93,29 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     )
     plan = make_plan(SLEEPING, options)
     print("\n".join(plan.lines()), flush=True)
-    ledger = Ledger(plan)
-    results = tuner_of(plan, callbacks=[ledger]).fit()
+    tuner = tuner_of(plan)
+    results = tuner.fit()
+    device_time = tuner.run.state.device_time
     ray.shutdown()
     assert not results.errors, results.errors
     if timeline is not None:
-        draw_timeline(ledger, plan.name, timeline)
+        write_png(timeline_of(device_time), plan.name, shares_of(device_time.in_all()), timeline)
     summary = json.loads(plan.summary_file.read_text())
     return {
-        "occupancy": round(occupancy(ledger), 4),
+        "occupancy": round(occupancy(device_time), 4),
         "trials": summary["trials"],
         "ledger": summary["device_seconds"],
         "wall_s": summary["wall_s"],
     }
 
 
-def occupancy(ledger: Ledger) -> float:
+def occupancy(device_time: DeviceTime) -> float:
     """Return the share of the devices' time that trials had, while all groups were up and trials remained."""
     up: dict[str, float] = {}
-    for stretch in ledger.stretches:
-        up.setdefault(stretch.device, stretch.trained_from)
-    begin, end = max(up.values()), max(stretch.began for stretch in ledger.stretches)
-    had = sum(max(0.0, min(s.ended, end) - max(s.began, begin)) for s in ledger.stretches)
+    for interval in device_time.intervals:
+        up.setdefault(interval.device, interval.trained_from)
+    begin, end = max(up.values()), max(interval.began for interval in device_time.intervals)
+    had = sum(max(0.0, min(i.ended, end) - max(i.began, begin)) for i in device_time.intervals)
     return had / (len(up) * (end - begin))
 
 

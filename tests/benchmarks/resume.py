@@ -27,7 +27,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.long_sweep import LongSweep

@@ -37,15 +37,15 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
-from ray import tune
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from experiments.sweep.budget import Budget
-from experiments.sweep.options import SweepOptions
-from experiments.sweep.schedulers.by_name import make_scheduler
-from experiments.sweep.search.searcher import StudySearcher
+from experiments.sweep.decide.schedulers.factory import make_scheduler
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.search_space import SearchSpace
 
 TABLES = Path(__file__).resolve().parent / "search_tables"
 TASKS = ("digits_mlp", "friedman", "docs_tf")
@@ -181,7 +181,7 @@ def make_strategy(name: str, seed: int, dimensions: int) -> Strategy:
         return Strategy(searcher, asha)
     search, _, scheduler = name.partition("+")
     own = StudySearcher(
-        {n: tune.uniform(0.0, 1.0) for n in names},
+        SearchSpace({n: FloatDistribution(0.0, 1.0) for n in names}),
         metric="loss",
         mode="min",
         baseline={},

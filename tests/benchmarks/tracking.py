@@ -1,13 +1,13 @@
-"""What telling MLflow of a report costs Tune's event loop: this project's tracking against Ray's MLflowLoggerCallback.
+"""What it costs Tune's event loop to track a report: this project's tracker against Ray's MLflowLoggerCallback.
 
-Both are handed the same results, one after another, as Tune does it: six metrics and Tune's own entries, of trials that
-take turns. MLflow is an SQLite file, and then the team's server (PostgreSQL, passwords), 100 ms away: a proxy holds
-every byte back for 50 ms each way. This project's thread delivers meanwhile, and all that it was told must have
-arrived. Prints a table and, last, one JSON object:
+Both get the same reports, one after another: six metrics, of trials that take turns, as Tune hands them to a callback
+and as this project's own callback hands them to a tracker. MLflow is an SQLite file, and then the team's server
+(PostgreSQL, passwords), 100 ms away: a proxy holds every byte back for 50 ms each way. This project's thread delivers
+meanwhile, and everything must have arrived. Prints a table and, last, one JSON object:
 
     {"loop_ms": ..., "ratio_sqlite": ..., "ratio_server": ...}
 
-``loop_ms`` is this project's median for one result with the server, in milliseconds; a ratio is Ray's median divided by
+``loop_ms`` is this project's median for one report with the server, in milliseconds; a ratio is Ray's median divided by
 this project's. Takes 2 minutes on 2 cores.
 
     python tests/benchmarks/tracking.py [--results 400] [--results-of-ray 20]
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +37,24 @@ from ray.tune.experiment import Trial
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.ledger import Ledger
-from experiments.sweep.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.plan import make_plan
-from experiments.sweep.tracking.mlflow_callback import MlflowTracking
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.events import Event, Reported, SweepBegan, TrialBegan
+from experiments.sweep.state.sweep_state import SweepState
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.deliveries import free_port
 from tests.experiments.sweep.sleeping import EPOCHS, SLEEPING
-from tests.team_server import PASSWORDS, Bucket, sign_in, team_server, wait_until
+from tests.team_server import PASSWORDS, Bucket, sign_in, team_server
 
 ONE_WAY_S = 0.05
 METRICS = ("score", "train_loss", "val_loss", "val_accuracy", "lr", "samples_per_second")
 TRIALS_AT_A_TIME = 4
 EVERY_S = 0.02
-"""How often this project is handed a result: slowly enough for its thread to be at work all the while."""
+"""How often this project gets a report: slowly enough for its thread to be at work all the while."""
 
 
 def main() -> None:
@@ -87,7 +90,7 @@ def both(uri: str, folder: Path, asked: argparse.Namespace) -> tuple[float, floa
     """Return the medians of this project and of Ray's callback, in milliseconds."""
     ours = this_project(uri, folder, asked.results)
     print(f"this project, {asked.results} results: {in_words(ours)}", flush=True)
-    rays = handed(MLflowLoggerCallback(tracking_uri=uri, experiment_name="rays"), asked.results_of_ray, 0)
+    rays = of_ray(MLflowLoggerCallback(tracking_uri=uri, experiment_name="rays"), asked.results_of_ray)
     print(f"Ray's callback, {asked.results_of_ray} results: {in_words(rays)}", flush=True)
     return statistics.median(ours), statistics.median(rays)
 
@@ -99,30 +102,46 @@ def in_words(milliseconds: list[float]) -> str:
 
 
 def this_project(uri: str, folder: Path, results: int) -> list[float]:
-    """Hand results to this project's tracking, see that all of them arrive, and return its times."""
+    """Show reports to this project's tracker, see that all of them arrive, and return its times."""
     options = SweepOptions(storage=folder, name="sweep", recipe="sample", device="cpu", tracking_uri=uri)
     plan = make_plan(SLEEPING, options)
     plan.folder.mkdir(parents=True)
-    tracking = MlflowTracking(plan, Ledger(plan))
-    times = handed(tracking, results, EVERY_S)
-    sender = tracking._sender
-    assert sender is not None
-    wait_until(lambda: not sender.outbox.waiting, 300, "not everything was delivered")
-    sender.close()
-    client, runs = MlflowClient(uri), [run for trial, run in sender.outbox.ids.items() if trial.isdigit()]
+    tracker = MlflowTracker(plan)
+    state = SweepState(plan.experiment.objective, plan.budget, results, DeviceTime(plan.devices, 1))
+    times: list[float] = []
+
+    def show(event: Event) -> None:
+        state.apply(event)
+        began = time.perf_counter()
+        tracker.show(event, state)
+        if isinstance(event, Reported):
+            times.append((time.perf_counter() - began) * 1000)
+
+    show(SweepBegan())
+    for trial, result in results_of(results):
+        number, epoch = int(trial.experiment_tag.split("_")[0]), result["epoch"]
+        if epoch == 1:
+            show(TrialBegan(trial=number, trial_id=trial.trial_id, config=trial.config))
+        time.sleep(EVERY_S)
+        metrics = {name: result[name] for name in (*METRICS, "epoch")}
+        show(Reported(trial=number, step=epoch, value=result["score"], metrics=metrics, config=trial.config))
+    tracker.close()
+    with closing(Outbox(plan.folder)) as outbox:
+        assert not outbox.waiting, f"{outbox.waiting} bytes were not delivered"
+        runs = [run for trial, run in outbox.ids.items() if trial.isdigit()]
+    client = MlflowClient(uri)
     arrived = sum(len(client.get_metric_history(run, metric)) for run in runs for metric in METRICS)
     assert arrived == results * len(METRICS), f"{arrived} values arrived"
     return times
 
 
-def handed(callback: Callback, count: int, every_s: float) -> list[float]:
-    """Hand ``count`` results to a callback, and return for how many milliseconds it kept each."""
+def of_ray(callback: Callback, count: int) -> list[float]:
+    """Hand ``count`` results to a callback of Ray, and return for how many milliseconds it kept each."""
     callback.setup()
     times = []
     for number, (trial, result) in enumerate(results_of(count)):
         if result["training_iteration"] == 1:
             callback.on_trial_start(number, [], trial)
-        time.sleep(every_s)
         began = time.perf_counter()
         callback.on_trial_result(number, [], trial, result)
         times.append((time.perf_counter() - began) * 1000)

@@ -28,9 +28,9 @@ from torch.utils.data import DataLoader
 import trainables.bert
 import trainables.image_classifier
 from experiments import Experiment
-from trainables.runtime.contract import open_session
-from trainables.runtime.training import Task, train
-from trainables.runtime.training_config import TrainingConfig
+from trainables.runtime.session import open_session
+from trainables.runtime.training.loop import Task, train
+from trainables.runtime.training.training_config import TrainingConfig
 
 MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
 EPOCHS = 13

@@ -33,9 +33,10 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.schedulers import FIFOScheduler
 
-from experiments.sweep.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.tuner import TRIAL_ACTOR_MEMORY, make_searcher, start_ray, tuner_of
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, start_ray, tuner_of
+from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
 from trainables.runtime import names

@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 import pip
 import pytest
+from packaging.requirements import Requirement
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
+
+pytestmark = pytest.mark.processes
 
 INSTALL = PROJECT_ROOT / "deploy" / "install_on_gaudi.sh"
 PACKAGES = PROJECT_ROOT / "deploy" / "image_packages.py"
+PINS = PROJECT_ROOT / "constraints.txt"
 TORCH = "2.9.0+hpu_1.23.1-25.git8598e6d"
 IMAGE = {
     "torch": TORCH,
@@ -75,6 +79,13 @@ def make_wheel(folder: Path, name: str, version: str, *needs: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
+def pinned(package: str) -> str:
+    """Return the version of a package in constraints.txt for the Python that runs here."""
+    pins = [Requirement(line) for line in PINS.read_text().splitlines() if not line.startswith("#")]
+    (pin,) = (pin for pin in pins if pin.name == package and (pin.marker is None or pin.marker.evaluate()))
+    return str(pin.specifier).removeprefix("==")
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
     folder, wheels = tmp_path / "image", tmp_path / "wheels"
@@ -83,7 +94,8 @@ def image(tmp_path: Path) -> Image:
     (folder / SITE_PACKAGES / "pip").symlink_to(Path(pip.__file__).parent)
     wheels.mkdir()
     make_wheel(wheels, "torch", "2.11.0")
-    make_wheel(wheels, "numpy", "2.4.0")
+    make_wheel(wheels, "numpy", pinned("numpy"))
+    make_wheel(wheels, "numpy", "99.0")
     make_wheel(wheels, "protobuf", "4.25.0")
     make_wheel(wheels, "protobuf", "5.29.0")
     make_wheel(wheels, "project", "1.0", "torch>=2.6", "torchvision>=0.21", "numpy>=2", "protobuf>=4")
@@ -96,15 +108,32 @@ def version_seen(image: Image, venv: Path, package: str) -> str:
     return image.run(venv / "bin" / "python", "-c", code).stdout.strip()
 
 
-def test_the_images_torch_stays_and_other_packages_may_be_newer(image: Image, tmp_path: Path) -> None:
+def test_the_images_torch_stays_and_other_packages_have_the_tested_versions(image: Image, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     done = image.install(venv, "project")
     assert done.returncode == 0, done.stdout + done.stderr
     assert version_seen(image, venv, "project") == "1.0"
     assert version_seen(image, venv, "torch") == TORCH  # the index has a newer one
-    assert version_seen(image, venv, "numpy") == "2.4.0"
-    assert version_seen(image, venv, "protobuf") == "4.25.0"  # habana's package takes no 5
+    assert version_seen(image, venv, "numpy") == pinned("numpy")  # the image has an older one, and the index a newer
+    assert version_seen(image, venv, "protobuf") == "4.25.0"  # habana's package takes no 5, nor the version of the pins
+    left_out = f"protobuf=={pinned('protobuf')} of constraints.txt is left out: the image's packages need protobuf<5"
+    assert left_out in done.stdout
     assert not list((venv / SITE_PACKAGES).glob("torch*"))
+
+
+def test_all_pins_hold_but_those_of_torch_and_of_what_it_rules_out(image: Image, tmp_path: Path) -> None:
+    held = tmp_path / "constraints.txt"
+    done = image.run(python_of_the_image(), PACKAGES, "constrain", PINS, held)
+    assert done.returncode == 0, done.stderr
+    kept = dict(line.split("==") for line in held.read_text().splitlines())
+    for package in ("ray", "optuna", "mlflow", "transformers", "pandas"):
+        assert kept[package] == pinned(package)
+    names = {Requirement(line).name for line in PINS.read_text().splitlines() if not line.startswith("#")}
+    for_others = {name for name in names - kept.keys() if name not in ("torch", "torchvision", "protobuf")}
+    assert {"torch", "torchvision", "protobuf"} & kept.keys() == set()
+    for name in for_others:  # for other Pythons and systems
+        with pytest.raises(ValueError, match="not enough values"):
+            pinned(name)
 
 
 def test_a_requirement_that_the_images_torch_does_not_meet_is_an_error(image: Image, tmp_path: Path) -> None:
@@ -165,7 +194,6 @@ def test_make_installs_in_the_same_way_on_a_gaudi() -> None:
     command = ["make", "--dry-run", "--always-make", "ON_GAUDI=True", "PYTHON=python3", ".venv/.ready"]
     printed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
     assert "deploy/install_on_gaudi.sh python3 .venv --quiet --editable" in printed
-    assert "constraints.txt" not in printed
 
 
 def test_the_dockerfile_installs_in_the_same_way_and_names_no_image() -> None:

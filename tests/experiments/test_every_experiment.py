@@ -13,16 +13,17 @@ import pytest
 
 from experiments import Experiment, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
-from experiments.sweep.options import PROJECT_ROOT
-from experiments.sweep.plan import make_plan
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.plan.plan import make_plan
 from tests.groups import run_trial
 from tests.loops import any_loop
 from tests.sessions import numbers_of, reports_of
-from trainables.data.images import ImageConfig, images_of
-from trainables.data.text import TextConfig, _load_texts
+from trainables.data.configs import ImageConfig, TextConfig
+from trainables.data.images import images_of
+from trainables.data.text import _load_texts
 from trainables.runtime import TrialConfig, names
-from trainables.runtime.device import DEVICE_TYPES
-from trainables.runtime.worker_group import WorkerGroup, WorkerGroupSpec
+from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 
 SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
 SMALL = {"train_samples": 96, "val_samples": 33, "batch_size": 32}
@@ -82,10 +83,9 @@ def test_it_builds_and_dry_runs(experiment: Experiment, storage: Path) -> None:
 
 
 def test_the_space_asks_for_the_hyperparameters_and_holds_the_baseline(experiment: Experiment) -> None:
-    assert not callable(experiment.space)
-    assert set(experiment.space) == set(experiment.baseline) == set(experiment.config_class.required_names())
-    for name, domain in experiment.space.items():
-        assert domain.is_valid(experiment.baseline[name]), name
+    space = experiment.search_space
+    assert space.names == set(experiment.baseline) == set(experiment.config_class.required_names())
+    assert space.outside(experiment.baseline) == []
 
 
 def test_the_full_recipe_is_the_published_one(experiment: Experiment) -> None:

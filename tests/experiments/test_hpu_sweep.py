@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
 from tests.stand_in_hpu import Ownership, double_owners, environment, ownerships
+
+pytestmark = pytest.mark.workers
 
 
 class Sweep:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT
+
+pytestmark = pytest.mark.workers
 
 TRAINABLE = '''"""A line through points, with the train loop of Ray Train's PyTorch guide; one import is changed."""
 
@@ -74,7 +76,7 @@ EXPERIMENT = Experiment(
     recipes={name: Recipe(settings=dict, budget=Budget(epochs=3), num_samples=3) for name in ("full", "sample")},
     check=line.check,
     load_line='import torch; state = torch.load("{checkpoint}/model.pt", weights_only=True)',
-    telling=("lr",),
+    display_params=("lr",),
     metric="loss",
     mode="min",
 )
@@ -96,7 +98,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_three_files_make_a_sweep(project: Path) -> None:
-    script = [sys.executable, "experiments/tune_line.py", "--name", "sixth", "--storage", "results", "--device", "cpu"]
+    options = ["--name", "sixth", "--storage", "results", "--device", "cpu", "--workers-per-trial", "2"]
+    script = [sys.executable, "experiments/tune_line.py", *options]
     done = subprocess.run(
         script, cwd=project, env={**os.environ, "PYTHONPATH": str(project)}, capture_output=True, text=True, check=False
     )

@@ -1,11 +1,11 @@
-"""What happens to sweeps when things go wrong: 19 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 21 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
 must have ended with the numbers of an undisturbed one (or failed, if that was the fault, with the reason), its metrics
 must be in MLflow once each, and every HPU, process and lock must be free. Prints a table and, last, one JSON object:
 
-    {"kinds": 19, "runs": 95, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 21, "runs": 105, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
@@ -37,7 +37,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.provenance import git_state
+from experiments.sweep.show.trackers.provenance import git_state
 from tests.faults.check import check
 from tests.faults.inflict import KINDS, Inflict
 from tests.faults.sweep import Sweep

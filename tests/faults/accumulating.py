@@ -17,8 +17,8 @@ from ray import tune
 
 from experiments import Budget, Experiment, Recipe
 from trainables.runtime import TrialConfig, get_checkpoint, report
-from trainables.runtime.checkpoint import read_state, write_state
-from trainables.runtime.device import worker_device
+from trainables.runtime.devices.find import worker_device
+from trainables.runtime.training.checkpoint import read_state, write_state
 
 EPOCHS = 8
 FILL_GB = 12
@@ -144,6 +144,6 @@ ACCUMULATING = Experiment(
     recipes={"sample": Recipe(settings=dict, budget=Budget(epochs=EPOCHS), num_samples=8)},
     check=lambda config: [f"nothing to load, epochs of {config.epoch_s} s"],
     load_line="{checkpoint}/state.pt",
-    telling=("x",),
+    display_params=("x",),
     metric="score",
 )

@@ -15,8 +15,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
-from experiments.sweep.search.study_record import STUDY_FILE
-from experiments.sweep.tracking.outbox import Outbox
+from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.state.lock import is_running
 from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of
 from tests.faults.sweep import GROUPS, Sweep
 from tests.stand_in_hpu import double_owners, ownerships
@@ -151,6 +152,6 @@ def check_devices(sweep: Sweep) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 sweep.count("leaked", 1, f"module {module} has an owner")
+    sweep.count("leaked", is_running(sweep.folder), "somebody holds the sweep")
     with closing(Outbox(sweep.folder)) as outbox:
-        sweep.count("leaked", not outbox.take(), "somebody holds the sweep")
         sweep.count("lost", outbox.waiting, "bytes not delivered to MLflow")

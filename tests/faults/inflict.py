@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.resume import SNAPSHOTS, STATE_FILES
-from experiments.sweep.stopping import CTRL_C, TERMINATED
-from experiments.sweep.tracking.outbox import STATE_FILE as DELIVERED_FILE
+from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
+from experiments.sweep.on_ray.tune_files import SNAPSHOTS, STATE_FILES
+from experiments.sweep.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from tests.faults.sweep import Sweep
 from tests.mlflow_server import Server
-from trainables.runtime.checkpoint import STATE_FILE, read_state
+from trainables.runtime.training.checkpoint import STATE_FILE, read_state
 
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""
@@ -37,7 +37,7 @@ class Inflict:
 
     def raylet(self) -> None:
         """Kill -9 of the process of Ray that all others depend on."""
-        self._end(self.sweep.raylet().kill)
+        self._end(self.sweep.ray_process("raylet").kill)
 
     def ctrl_c(self) -> None:
         """Ctrl-C, once."""
@@ -46,6 +46,14 @@ class Inflict:
     def sigterm(self) -> None:
         """What a batch system sends before it kills."""
         self._end(self.sweep.driver.terminate, TERMINATED)
+
+    def sigterm_group(self) -> None:
+        """SIGTERM to the driver and to Ray's own processes, as timeout, scancel and systemd send it."""
+        self._end(self.sweep.terminate_group, TERMINATED)
+
+    def gcs(self) -> None:
+        """Kill -9 of Ray's control service."""
+        self._end(self.sweep.ray_process("gcs_server").kill, 1)
 
     def torn_state(self) -> None:
         """Kill -9 of the driver, and files of Tune's state that are half there; sometimes in the last snapshot, too."""
@@ -82,7 +90,7 @@ class Inflict:
         self._kill_one("controller")
 
     def mailbox(self) -> None:
-        """Kill -9 of the rendezvous of a worker group."""
+        """Kill -9 of the mailbox of a worker group."""
         self._kill_one("mailbox")
 
     def _kill_one(self, kind: str) -> None:
@@ -196,6 +204,8 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "mlflow": Inflict.mlflow,
     "ctrl-c": Inflict.ctrl_c,
     "sigterm": Inflict.sigterm,
+    "sigterm-group": Inflict.sigterm_group,
+    "gcs": Inflict.gcs,
     "hang": Inflict.hang,
     "exception": Inflict.exception,
     "nan": Inflict.nan,

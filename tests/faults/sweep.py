@@ -14,15 +14,15 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.options import PROJECT_ROOT, SchedulerName
-from experiments.sweep.tracking.outbox import RECORDS_FILE
+from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
+from experiments.sweep.show.trackers.outbox import RECORDS_FILE
 from tests.faults.accumulating import ALIVE, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
 from tests.stand_in_hpu import STAND_IN, environment
 
 GROUPS = 2
 EPOCH_S = 1.0
-TITLES = {"worker": "RayTrainWorker", "actor": "Trainable", "controller": "TrainController", "mailbox": "Rendezvous"}
+TITLES = {"worker": "RayTrainWorker", "actor": "Trainable", "controller": "TrainController", "mailbox": "Mailbox"}
 """What the processes of a worker group have in their titles."""
 HUNG_AFTER_S = 20
 UP_WITHIN_S = 600
@@ -48,6 +48,7 @@ class Sweep:
         own_clock: bool = False,
         scheduler: SchedulerName = "fifo",
         variables: Mapping[str, str] | None = None,
+        driver: str = DRIVER,
     ) -> None:
         """Prepare a sweep.
 
@@ -60,9 +61,10 @@ class Sweep:
             own_clock: Whether its processes have a clock that can be set.
             scheduler: With fifo every trial trains to its end.
             variables: In the environment of its processes.
+            driver: Python that runs the command line.
         """
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
-        self.scheduler = scheduler
+        self.scheduler, self.code = scheduler, driver
         self.storage, self.folder = folder / "results", folder / "results" / name
         self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
         (self.orders / ALIVE).mkdir(parents=True)
@@ -96,7 +98,7 @@ class Sweep:
             path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
             own |= {SHIFT_FILE: str(self.clock), "PYTHONPATH": path}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, *options, *shared],
+            [sys.executable, "-c", self.code, *options, *shared],
             env=environment(self.locks, **own),
             cwd=self.orders.parent,
             stdout=subprocess.PIPE,
@@ -142,10 +144,14 @@ class Sweep:
         found = [p for p in self._seen if TITLES[kind] in _title(p)]
         return sorted(found, key=lambda process: process.pid)
 
-    def raylet(self) -> psutil.Process:
-        """Return the process of Ray that all others depend on."""
+    def ray_process(self, name: str) -> psutil.Process:
+        """Return a process of Ray that all others depend on: raylet or gcs_server."""
         self._look()
-        return next(p for p in self._seen if _title(p) and p.name() == "raylet")
+        return next(p for p in self._seen if _title(p) and p.name() == name)
+
+    def terminate_group(self) -> None:
+        """Send SIGTERM to the driver's process group, in which Ray's own processes are."""
+        os.killpg(self.driver.pid, signal.SIGTERM)
 
     def _look(self) -> None:
         if self.running:

@@ -35,6 +35,6 @@ QUADRATIC = Experiment(
     },
     check=lambda config: [f"nothing to load for {config.epochs} epochs"],
     load_line="{checkpoint}/epoch.txt",
-    telling=("x",),
+    display_params=("x",),
     metric="score",
 )

@@ -12,7 +12,7 @@ from ray import tune
 
 from experiments import Budget, Experiment, Recipe
 from trainables.runtime import TrialConfig, get_checkpoint, report
-from trainables.runtime.device import worker_device
+from trainables.runtime.devices.find import worker_device
 
 EPOCHS = 9
 
@@ -52,6 +52,6 @@ SLEEPING = Experiment(
     recipes={"sample": Recipe(settings=dict, budget=Budget(epochs=EPOCHS), num_samples=64)},
     check=lambda config: [f"nothing to load, epochs of {config.epoch_s} s"],
     load_line="{checkpoint}/epoch.txt",
-    telling=("x",),
+    display_params=("x",),
     metric="score",
 )

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from experiments import main
 from experiments.sweep.command_line import joined
-from experiments.sweep.options import SweepOptions
+from experiments.sweep.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, flag
+from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -21,6 +30,52 @@ def test_every_option_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         option = "--set" if field == "settings" else f"--{field.replace('_', '-')}"
         assert option in text
     assert "A test." in text
+
+
+@pytest.mark.processes
+def test_help_shows_the_options_in_groups_a_line_each() -> None:
+    command = [sys.executable, "-c", "from experiments import main; main(None, 'A test.', ['--help'])"]
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    lines = text.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("╭")] == ["options", *GROUPS]
+    assert max(map(len, lines)) <= 80
+    # Per option its name and its text, which may stand beside it; per group a description and a rule; and --help.
+    options = sum(len(fields(group)) for group in GROUPS.values())
+    assert sum(line.startswith("│") for line in lines) <= 2 * options + 2 * len(GROUPS) + 1
+
+
+def test_the_manual_explains_every_option() -> None:
+    manual = (PROJECT_ROOT / "docs" / "options.md").read_text()
+    assert [field.name for field in fields(SweepOptions) if f"`{flag(field.name)}" not in manual] == []
+
+
+@pytest.mark.processes
+def test_help_imports_nothing_that_takes_seconds() -> None:
+    code = (
+        "import sys; from experiments import main\n"
+        "try: main(None, 'A test.', ['--help'])\n"
+        "except SystemExit: print(sorted({'mlflow', 'optuna', 'pandas', 'ray', 'sklearn', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "['optuna']"
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "python tune it.py --resume x"),
+        ({"storage": Path("/data/my results")}, "python tune it.py --resume x --storage /data/my results"),
+        ({"tracking_uri": "http://team:5000"}, "python tune it.py --resume x --tracking-uri http://team:5000"),
+    ],
+)
+def test_the_printed_command_goes_on_where_the_sweep_is(
+    changes: dict[str, Any], command: str, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tune it.py"])
+    plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
+    there = replace(plan, options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes}))
+    assert " ".join(shlex.split(there.resume_command())) == command
 
 
 @pytest.mark.parametrize("arguments", [["--nope"], ["--device", "tpu"], ["--epochs", "many"], ["--scheduler", "x"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from werkzeug.test import Client
 
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines
-from experiments.sweep.pictures.catalogue import PICTURES
-from experiments.sweep.pictures.drawing import DRAW_EVERY_S
-from experiments.sweep.plan import make_plan
-from experiments.sweep.search.study_record import STUDY_FILE
-from experiments.sweep.tracking.outbox import RECORDS_FILE
-from experiments.sweep.tuner import tuner_of
+from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.pictures.catalogue import PICTURES
+from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -165,8 +167,8 @@ def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], re
             result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
         )
         assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
-        told = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
-        assert told <= {"score", "train_loss", "noise", "start_s"}
+        names = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
+        assert {"score", "start_s"} <= names <= {"score", "train_loss", "noise", "start_s"}
 
 
 def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
@@ -207,12 +209,14 @@ def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], fol
 def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(
     results: tune.ResultGrid, folder: Path, summary: dict[str, Any]
 ) -> None:
-    records = [json.loads(line) for line in (folder / RECORDS_FILE).read_text().splitlines()]
-    whats = [record["what"] for record in records]
-    drawn = [record["last"] for record in records if record["what"] == "pictures"]
-    assert drawn == [False] * (len(drawn) - 1) + [True]
+    with closing(Outbox(folder)) as outbox:
+        of_sweep = [record for record in outbox if record.run == SWEEP]
+    drawn = [record.may_be_skipped for record in of_sweep if isinstance(record, LogFiles)]
+    assert drawn == [True] * (len(drawn) - 1) + [False]
     assert 2 <= len(drawn) <= 2 + summary["wall_s"] / DRAW_EVERY_S
-    assert whats.index("pictures") < whats.index("end of sweep")
+    last_drawn = max(place for place, record in enumerate(of_sweep) if isinstance(record, LogFiles))
+    (ended,) = [place for place, record in enumerate(of_sweep) if getattr(record, "name", "") == "summary.json"]
+    assert last_drawn < ended
     report = (folder / "report.html").read_text()
     assert "complete, as of" in report
     told = re.sub(r"<[^>]*>", "", report.split("<dt>Trials</dt>")[1].split("</dl>")[0])

@@ -1,0 +1,126 @@
+"""Which reports are worth a checkpoint, and which checkpoints go when all of them take too much room."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ByteSize
+
+from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
+
+logger = logging.getLogger(__name__)
+
+KEPT_OF_UNFINISHED = 2
+"""Checkpoints kept of a trial that has not ended: after a crash, a snapshot may name the one before the last."""
+
+
+def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bool:
+    """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
+
+    It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
+    if it has trained for a while without one, and if the sweep ends early. So the best trial has a checkpoint, whether
+    its best or its last value counts, no trial loses more than a while's work, and most trials, which are stopped
+    early, never write one.
+
+    Args:
+        state: Of the sweep, with the decision on this report.
+        trial: That reported.
+        every_s: Seconds that a trial may train without a checkpoint. 0: each report gets one.
+    """
+    ends = trial.decision.verdict not in ("continue", "pause")
+    if not ends and (state.ending is not None or time.monotonic() - trial.safe_since >= every_s):
+        return True
+    if trial.value is None:
+        return False
+    best = state.best.best if state.best is not None else None
+    at_end = state.best_at_end.value if state.best_at_end is not None else None
+    # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
+    leads = best is None or not state.objective.better(best, than=trial.value)
+    return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
+
+
+class CheckpointBudget:
+    """Deletes checkpoints when those of the sweep take more than they may, the worst first.
+
+    What stays in any case: the checkpoints of the trials that are best by their best and by their last value, the last
+    two of a trial that has not ended, and what is in use. A trial that a snapshot sends back to a checkpoint that is
+    gone starts again from an older one.
+    """
+
+    def __init__(self, folder: Path, limit: int | None) -> None:
+        """Keep checkpoints in bounds.
+
+        Args:
+            folder: Of the sweep.
+            limit: Bytes on disk; None for no limit.
+        """
+        self._folder, self._limit = folder, limit
+        self._warned = False
+
+    def keep(self, state: SweepState, in_use: Iterable[Path]) -> bool:
+        """Delete what has to go, and return whether anything did.
+
+        Args:
+            state: Of the sweep.
+            in_use: Checkpoints that a trial may go on from at any time.
+        """
+        if self._limit is None:
+            return False
+        sizes = {place: _size_of(place) for place in self._folder.glob("trial-*/checkpoint_*")}
+        taken = sum(sizes.values())
+        if taken <= self._limit:
+            return False
+        values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
+        needed = self._needed(state, set(sizes)) | set(in_use)
+        worst = math.inf if state.objective.mode == "min" else -math.inf
+
+        def badness(place: Path) -> tuple[float, Path]:
+            value = values.get(place, math.nan)  # what no trial knows, which a crash has left, goes first
+            value = value if math.isfinite(value) else worst
+            return (value if state.objective.mode == "max" else -value), place
+
+        for place in sorted(set(sizes) - needed, key=badness):
+            shutil.rmtree(place, ignore_errors=True)
+            taken += _size_of(place) - sizes[place]
+            if taken <= self._limit:
+                break
+        if taken > self._limit and not self._warned:
+            self._warned = True
+            logger.warning(
+                "--checkpoint-budget: the checkpoints that are still needed take %s, and may take %s. They stay, and "
+                "the sweep goes on.",
+                ByteSize(taken).human_readable(decimal=True), ByteSize(self._limit).human_readable(decimal=True),
+            )  # fmt: skip
+        return True
+
+    def _needed(self, state: SweepState, there: set[Path]) -> set[Path]:
+        needed: set[Path] = set()
+        for trial in state.trials.values():
+            if not trial.has_ended:
+                known = [self._folder / saved.place for saved in trial.checkpoints]
+                unknown = {place for place in there if place.parent.name == trial.name} - set(known)  # being written
+                needed |= unknown | set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
+        best = [state.best_checkpoint(self._folder, state.trials.values())]
+        best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
+        needed |= {self._folder / saved.place for saved in best if saved is not None}
+        if state.best_at_end is not None and state.best_at_end.checkpoints:
+            needed.add(self._folder / state.best_at_end.checkpoints[-1].place)
+        return needed
+
+
+def _size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder, 0 if there is none."""
+    size = 0
+    for inside, _, files in os.walk(folder):
+        for file in files:
+            with suppress(FileNotFoundError):  # it is being written, and has its last name by now
+                size += (Path(inside) / file).stat().st_size
+    return size

@@ -1,0 +1,214 @@
+"""Asynchronous successive halving: of the trials that reach a rung, the best third goes on to the next."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from experiments.sweep.decide.schedulers.fifo import Fifo
+from experiments.sweep.define.budget import REDUCTION_FACTOR, Budget
+from trainables.runtime.internals.ray_tune import searcher_of
+
+logger = logging.getLogger(__name__)
+
+PROBES = 8
+"""Trials that pass the first rung whatever they report, to show whether its order is that of the next."""
+INFORMS = 0.7
+"""Rank correlation of the first two rungs from which on the first one decides. Like the number of probes chosen on the
+tables of ``tests/benchmarks/search_quality.py``; the log of 2026-11-22 has what it gave, and what else was tried."""
+
+
+class SuccessiveHalving(Fifo):
+    """ASHA (Li et al., 2020) with the rungs of the budget, in two kinds.
+
+    *Stopping*: a trial that reaches a rung goes on if it is in the best third of those that got there before it, and
+    ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best third now; otherwise it writes a
+    checkpoint and waits until enough others have come that it is. When no new trial is to come, a third is rounded up,
+    so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+
+    With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
+
+    With *probing*, the first rung has to show that it is worth listening to. A few trials pass it in any case, and if
+    their order at the second rung is another, all do, until the orders agree. Early epochs mislead where, for example,
+    learning rates warm up.
+
+    All that it knows is plain data, which the sweep's snapshots keep. A trial whose earlier reports are not known
+    (because a snapshot was lost) fills no rung that it has passed.
+    """
+
+    _kept = ("_bracket", "_at", "_scores", "_held", "_next", "_probes")
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        pausing: bool = False,
+        shares: Sequence[float] = (1.0,),
+        probing: bool = False,
+        trials: int = 0,
+        groups: int = 0,
+    ) -> None:
+        """Open the brackets.
+
+        Args:
+            budget: Of a full trial.
+            pausing: Whether weak trials wait; otherwise they end.
+            shares: The share of trials of each bracket.
+            probing: Whether the first rung has to show that it informs; for a single bracket.
+            trials: In the whole sweep; counts where ``pausing``.
+            groups: Trials that train at a time; counts where ``pausing``.
+        """
+        super().__init__()
+        self._budget, self._pausing, self._shares = budget, pausing, list(shares)
+        self._trials, self._groups = trials, groups
+        self._bracket: dict[str, int] = {}
+        """Bracket of each trial, in the order in which they were added."""
+        self._at: dict[str, int] = {}
+        """Epochs or steps of each trial's last report."""
+        self._scores: list[dict[int, dict[str, float]]] = [
+            {r: {} for r in budget.rungs()[b:]} for b in range(len(shares))
+        ]
+        """For each bracket and rung the scores (more is better) of the trials that got there."""
+        self._held: dict[str, int] = {}
+        """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
+        self._next: list[str] = []
+        """Paused trials that are to go on."""
+        self._probing = probing and len(budget.rungs()) > 1
+        self._probes: list[str] = []
+        """Trials that passed the first rung in any case."""
+        self._told = False
+        """Whether the user knows that the first rung misleads."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
+        if trial.trial_id not in self._bracket:
+            there = list(self._bracket.values())
+            behind = [share * (len(there) + 1) - there.count(bracket) for bracket, share in enumerate(self._shares)]
+            self._bracket[trial.trial_id] = behind.index(max(behind))
+        elif self._pausing and trial.status == Trial.PENDING and trial.trial_id in {*self._held, *self._next}:
+            trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Decide at a rung; between rungs a trial goes on."""
+        name, score = trial.trial_id, self._score(result)
+        if name in self._next:
+            self._next.remove(name)
+        if not math.isfinite(score):
+            return TrialScheduler.STOP
+        rung = self._rung_reached(name, self._budget.progress(result))
+        if rung is None:
+            return TrialScheduler.CONTINUE
+        scores = self._scores[self._bracket[name]][rung]
+        scores[name] = score
+        if self._passes_first_rung(name, rung):
+            return TrialScheduler.CONTINUE
+        if self._pausing:
+            goes_on = name in self._promotable(scores)
+        else:  # fewer than a third are better; a tie is not
+            better = sum(other > score for other in scores.values())
+            goes_on = better < max(1.0, len(scores) / REDUCTION_FACTOR)
+        if not goes_on:
+            self._held[name] = rung
+            self.reasons[name] = f"not among the best third of {len(scores)} at {self._budget.unit} {rung}"
+        if not self._pausing:
+            return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
+        if not goes_on:
+            searcher_of(tune_controller).on_pause(name)
+        self._promote(tune_controller)
+        return TrialScheduler.CONTINUE if goes_on else TrialScheduler.PAUSE
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Return a paused trial that was promoted, as soon as there is a group for it."""
+        if not self._pausing:
+            return None
+        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
+        training = sum(trial.status in (Trial.RUNNING, Trial.PENDING) for trial in trials.values())
+        if self._held:
+            self._promote(tune_controller)
+        for name in self._next:
+            if trials[name].status == Trial.PAUSED and training < self._groups:
+                return trials[name]
+        if self._no_more() and not training and not self._next:
+            for name in list(self._held):
+                tune_controller.stop_trial(trials[name])
+        return None
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Forget that the trial was to go on."""
+        self.on_trial_remove(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Take back what was decided at the trial's last rung: it may have failed before it could be done.
+
+        A trial that Tune starts again comes by that rung again, or by what is reported first after it.
+        """
+        name = trial.trial_id
+        if name in self._held:
+            self._at[name] = self._held[name] - 1
+            if self._pausing:
+                searcher_of(tune_controller).on_unpause(name)
+        self.on_trial_remove(tune_controller, trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Forget that the trial waits or was to go on or end; its scores stay."""
+        self._held.pop(trial.trial_id, None)
+        self._next = [name for name in self._next if name != trial.trial_id]
+
+    def _rung_reached(self, name: str, progress: int) -> int | None:
+        """Return the rung that the trial has reached since its last report."""
+        before = self._at.get(name, progress - self._budget.between_reports)
+        self._at[name] = max(before, progress)
+        passed = [rung for rung in self._scores[self._bracket[name]] if before < rung <= progress]
+        return max(passed, default=None)
+
+    def _passes_first_rung(self, name: str, rung: int) -> bool:
+        """Whether the trial goes on because the first rung may not inform; it is one that shows whether it does."""
+        if not self._probing or rung != self._budget.rungs()[0]:
+            return False
+        if len(self._probes) >= PROBES and self._first_rung_informs():
+            return False
+        self._probes.append(name)
+        return True
+
+    def _first_rung_informs(self) -> bool:
+        """Whether the probes that got to the second rung have about the same order there; as long as few did, yes."""
+        low, high = self._budget.rungs()[:2]
+        first, second = self._scores[0][low], self._scores[0][high]
+        probed = pd.DataFrame(
+            [(first[name], second[name]) for name in self._probes if name in first and name in second]
+        )
+        if len(probed) < PROBES // 2:
+            return True
+        correlation = float(probed[0].rank().corr(probed[1].rank()))
+        misleads = correlation < INFORMS  # not if there is none, because all are equal
+        if misleads and not self._told:
+            self._told = True
+            logger.warning(
+                "the order of trials at %s %d is not that at %d (rank correlation %.2f): none is stopped before that",
+                self._budget.unit, low, high, correlation,
+            )  # fmt: skip
+        return not misleads
+
+    def _no_more(self) -> bool:
+        return len(self._bracket) >= self._trials
+
+    def _promotable(self, scores: Mapping[str, float]) -> list[str]:
+        """Return the trials of a rung that belong to the next, the best first."""
+        count = -(-len(scores) // REDUCTION_FACTOR) if self._no_more() else len(scores) // REDUCTION_FACTOR
+        return sorted(scores, key=lambda name: scores[name], reverse=True)[:count]
+
+    def _promote(self, tune_controller: Any) -> None:
+        """Choose paused trials that are to go on, those of the highest rungs first."""
+        for rung in reversed(self._budget.rungs()):
+            for bracket in self._scores:
+                for name in self._promotable(bracket.get(rung, {})):
+                    if self._held.get(name) == rung:
+                        del self._held[name]
+                        self._next.append(name)
+                        searcher_of(tune_controller).on_unpause(name)

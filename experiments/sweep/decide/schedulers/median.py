@@ -1,0 +1,47 @@
+"""The median stopping rule: what is worse than the middle of the others' courses ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from experiments.sweep.decide.schedulers.fifo import Fifo
+from experiments.sweep.define.budget import Budget
+
+OTHERS_NEEDED = 3
+"""How many others must have got as far before a trial is held against them, as in Ray's own rule."""
+
+
+class MedianRule(Fifo):
+    """Ends a trial whose best value so far is worse than the median of the others' mean values until then.
+
+    The rule of Vizier (Golovin et al., 2017). Ray's class with this rule pauses trials while it knows too few, and Tune
+    would then start another trial actor for which there are no devices; and it keeps nothing for a resumed sweep.
+    """
+
+    _kept = ("_scores",)
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+        self._scores: dict[str, dict[int, float]] = {}
+        """The scores (more is better) of each trial by epoch or step."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Hold the trial against the others at this epoch or step."""
+        score, at = self._score(result), self._budget.progress(result)
+        if not math.isfinite(score):
+            return TrialScheduler.STOP
+        own = self._scores.setdefault(trial.trial_id, {})
+        own[at] = score
+        others = [scores for name, scores in self._scores.items() if name != trial.trial_id and max(scores) >= at]
+        means = [fmean(seen) for scores in others if (seen := [s for when, s in scores.items() if when <= at])]
+        if len(means) < OTHERS_NEEDED or max(own.values()) >= median(means):
+            return TrialScheduler.CONTINUE
+        self.reasons[trial.trial_id] = f"worse than the median of {len(means)} others at {self._budget.unit} {at}"
+        return TrialScheduler.STOP

@@ -1,0 +1,116 @@
+"""Population-based training: weak trials take over the weights of strong ones, with changed hyperparameters."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.search.sample import Float
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
+from trainables.runtime.internals.ray_tune import NO_SEARCHER, PBT_STATE, pbt_states
+
+if TYPE_CHECKING:
+    from experiments.sweep.define.search_space import SearchSpace
+
+EXCHANGES = 9
+"""About how many times in its budget a trial is compared with the others, if it reports that often."""
+
+
+class Population(PopulationBasedTraining):
+    """Ray's scheduler, with first configurations from our searcher, which Ray refuses."""
+
+    _of_before: Mapping[str, Mapping[str, Any]] = {}
+    """What was known of each trial before the sweep was interrupted."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add the trial as if there were no searcher, the one thing that Ray's scheduler asks its controller for."""
+        super().on_trial_add(NO_SEARCHER, trial)
+        for name, value in self._of_before.get(trial.trial_id, {}).items():
+            setattr(pbt_states(self)[trial], name, value)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Name the paused trial that trained longest ago, once none is pending: those Tune starts itself, as in
+        :class:`experiments.sweep.decide.schedulers.fifo.Fifo`."""
+        trials = tune_controller.get_trials()
+        if any(trial.status == Trial.PENDING for trial in trials):
+            return None
+        paused = [trial for trial in trials if trial.status == Trial.PAUSED]
+        return min(paused, key=lambda trial: pbt_states(self)[trial].last_train_time, default=None)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know: scores and times of all trials, but no checkpoint.
+
+        Nothing is taken over from a trial until it has written one again.
+        """
+        return {
+            trial.trial_id: {name: getattr(known, name) for name in PBT_STATE}
+            for trial, known in pbt_states(self).items()
+        }
+
+    def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what :meth:`get_state` returned, before the trials are added again."""
+        self._of_before = state
+
+
+def make_population(budget: Budget, space: SearchSpace) -> Population:
+    """Return the scheduler. It changes hyperparameters with a continuous range, and keeps them inside it.
+
+    The others (optimizer, batch size) shape the state that a clone takes over, and stay as the donor has them; the seed
+    is drawn again. The population is the trials that train at the same time. The study keeps the configuration that a
+    trial began with, and ``pbt_policy_*.txt`` in the sweep's folder says what became of it. Ray draws from Python's
+    global generator, so no two runs are alike.
+
+    Raises:
+        SweepError: As :func:`changeable` says.
+    """
+    changed = changeable(space)
+    every = max(1, round(budget.total / budget.between_reports / EXCHANGES)) * budget.between_reports
+    return Population(
+        time_attr=budget.unit,
+        perturbation_interval=every,
+        hyperparam_mutations=changed,
+        custom_explore_fn=partial(_explored, ranges={name: (d.lower, d.upper) for name, d in changed.items()}),
+    )
+
+
+def may_be_taken_over(scheduler: TrialScheduler, trial: Trial, progress: int) -> bool:
+    """Whether another trial may still go on from what ``trial``, which has not ended, saved at ``progress``.
+
+    Ray's scheduler has each trial save when it compares it with the others, which may take over the last of these.
+    """
+    state = pbt_states(scheduler).get(trial) if isinstance(scheduler, Population) else None
+    return state is not None and progress >= state.last_perturbation_time
+
+
+def changeable(space: SearchSpace) -> dict[str, Float]:
+    """Return the hyperparameters that pbt changes, with Tune's ranges, from which Ray's scheduler draws.
+
+    Raises:
+        SweepError: There is none.
+    """
+    changed = {
+        name: tune.loguniform(range_.low, range_.high) if range_.log else tune.uniform(range_.low, range_.high)
+        for name, range_ in space.continuous.items()
+    }
+    if not changed:
+        raise SweepError(
+            "--scheduler pbt: it changes hyperparameters that every trial has, with one continuous range, and the "
+            "search space has none; take another scheduler"
+        )
+    return changed
+
+
+def _explored(config: dict[str, Any], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Return the configuration of a clone: changed hyperparameters inside their ranges, and a new seed.
+
+    With the donor's seed it would train on the donor's batches in the donor's order, with the same dropout.
+    """
+    clipped = {name: min(max(config[name], low), high) for name, (low, high) in ranges.items()}
+    return {**config, **clipped, "seed": random.getrandbits(31)}

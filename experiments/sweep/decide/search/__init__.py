@@ -1,0 +1,1 @@
+"""The search: Optuna behind Tune's interface, with every trial in view."""

@@ -1,0 +1,48 @@
+"""Optuna's samplers by name."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any, cast
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
+
+from experiments.sweep.define.errors import SweepError
+
+SAMPLERS = {
+    "tpe": "TPESampler",
+    "random": "RandomSampler",
+    "gp": "GPSampler",
+    "qmc": "QMCSampler",
+    "nsgaii": "NSGAIISampler",
+}
+"""Short names of Optuna's samplers; any other is named by its class."""
+
+
+def make_sampler(name: str, seed: int) -> BaseSampler:
+    """Return Optuna's sampler of that name.
+
+    Raises:
+        SweepError: There is none.
+    """
+    sampler_class = getattr(optuna.samplers, SAMPLERS.get(name.lower(), name), None)
+    if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
+        others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
+        raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # the user named it
+            sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
+    except (TypeError, ValueError, ImportError) as error:
+        raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
+    return sampler
+
+
+def _needs_no_more_than_a_seed(name: str) -> bool:
+    if not name.endswith("Sampler") or name.startswith("Base"):
+        return False
+    parameters = inspect.signature(getattr(optuna.samplers, name)).parameters
+    return "seed" in parameters and all(p.default is not p.empty for p in parameters.values())

@@ -1,0 +1,244 @@
+"""Optuna behind Tune's search interface: one persistent study per sweep, the baseline first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.samplers import RandomSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from ray.tune.search import Searcher
+
+from experiments.sweep.decide.search.samplers import make_sampler
+from experiments.sweep.decide.search.study_record import StudyRecord
+from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.state.outcome import constraints_of, why_diverged
+from trainables.runtime.internals import optuna as internals
+
+INTERRUPTED = "the sweep was interrupted before it had saved this trial"
+
+
+class StudySearcher(Searcher):
+    """Proposes configurations by an Optuna sampler, and keeps a study of what became of them.
+
+    The study in the database is the record: every report, COMPLETE for a trial with its full budget (with its best
+    value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. The sampler
+    sees another study, made for each proposal (:mod:`experiments.sweep.decide.search.surrogate`), with a seed that
+    depends on the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored
+    sweep goes on as if it had never ended.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        metric: str,
+        mode: str,
+        baseline: Mapping[str, Any],
+        sampler: str,
+        seed: int,
+        study_name: str,
+        storage: str | BaseStorage,
+        budget: Budget,
+        num_trials: int | None = None,
+    ) -> None:
+        """Keep what the study is made of; it is opened at the first use.
+
+        Args:
+            space: Where to search.
+            metric: Name of the objective in a result.
+            mode: "max" or "min".
+            baseline: The first proposal.
+            sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`.
+            seed: Seeds the sampler and, with the trial's number, every trial.
+            study_name: Name of the study in the storage.
+            storage: The database's address, or Optuna's own object.
+            budget: Of a full trial.
+            num_trials: How many to propose; None if Tune counts them.
+        """
+        super().__init__(metric=metric, mode=mode)
+        self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
+        self._study_name, self._storage, self._budget, self._num_trials = study_name, storage, budget, num_trials
+        self._open_record: StudyRecord | None = None
+        self._at_a_time: int | None = None
+        self._proposed = 0
+        self._numbers: dict[str, int] = {}
+        """Number in the study of each trial that has not ended, by Tune's id."""
+        self._paused: set[str] = set()
+        self._again: list[int] = []
+        """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+        self._length: int | None = None
+        """Trials in the study at the snapshot from which this was restored."""
+
+    @property
+    def study(self) -> optuna.Study:
+        """The study in its database, with everything in it that is known."""
+        self._record.flush()
+        return self._record.stored
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials of the study by number, those before a resume included; not to be changed."""
+        return self._record.trials()
+
+    @property
+    def _record(self) -> StudyRecord:
+        """The study of this sweep, opened at the first use."""
+        if self._open_record is None:
+            optuna.logging.set_verbosity(optuna.logging.WARNING)
+            study = optuna.create_study(
+                storage=self._storage,
+                study_name=self._study_name,
+                sampler=RandomSampler(seed=0),  # never asked
+                direction="maximize" if self.mode == "max" else "minimize",
+                load_if_exists=True,
+            )
+            self._settle_orphans(study)
+            self._open_record = StudyRecord(study)
+        return self._open_record
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return the next configuration: hyperparameters, and the seed of the trial.
+
+        Returns None while as many trials train as may, and ``Searcher.FINISHED`` when all have ended.
+        """
+        if self._num_trials is not None and self._proposed >= self._num_trials:
+            return None if self._numbers else Searcher.FINISHED
+        if self._at_a_time is not None and len(self._numbers) - len(self._paused) >= self._at_a_time:
+            return None
+        trials = self._record.trials()
+        # Not the trial's number: others may have put trials into the study.
+        seed = trial_seed(self._seed, self._proposed)
+        self._proposed += 1
+        if self._again:
+            self._numbers[trial_id] = self._again.pop(0)
+            trial = trials[self._numbers[trial_id]]
+            return {**self._space.at(trial.params, trial.number).config, "seed": seed}
+        model = model_study(self._record.memory, make_sampler(self._sampler, seed), self._budget)
+        if self._proposed == 1:
+            model.enqueue_trial(self._baseline)
+        config, number = self._space.propose(model)
+        assert number == len(trials), "the model has the trials of the record"
+        asked = model.get_trials(deepcopy=False)[number]
+        self._numbers[trial_id] = self._record.add(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=asked.params,
+                distributions=asked.distributions,
+                user_attrs=asked.user_attrs,
+                system_attrs=asked.system_attrs,
+            )
+        )
+        self._record.keep_attributes_of(model)
+        return {**config, "seed": seed}
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Record a report; one of a trial that has ended in the study already changes nothing."""
+        trial = self._unfinished(trial_id)
+        value = result.get(self.metric, math.nan)
+        if trial is None or not math.isfinite(value):
+            return
+        step, constraints = self._budget.progress(result), constraints_of(result)
+
+        def add(study: optuna.Study, at: int) -> None:
+            internals.set_intermediate_value(study, at, step, float(value))
+            if constraints:
+                internals.set_user_attribute(study, at, ATTR_CONSTRAINTS, constraints)
+
+        self._record.change(trial.number, add)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        """Record the end of a trial; without a result, one that was paused has ended."""
+        if result:
+            self.on_trial_result(trial_id, result)
+        trial = self._unfinished(trial_id)
+        self._numbers.pop(trial_id, None)
+        self._paused.discard(trial_id)
+        if trial is None:
+            return
+        curve, best = trial.intermediate_values, max if self.mode == "max" else min
+        failure = why_diverged(result or {}, self.metric) or ("an error ended it" if error else "")
+        if not failure and not curve:
+            failure = f"no report of a finite {self.metric}"
+        complete = not failure and max(curve) >= self._budget.total
+        state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
+        value = best(curve.values()) if complete else None
+        constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
+
+        def end(study: optuna.Study, at: int) -> None:
+            handle = internals.handle(study, at)
+            for name, violation in constraints.items():
+                handle.set_constraint(name, violation)
+            if failure:
+                handle.set_user_attr(ATTR_FAILURE, failure)
+            study.tell(handle, value, state=state)
+
+        self._record.change(trial.number, end)
+
+    def _unfinished(self, trial_id: str) -> FrozenTrial | None:
+        """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
+        number = self._numbers.get(trial_id)
+        known = [] if number is None else self._record.trials()[number : number + 1]
+        return next((trial for trial in known if not trial.state.is_finished()), None)
+
+    def _settle_orphans(self, study: optuna.Study) -> None:
+        """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
+
+        They keep their place in the study, so that trial and configuration belong together as before. Others that run
+        in the study, and that nobody trains any more, have failed.
+        """
+        known = {*self._numbers.values(), *self._again}
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number in known or trial.state == TrialState.WAITING:
+                continue
+            if self._length is not None and trial.number >= self._length:
+                self._again.append(trial.number)
+            elif trial.state == TrialState.RUNNING:
+                internals.handle(study, internals.id_of(trial)).set_user_attr(ATTR_FAILURE, INTERRUPTED)
+                study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Take over from Tune's limiter, to which a paused trial is one that trains."""
+        self._at_a_time = max_concurrent
+        return True
+
+    def on_pause(self, trial_id: str) -> None:
+        """Hear from a scheduler that a trial trains no more; another may take its place."""
+        self._paused.add(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Hear from a scheduler that a trial will train again."""
+        self._paused.discard(trial_id)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write which trial is which in the study; the study itself is in its database."""
+        state = {
+            "flushed": self._record.flush(),  # else the snapshot would name trials that the database has not
+            "length": len(self._record.trials()),
+            "proposed": self._proposed,
+            "numbers": self._numbers,
+            "paused": sorted(self._paused),
+            "again": self._again,
+        }
+        Path(checkpoint_path).write_text(json.dumps(state))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Read what :meth:`save` wrote."""
+        state = json.loads(Path(checkpoint_path).read_text())
+        self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
+        self._open_record, self._again, self._length = None, state["again"], state["length"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
+
+
+def trial_seed(sweep_seed: int, number: int) -> int:
+    """Return the seed of trial ``number`` (from 0): below 2**31, and unrelated to its neighbours'."""
+    return int(np.random.SeedSequence((sweep_seed, number)).generate_state(1)[0] >> 1)

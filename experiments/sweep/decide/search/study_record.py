@@ -1,0 +1,131 @@
+"""The study of a sweep twice: in memory, to be read at once, and in its database, which a separate thread writes."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.samplers import RandomSampler
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from experiments.sweep.decide.search.surrogate import carry_attributes
+from experiments.sweep.define.errors import SweepError
+from trainables.runtime.internals import optuna as internals
+
+logger = logging.getLogger(__name__)
+
+STUDY_FILE = "optuna.db"
+"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
+TRY_AGAIN_AFTER_S = 1.0
+"""How long to wait after the database could not be written: it was locked, or the disk was full."""
+FLUSH_WITHIN_S = 10.0
+"""How long a snapshot waits for the database; if it takes longer, that snapshot is not kept."""
+
+Change = Callable[[optuna.Study, int], None]
+"""Changes a trial: takes a study, and the trial's id in its storage."""
+
+
+def study_address(folder: Path) -> str:
+    """Return the address of the study's database, which is in the sweep's folder."""
+    return f"sqlite:///{folder / STUDY_FILE}"
+
+
+def stored_trials(folder: Path) -> list[FrozenTrial]:
+    """Return the trials that the study of a sweep has in its database, none if that or the study is gone."""
+    if not (folder / STUDY_FILE).is_file():
+        return []
+    try:
+        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
+    except (KeyError, SQLAlchemyError):
+        return []
+
+
+def trials_to_resume(folder: Path) -> list[FrozenTrial]:
+    """Return the trials of a study with which a sweep is to go on.
+
+    Raises:
+        SweepError: The database is gone, cannot be read, or lacks the study.
+    """
+    file = folder / STUDY_FILE
+    fix = "put that file back from a backup, or start a new sweep under another name"
+    if not file.is_file():
+        raise SweepError(f"--resume {folder.name}: its study, {file}, is missing; {fix}")
+    try:
+        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
+    except (KeyError, SQLAlchemyError, StorageInternalError) as error:
+        why = str(error).strip().split("\n", maxsplit=1)[0]
+        raise SweepError(f"--resume {folder.name}: its study, {file}, cannot be read ({why}); {fix}") from error
+
+
+class StudyRecord:
+    """Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else."""
+
+    def __init__(self, stored: optuna.Study) -> None:
+        """Read what is there, and start the thread.
+
+        Args:
+            stored: In the database. Nobody else adds trials to it while the sweep runs.
+        """
+        self.stored = stored
+        self.memory = optuna.create_study(direction=stored.direction, sampler=RandomSampler(seed=0))
+        trials = stored.get_trials(deepcopy=False)
+        self.memory.add_trials(trials)
+        carry_attributes(stored, self.memory)
+        self._ids = {trial.number: internals.id_of(trial) for trial in trials}  # in the database
+        self._writes: queue.Queue[Callable[[], None]] = queue.Queue()
+        threading.Thread(target=self._run, name="study", daemon=True).start()
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials by number; not to be changed."""
+        return self.memory.get_trials(deepcopy=False)
+
+    def add(self, trial: FrozenTrial) -> int:
+        """Add a trial and return its number."""
+        number = len(self.trials())
+        self.memory.add_trial(trial)
+
+        def write() -> None:
+            self._ids[number] = internals.add_trial(self.stored, trial)
+
+        self._writes.put(write)
+        return number
+
+    def change(self, number: int, change: Change) -> None:
+        """Change a trial."""
+        change(self.memory, internals.id_of(self.trials()[number]))
+        self._writes.put(lambda: change(self.stored, self._ids[number]))
+
+    def keep_attributes_of(self, model: optuna.Study) -> None:
+        """Take over what a sampler has kept in the study that it proposes from."""
+        if internals.study_attributes(model) != internals.study_attributes(self.memory):
+            carry_attributes(model, self.memory)
+            self._writes.put(lambda: carry_attributes(model, self.stored))
+
+    def flush(self) -> bool:
+        """Wait until the database has everything, for as long as :data:`FLUSH_WITHIN_S` allows; whether it has."""
+        until = time.monotonic() + FLUSH_WITHIN_S
+        while self._writes.unfinished_tasks and time.monotonic() < until:
+            time.sleep(0.001)
+        return not self._writes.unfinished_tasks and len(self._ids) == len(self.trials())
+
+    def _run(self) -> None:
+        while True:
+            write = self._writes.get()
+            while True:
+                try:
+                    write()
+                except (OperationalError, StorageInternalError, OSError) as error:  # the database is away for a while
+                    logger.warning("the study's database cannot be written (%s); trying again", error)
+                    time.sleep(TRY_AGAIN_AFTER_S)
+                    continue
+                except Exception:
+                    logger.exception("not written to the study's database")
+                break
+            self._writes.task_done()

@@ -1,0 +1,68 @@
+"""How long a trial trains, in epochs or in optimizer steps: the unit of schedulers and of every curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainables.runtime import TrialConfig, names
+
+REPORTS = "training_iteration"
+"""What Ray Tune calls the number of a trial's reports."""
+REDUCTION_FACTOR = 3
+"""From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The length of a full trial, and of the stretch between two of its reports."""
+
+    epochs: int = 0
+    """Passes over the training data, with a report after each. 0 where ``steps`` counts."""
+    steps: int = 0
+    """Optimizer steps. 0 where ``epochs`` counts."""
+    eval_every: int = 0
+    """Steps between two reports; 0 where ``epochs`` counts."""
+
+    def __post_init__(self) -> None:
+        TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # whose rules are the budget's
+
+    @property
+    def unit(self) -> str:
+        """What it counts, as reports name it: "epoch" or "step"."""
+        return names.STEP if self.steps else names.EPOCH
+
+    @property
+    def total(self) -> int:
+        """Units of a full trial."""
+        return self.steps or self.epochs
+
+    @property
+    def between_reports(self) -> int:
+        """Units from one report to the next."""
+        return self.eval_every or 1
+
+    def progress(self, result: Mapping[str, Any]) -> int:
+        """Return the epochs or steps that a trial has trained; a loop that does not report them has its reports
+        counted."""
+        return int(result.get(self.unit, result.get(REPORTS, 0) * self.between_reports))
+
+    def rungs(self) -> list[int]:
+        """Return where trials are compared: at the first report, and each time they have trained thrice as long."""
+        rungs = [self.between_reports]
+        while rungs[-1] * REDUCTION_FACTOR < self.total:
+            rungs.append(rungs[-1] * REDUCTION_FACTOR)
+        return [rung for rung in rungs if rung < self.total]
+
+    def spent(self, result: Mapping[str, Any]) -> bool:
+        """Whether a trial has trained in full."""
+        return self.progress(result) >= self.total
+
+    def settings(self) -> dict[str, int]:
+        """Return it as settings of a train loop."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    def __str__(self) -> str:
+        every = f" (a report every {self.eval_every})" if self.eval_every else ""
+        return f"{self.total} {self.unit}s{every}"

@@ -1,0 +1,5 @@
+"""The error for wrong input."""
+
+
+class SweepError(ValueError):
+    """A sweep cannot do what was asked for. The text names the rule, the value and the fix; no device was touched."""

@@ -1,0 +1,42 @@
+"""The objective of an experiment: which reported number is better when it is larger, or smaller."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Mode: TypeAlias = Literal["max", "min"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The metric that a sweep improves."""
+
+    name: str
+    """The metric, as the train loop reports it."""
+    mode: Mode = "max"
+    """Whether more or less of it is better."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', but got {self.mode!r}")
+        if not self.name:
+            raise ValueError("metric must name what the train loop reports, but it is empty")
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether ``value`` is strictly better than another."""
+        return value > than if self.mode == "max" else value < than
+
+    def leads(self, value: float, trial: int, best: tuple[float, int] | None) -> bool:
+        """Whether ``value`` of this trial becomes the best of the sweep, which so far is ``best`` (value and trial).
+
+        A value that is not finite never does. Of two equal values the one of the lower trial number is the best,
+        whichever was reported first.
+        """
+        if best is None or not math.isfinite(value):
+            return math.isfinite(value)
+        return self.better(value, than=best[0]) or (value == best[0] and trial < best[1])
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.name}"

@@ -1,0 +1,196 @@
+"""What a user may ask of a sweep: the fields are the options of every script and the arguments of build_tuner().
+
+A docstring here is a line of ``--help``; ``docs/options.md`` explains the options at length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tyro
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
+
+from experiments.sweep.define.errors import SweepError
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+DEFAULT_STORAGE = PROJECT_ROOT / "results"
+LEAST_CHECKPOINT_BUDGET = 1000
+"""Bytes; no checkpoint is smaller."""
+OUR_WORDS = {
+    "Input should be": "must be",
+    "String should": "must",
+    "greater than or equal to": "at least",
+    "greater than": "above",
+    "less than": "below",
+}
+"""What stands for pydantic's words in messages."""
+SchedulerName: TypeAlias = Literal["asha", "asha-promote", "hyperband", "median", "pbt", "fifo"]
+
+
+def shown(metavar: str, default: str = "") -> Any:
+    """Return how ``--help`` shows an option: what stands for its value, and its default where that says something."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Minutes: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """What each trial trains, and on what."""
+
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME")] = None
+    """full: as published. sample: small and offline."""
+    device: Annotated[Literal["auto", "hpu", "cuda", "cpu"], shown("NAME")] = "auto"
+    """auto, hpu, cuda or cpu."""
+    workers_per_trial: Annotated[int, shown("N", "(1)")] = 1
+    """Devices that train one trial together."""
+    data: Annotated[Text | None, shown("PATH")] = None
+    """File, folder or name on the hub; else the recipe's."""
+    model: Annotated[Text | None, shown("PATH")] = None
+    """Pretrained weights: a folder, or a name on the hub."""
+    epochs: Annotated[Positive | None, shown("N")] = None
+    """Epochs of a full trial; else as the recipe says."""
+    steps: Annotated[Positive | None, shown("N")] = None
+    """Optimizer steps of a full trial, in place of epochs."""
+    eval_every: Annotated[Positive | None, shown("N")] = None
+    """Steps between two evaluations."""
+    skip_bad_images: Annotated[bool, shown("")] = False
+    """Leave out images that cannot be read."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
+    """Other settings, or hyperparameters not to search."""
+    baseline_only: Annotated[bool, shown("")] = False
+    """Train the published hyperparameters alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What is tried, and which trials go on."""
+
+    num_samples: Annotated[Positive | None, shown("N")] = None
+    """Trials, with the baseline; else as the recipe says."""
+    search: Annotated[str, shown("NAME")] = "tpe"
+    """tpe (usual), random, gp, qmc, nsgaii or a class of Optuna."""
+    scheduler: Annotated[SchedulerName, shown("NAME")] = "asha"
+    """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
+    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)")] = 0
+    """Seeds the search and every trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """When the sweep ends early, and what it tries again."""
+
+    time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES")] = None
+    """End after so long; the sweep can be resumed."""
+    target: Annotated[Finite | None, shown("VALUE")] = None
+    """End once a trial reaches this value of the metric."""
+    patience: Annotated[Positive | None, shown("N")] = None
+    """End after so many trials without a better value."""
+    same_errors: Annotated[Count, shown("N", "(5)")] = 5
+    """End after so many equal failures; 0: never."""
+    retries: Annotated[Count, shown("N", "(3)")] = 3
+    """Restarts of a trial that lost its workers."""
+    hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)")] = 120.0
+    """Replace silent workers; 0: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions:
+    """Where the sweep is kept, and how it goes on."""
+
+    name: Annotated[str | None, shown("NAME")] = None
+    """Name of the sweep; else the experiment and the time."""
+    storage: Annotated[Path, shown("FOLDER", "(results)")] = DEFAULT_STORAGE
+    """For results and checkpoints, on every node."""
+    resume: Annotated[str | None, shown("NAME")] = None
+    """Go on with this sweep, which was interrupted."""
+    add_trials: Annotated[Count, shown("N")] = 0
+    """With --resume: trials to add."""
+    checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)")] = 10.0
+    """Between two checkpoints; 0: all."""
+    checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
+    """Disk space for all checkpoints."""
+    address: Annotated[Text | None, shown("HOST:PORT")] = None
+    """Ray cluster to join, or auto; else it starts one."""
+    dry_run: Annotated[bool, shown("")] = False
+    """Check everything, print the plan, and stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingOptions:
+    """Where the runs and the best model go."""
+
+    tracking_uri: Annotated[Text | None, shown("ADDRESS")] = None
+    """Else $MLFLOW_TRACKING_URI, or a local store."""
+    register: Annotated[str | None, shown("NAME")] = None
+    """Register the best model in MLflow under this name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions, TrialOptions):
+    """Options of a sweep. They are checked when a sweep is planned, by :func:`checked`."""
+
+    @property
+    def limits(self) -> list[str]:
+        """The options given that may end the sweep before its last trial."""
+        return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]
+
+
+GROUPS = {kind.__name__.removesuffix("Options").lower(): kind for kind in reversed(SweepOptions.__bases__)}
+"""The groups of options that ``--help`` shows, in its order."""
+
+
+def checked(options: Mapping[str, Any]) -> SweepOptions:
+    """Return options whose types and bounds are right; what depends on the experiment or the machine is not checked.
+
+    Raises:
+        SweepError: Names every option that is unknown or wrong at once, with its value.
+    """
+    known = [field.name for field in fields(SweepOptions)]
+    if unknown := sorted(set(options) - set(known)):
+        raise SweepError(f"there is no option {', '.join(unknown)}; the options are {', '.join(known)}")
+    try:
+        valid = TypeAdapter(SweepOptions).validate_python(dict(options))
+    except ValidationError as error:
+        wrong: dict[str, str] = {}
+        for problem in error.errors():
+            message = problem["msg"]
+            for theirs, ours in OUR_WORDS.items():
+                message = message.replace(theirs, ours)
+            wrong.setdefault(str(problem["loc"][0]), f"{problem['input']!s}: {message}")
+        raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
+    bytes_of(valid.checkpoint_budget)
+    return valid
+
+
+def flag(name: str) -> str:
+    """Return the command line's word for an option."""
+    return "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+
+
+def bytes_of(given: str | None) -> int | None:
+    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit.
+
+    Raises:
+        SweepError: It means none, or too few.
+    """
+    if given is None:
+        return None
+    try:
+        limit = int(TypeAdapter(ByteSize).validate_python(given))
+    except ValidationError:
+        limit = 0
+    if limit < LEAST_CHECKPOINT_BUDGET:
+        raise SweepError(
+            f"--checkpoint-budget {given}: give a number of bytes with its unit, such as 10GB, 500MB or 2TiB; at least "
+            f"1KB, since no checkpoint is smaller"
+        )
+    return limit

@@ -1,0 +1,99 @@
+"""The plan of a sweep: everything that was decided and checked before a worker starts, as one value."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
+from trainables.runtime.devices.find import Devices
+
+SUMMARY_FILE = "summary.json"
+"""What a sweep came to, in its folder; written when it ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A sweep as it will run."""
+
+    experiment: Experiment
+    options: SweepOptions
+    devices: Devices
+    groups: int
+    """Worker groups, and so trials at a time; no more than there are trials."""
+    recipe: RecipeName
+    recipe_reason: str
+    settings: dict[str, Any]
+    """What every trial has besides its hyperparameters."""
+    budget: Budget
+    num_samples: int
+    name: str
+    tracking_uri: str
+    facts: list[str]
+    """What the check of data and model found."""
+    cluster: str | None = None
+    """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
+
+    @property
+    def folder(self) -> Path:
+        """Everything the sweep writes."""
+        return self.options.storage.expanduser().resolve() / self.name
+
+    @property
+    def summary_file(self) -> Path:
+        """The file that says what the sweep came to."""
+        return self.folder / SUMMARY_FILE
+
+    @property
+    def timeline_file(self) -> Path:
+        """The picture of what each device did."""
+        return self.folder / "timeline.png"
+
+    @property
+    def report_file(self) -> Path:
+        """The page with the numbers, the pictures and all trials."""
+        return self.folder / "report.html"
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the sweep has begun before."""
+        return self.options.resume is not None
+
+    def decided(self) -> dict[str, Any]:
+        """Return the options, with what was decided where they left it open."""
+        budget = {name: getattr(self.budget, name) or None for name in ("epochs", "steps", "eval_every")}
+        sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
+        chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
+        return {**asdict(self.options), **chosen, **budget, **sources, "num_samples": self.num_samples}
+
+    def resume_command(self) -> str:
+        """Return the command that goes on with the sweep: the script as it was called, and where the sweep is."""
+        given = ["python", sys.argv[0], "--resume", self.name]
+        if self.options.storage != DEFAULT_STORAGE:
+            given += ["--storage", str(self.options.storage)]
+        if self.options.tracking_uri is not None:
+            given += ["--tracking-uri", self.options.tracking_uri]
+        return shlex.join(given)
+
+    def lines(self) -> list[str]:
+        """Return the plan in words, a line each."""
+        width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
+        trials = (
+            "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
+        )
+        return [
+            f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
+            f"{self.options.search} search, {self.options.scheduler} scheduler",
+            f"recipe  {self.recipe}: {same or self.recipe_reason}",
+            f"device  {self.devices.type.kind}: {same or self.devices.reason}; {self.groups} trials at a time, "
+            f"{width} worker(s) each",
+            *(f"        {fact}" for fact in self.facts),
+            *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
+            f"files   {self.folder}",
+            f"mlflow  {self.tracking_uri}",
+        ]

@@ -1,0 +1,314 @@
+"""Where to search: ranges by hyperparameter, or a function that asks an Optuna trial for them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
+from optuna.trial import FixedTrial
+
+from experiments.sweep.define.errors import SweepError
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+SpaceFunction: TypeAlias = "Callable[[Trial], Mapping[str, Any] | None]"
+"""Asks an Optuna trial for hyperparameters, and returns others that it sets itself."""
+
+DRAWS = 50
+"""How often a space is asked to learn its names and ranges: what a function asks for may depend on the answers."""
+FIX = (
+    "give a range of Optuna (FloatDistribution, IntDistribution, CategoricalDistribution) or of Ray Tune "
+    "(tune.uniform, tune.loguniform, tune.randint, tune.choice, ...), or one number, text or bool for all trials"
+)
+
+
+class Draw(NamedTuple):
+    """What the space said once."""
+
+    config: dict[str, Any]
+    """Hyperparameters by name."""
+    ranges: dict[str, BaseDistribution]
+    """The range of each hyperparameter that was asked for; the others are constants."""
+
+
+class SearchSpace:
+    """Ranges, constants and fixed values of hyperparameters.
+
+    However it is written, it works as a function of a trial, and what it knows of itself it learns by asking that
+    function :data:`DRAWS` times.
+    """
+
+    def __init__(self, definition: Mapping[str, Any] | SpaceFunction, fixed: Mapping[str, Any] | None = None) -> None:
+        """Read the definition.
+
+        Args:
+            definition: Ranges of Optuna or of Ray Tune and constants, by name; or a function of an Optuna trial.
+            fixed: Hyperparameters that are not searched, and have these values in every trial. They are settings, and
+                no part of a proposal.
+
+        Raises:
+            SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
+        """
+        self._fixed = dict(fixed or {})
+        if isinstance(definition, Mapping):
+            self._function: SpaceFunction = partial(_ask_for_all, *_ranges_and_constants(definition))
+        elif callable(definition):
+            self._function = definition
+        else:
+            raise SweepError(
+                f"the search space must be ranges by name or a function of an Optuna trial, but got {definition!r}"
+            )
+
+    def fix(self, values: Mapping[str, Any]) -> SearchSpace:
+        """Return this space without the given hyperparameters, which have these values in every trial."""
+        return SearchSpace(self._function, {**self._fixed, **values})
+
+    def propose(self, study: Study) -> tuple[dict[str, Any], int]:
+        """Return the study's next configuration and its number, from 0."""
+        trial = study.ask()
+        # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
+        constants = self._function(cast("Trial", _Asked(trial, self._fixed)))
+        return self._drawn(trial, constants).config, trial.number
+
+    def at(self, params: Mapping[str, Any], number: int = 0) -> Draw:
+        """Return what the space says where it is answered with ``params``.
+
+        Args:
+            params: A value for each hyperparameter that the space asks for.
+            number: Of the trial.
+
+        Raises:
+            SweepError: It asks for something else, or for a choice that is none.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a value outside its range: see outside()
+            return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
+
+    @cached_property
+    def _draws(self) -> list[Draw]:
+        """What the space says to random answers."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it reports every study in memory
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+        return [self._draw(study.ask()) for _ in range(DRAWS)]
+
+    def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
+        """Ask the space, and check what it says."""
+        asked = _Asked(trial, self._fixed)
+        try:
+            constants = self._function(cast("Trial", asked))
+        except Exception as error:
+            if answers is not None and asked.last is not None and asked.last not in answers:
+                raise SweepError(
+                    f"the search space asks for {asked.last!r}, and there are values for {', '.join(answers)} alone; "
+                    f"give the baseline a value for it"
+                ) from error
+            after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
+            raise SweepError(
+                f"the search space's function failed {after} ({type(error).__name__}: {error}); correct it there"
+            ) from error
+        if constants is not None and not isinstance(constants, Mapping):
+            raise SweepError(
+                f"the search space's function must return a mapping or None, but returned {constants!r}; what it asks "
+                f"the trial for need not be returned"
+            )
+        for name, range_ in trial.distributions.items():
+            _check_range(name, range_)
+        draw = self._drawn(trial, constants)
+        if wrong := sorted(name for name, value in draw.config.items() if _is_range(value)):
+            raise SweepError(
+                f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
+                f"the trial instead, for example trial.suggest_float({wrong[0]!r}, 0.0, 1.0)"
+            )
+        return draw
+
+    def _drawn(self, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
+        found = {**(constants or {}), **trial.params}
+        return Draw({k: v for k, v in found.items() if k not in self._fixed}, dict(trial.distributions))
+
+    @property
+    def names(self) -> set[str]:
+        """The hyperparameters that a proposal may have."""
+        return {name for draw in self._draws for name in draw.config}
+
+    @property
+    def always(self) -> set[str]:
+        """The hyperparameters that each proposal has."""
+        return set.intersection(*(set(draw.config) for draw in self._draws))
+
+    @cached_property
+    def ranges(self) -> dict[str, list[BaseDistribution]]:
+        """Every range that a hyperparameter may have; a function may give it several."""
+        found: dict[str, list[BaseDistribution]] = {}
+        for draw in self._draws:
+            for name, range_ in draw.ranges.items():
+                if range_ not in found.setdefault(name, []):
+                    found[name].append(range_)
+        return found
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The hyperparameters that are never asked for, and have the same value in each proposal."""
+        configs = [draw.config for draw in self._draws]
+        unasked = {name: value for name, value in configs[0].items() if name not in self.ranges}
+        return {name: value for name, value in unasked.items() if all(c.get(name) == value for c in configs)}
+
+    @property
+    def continuous(self) -> dict[str, FloatDistribution]:
+        """The hyperparameters that each proposal has, and always from the same continuous range."""
+        single = {name: self.ranges[name][0] for name in self.ranges if len(self.ranges[name]) == 1}
+        found = {name: r for name, r in single.items() if isinstance(r, FloatDistribution) and not r.step}
+        return {name: r for name, r in found.items() if name in self.always}
+
+    def values(self, name: str) -> list[Any]:
+        """Return values that a hyperparameter may have: all its choices, and what the draws gave."""
+        choices = [c for r in self.ranges.get(name, []) if isinstance(r, CategoricalDistribution) for c in r.choices]
+        return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self._draws if name in draw.config)]))
+
+    @property
+    def asked_always(self) -> set[str]:
+        """The hyperparameters for which the space always asks, so that a baseline must have them."""
+        return set(self.ranges) & self.always
+
+    def outside(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the hyperparameters whose value in ``params`` is in no range of theirs.
+
+        Raises:
+            SweepError: As :meth:`at`.
+        """
+        given = {name: ranges for name, ranges in self.ranges.items() if name in params}
+        never = [name for name, ranges in given.items() if not any(_holds(r, params[name]) for r in ranges)]
+        if never or not self.asked_always <= set(params):
+            return never
+        return [name for name, range_ in self.at(params).ranges.items() if not _holds(range_, params[name])]
+
+    def describe(self) -> dict[str, list[str]]:
+        """Return the ranges of each hyperparameter as JSON, by which two spaces can be compared."""
+        return {name: sorted(map(distribution_to_json, ranges)) for name, ranges in self.ranges.items()}
+
+    def in_words(self) -> dict[str, str]:
+        """Return the ranges of each hyperparameter for people."""
+        return {name: " or ".join(map(str, ranges)) for name, ranges in self.ranges.items()}
+
+
+class _Asked:
+    """A trial as a space's function sees it: answers for what is fixed itself, and knows what was asked for last."""
+
+    def __init__(self, trial: Trial, fixed: Mapping[str, Any]) -> None:
+        self._trial, self._fixed = trial, fixed
+        self.last: str | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        found = getattr(self._trial, attribute)
+
+        def suggest(name: str, *args: Any, **kwargs: Any) -> Any:
+            self.last = name
+            return self._fixed[name] if name in self._fixed else found(name, *args, **kwargs)
+
+        return suggest if attribute.startswith("suggest_") else found
+
+
+def _ask_for_all(
+    ranges: Mapping[str, BaseDistribution], constants: Mapping[str, Any], trial: Trial
+) -> Mapping[str, Any]:
+    """Ask for every range: a mapping as the function that it stands for."""
+    for name, range_ in ranges.items():
+        if isinstance(range_, FloatDistribution):
+            trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log)
+        elif isinstance(range_, IntDistribution):
+            trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log)
+        else:
+            trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices)
+    return constants
+
+
+def _ranges_and_constants(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any]]:
+    ranges: dict[str, BaseDistribution] = {}
+    constants: dict[str, Any] = {}
+    wrong = []
+    for name, entry in entries.items():
+        if isinstance(entry, BaseDistribution):
+            ranges[name] = entry
+        elif entry is None or isinstance(entry, str | Real):
+            constants[name] = entry
+        else:
+            try:
+                ranges[name] = _of_tune(name, entry)
+            except ValueError as error:
+                wrong.append(f"{name}: {error}")
+    if wrong:
+        raise SweepError(f"the search space cannot be used: {'; '.join(wrong)}")
+    for name, range_ in ranges.items():
+        _check_range(name, range_)
+    return ranges, constants
+
+
+def _is_range(value: object) -> bool:
+    """Whether it is a range of Optuna or of Ray Tune; Tune itself, which takes seconds to import, is not needed."""
+    return isinstance(value, BaseDistribution) or any(
+        kind.__module__ == "ray.tune.search.sample" and kind.__name__ == "Domain" for kind in type(value).__mro__
+    )
+
+
+def _of_tune(name: str, entry: Any) -> BaseDistribution:
+    """Return a range of Ray Tune as Optuna has it.
+
+    Raises:
+        ValueError: It is none, or Optuna has none like it.
+    """
+    if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
+        choices = entry["grid_search"]
+        raise ValueError(f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler")
+    if isinstance(entry, list | tuple):
+        raise ValueError(f"{entry!r} is no range; to search among these values give tune.choice({list(entry)!r})")
+    if not _is_range(entry):
+        raise ValueError(f"{entry!r} is no range and no constant; {FIX}")
+    from ray.tune.search.optuna import OptunaSearch
+    from ray.tune.search.sample import Categorical, Float, Integer
+
+    if not isinstance(entry, Categorical | Float | Integer):
+        raise ValueError(f"tune.sample_from draws without a range, and a sampler needs one; {FIX}")
+    try:
+        return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
+    except ValueError as error:
+        given = (
+            f"the choices {list(entry.categories)}"
+            if isinstance(entry, Categorical)
+            else f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
+        )
+        raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
+
+
+def _check_range(name: str, range_: BaseDistribution) -> None:
+    """See that a range has finite bounds, and choices that a database can hold."""
+    if isinstance(range_, CategoricalDistribution):
+        wrong = [choice for choice in range_.choices if not isinstance(choice, str | Real | None)]
+        if wrong:
+            raise SweepError(
+                f"the search space's {name}: choices must be numbers, texts, bools or None, but got {wrong!r}; name "
+                f"each by a text, and have the train loop translate it"
+            )
+    elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
+        raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")
+
+
+def _holds(range_: BaseDistribution, value: Any) -> bool:
+    if isinstance(range_, CategoricalDistribution):
+        return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in range_.choices)
+    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
+    if type(value) is bool or not isinstance(value, Real) or not range_.low <= float(value) <= range_.high:
+        return False
+    steps = (float(value) - range_.low) / range_.step if range_.step else 0.0
+    return math.isclose(steps, round(steps), abs_tol=1e-8)

@@ -1,0 +1,30 @@
+"""Numbers and hyperparameters as people read them, wherever a sweep shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def format_value(value: object, digits: int = 4) -> str:
+    """Return a value for people: floats with this many significant digits, None as nothing."""
+    return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:
+    """Return ``name=value name=value``.
+
+    Args:
+        config: Hyperparameters by name.
+        names: Those to show, in this order; the ones that ``config`` lacks are left out. None: all.
+        digits: Significant digits of floats.
+    """
+    shown = config if names is None else [name for name in names if name in config]
+    return " ".join(f"{name}={format_value(config[name], digits)}" for name in shown)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words, to the second below an hour and to the minute above."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {rest:02d} s" if minutes else f"{rest} s"

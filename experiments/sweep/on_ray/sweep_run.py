@@ -1,0 +1,423 @@
+"""A sweep that runs: events go one way, from Ray to the state, to those who decide, back to Ray, and to the views."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.tune.experiment import Trial
+from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
+from ray.tune.schedulers import TrialScheduler
+from ray.util.placement_group import remove_placement_group
+
+from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
+from experiments.sweep.decide.schedulers.factory import make_scheduler
+from experiments.sweep.decide.schedulers.population import may_be_taken_over
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.decide.stopping import StoppingRules
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import bytes_of
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.signals import Signals
+from experiments.sweep.on_ray.trials import error_of, number_of
+from experiments.sweep.on_ray.tune_files import TuneFiles
+from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.show.pictures.drawing import DrawPictures
+from experiments.sweep.show.progress import ShowProgress
+from experiments.sweep.show.summary import summarise, write_summary
+from experiments.sweep.show.trackers.tracker import Tracker
+from experiments.sweep.show.view import View
+from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.events import (
+    CheckpointSaved,
+    Decided,
+    Decision,
+    Ending,
+    Event,
+    ModelFound,
+    Reported,
+    SweepBegan,
+    SweepEnded,
+    SweepEnding,
+    TrialBegan,
+    TrialEnded,
+    TrialRecovered,
+)
+from experiments.sweep.state.outcome import why_diverged
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime.internals.ray_core import orphaned_placement_groups
+
+logger = logging.getLogger(__name__)
+
+RAYS_OWN = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, "trial_id"}
+"""Entries that Tune adds to a result."""
+FREE_EVERY_S = 2.0
+"""How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
+
+
+class SweepRun:
+    """Everything of one sweep in this process. Its methods are called by Tune's event loop, one at a time."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        searcher: StudySearcher,
+        trackers: Sequence[Tracker],
+        scheduler: TrialScheduler | None = None,
+    ) -> None:
+        """Put the parts together; nothing is opened or started before :meth:`begin`.
+
+        Args:
+            plan: What was decided and checked.
+            searcher: Proposes the trials.
+            trackers: Where the runs are kept.
+            scheduler: Takes the place of the one that the plan names.
+        """
+        self.plan, self.searcher, self.trackers = plan, searcher, list(trackers)
+        options = plan.options
+        self.scheduler = scheduler or make_scheduler(
+            "fifo" if options.baseline_only else options.scheduler,
+            plan.budget,
+            space=plan.experiment.search_space,
+            trials=plan.num_samples,
+            groups=plan.groups,
+        )
+        device_time = DeviceTime(plan.devices, options.workers_per_trial, _address_of)
+        self.state = SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time)
+        self._stopping = StoppingRules(options)
+        self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
+        self.views: list[View] = [ShowProgress(plan), DrawPictures(plan, self._address, self._show_trackers)]
+        self._tune_files = TuneFiles(plan.folder)
+        self.signals = Signals()
+        self._watch = RayWatch(self.signals, self._leave_without_ray)
+        self._not_restored: set[int] = set()  # trials that Tune has yet to restore
+        self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
+        self._interrupted = False
+        self._checkpoints_changed = False
+        self._freed_at = 0.0
+        self._closing = threading.Lock()
+        self.how_to_resume = f"build_tuner(..., resume={plan.name!r}, storage={str(options.storage)!r})"
+        """What continues the sweep; of a script, its command."""
+        self.summary: dict[str, Any] | None = None
+        """What the sweep came to; None until it is over."""
+
+    def tell(self, event: Event) -> None:
+        """Apply an event to the state, and show it."""
+        self.state.apply(event)
+        self._show(event)
+
+    # What Tune says.
+
+    def begin(self) -> None:
+        """Take over the signals and begin.
+
+        Raises:
+            SweepError: Tune runs in a thread, where nothing can end it early, and an option wants to; or it has not
+                read the state of a sweep that is resumed.
+        """
+        self.check_restored()
+        self.signals.take_over(self.plan.options.limits)
+        self._stopping = StoppingRules(self.plan.options)
+        self.tell(SweepBegan())
+        self._watch.start()
+
+    def trial_began(self, trial: Trial, others: Sequence[Trial] = ()) -> None:
+        """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
+        for other in others:
+            known = self.state.trials.get(number_of(other))
+            if other.status == Trial.PAUSED and known is not None and known.status == "running":
+                self.tell(Decided(trial=known.number, decision=Decision("pause", f"by {self.plan.options.scheduler}")))
+        self.tell(TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
+
+    def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Note a report, decide what follows from it, and return that as Tune's schedulers do."""
+        number, metric = number_of(trial), self.state.objective.name
+        report = Reported(
+            trial=number,
+            step=self.plan.budget.progress(result),
+            value=float(result.get(metric, math.nan)),
+            metrics={k: v for k, v in result.items() if k not in RAYS_OWN and not k.startswith("config/")},
+            config=trial.config,
+        )
+        self.state.apply(report)
+        decision, answer = self._decide(tune_controller, trial, result)
+        decided = Decided(trial=number, decision=decision)
+        self.state.apply(decided)
+        self._end_early(self._stopping.after_report(self.state))
+        self._show(report)
+        self._show(decided)
+        return answer
+
+    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[Decision, str]:
+        """Ask, in this order: has it diverged, has it had its budget, does the scheduler let it go on?
+
+        Returns:
+            The decision, and the answer to Tune.
+        """
+        if why := why_diverged(result, self.state.objective.name):
+            return Decision("failed", why), TrialScheduler.STOP
+        if self.plan.budget.spent(result):
+            return Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+        answer = self.scheduler.on_trial_result(tune_controller, trial, result)
+        reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
+        reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
+        if answer == TrialScheduler.STOP:
+            return Decision("stopped early", reason), answer
+        if answer == TrialScheduler.PAUSE:
+            return Decision("pause", reason), answer
+        return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
+
+    def wants_checkpoint(self, trial: Trial) -> bool:
+        """Return whether a trial should write a checkpoint of the report that it has just made."""
+        known = self.state.trials[number_of(trial)]
+        return wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
+
+    def checkpoint_saved(self, number: int, place: Path) -> None:
+        """Note a checkpoint."""
+        relative = place.relative_to(self.plan.folder)
+        self.tell(CheckpointSaved(trial=number, place=str(relative)))
+        self._checkpoints_changed = True
+        if self._to_save is not None:
+            self._to_save.discard(number)
+
+    def trial_recovered(self, trial: Trial) -> None:
+        """Note that a trial lost its trial actor and will go on."""
+        self.tell(TrialRecovered(trial=number_of(trial)))
+
+    def trial_ended(self, trial: Trial) -> None:
+        """Note that a trial ended without an error, as was decided, or because its train loop returned."""
+        known = self.state.trials.get(number_of(trial))
+        if known is None or known.has_ended:
+            return
+        verdict, reason = known.decision
+        if verdict == "continue":
+            verdict = "finished" if known.step >= self.plan.budget.total else "stopped early"
+            reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
+        if verdict == "pause":
+            verdict = "stopped early"
+            reason = f"{reason}, and it was not promoted later"
+        self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
+
+    def trial_failed(self, trial: Trial) -> None:
+        """Note that an error ended a trial."""
+        if number_of(trial) not in self.state.trials:  # its trial actor could not be made
+            self.trial_began(trial)
+        ended = TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
+        self._trial_is_over(ended)
+
+    def _trial_is_over(self, ended: TrialEnded) -> None:
+        self.tell(ended)
+        self._checkpoints_changed = True
+        self._end_early(self._stopping.after_end_of_trial(self.state))
+
+    def before_step(self, trials: Sequence[Trial]) -> None:
+        """Look at Tune's files before Tune writes them."""
+        self._tune_files.drop_copies(trials)
+
+    def after_step(self, trials: Sequence[Trial]) -> None:
+        """Do what is due."""
+        for view in [*self.views, *self.trackers]:
+            with errors_are_logged():
+                view.tick(self.state)
+        if self._checkpoints_changed:
+            self._checkpoints_changed = False
+            self._keep_to_budget(trials)
+        if time.monotonic() - self._freed_at >= FREE_EVERY_S:
+            free_orphans()
+            self._freed_at = time.monotonic()
+        self._tune_files.copy_if_due(trials)
+        self._end_early(self._stopping.out_of_time())
+        self.heed_signals()
+        self.interrupt_when_saved()
+
+    def end(self, trials: Sequence[Trial]) -> None:
+        """Close everything: the sweep is over."""
+        free_orphans()
+        self._watch.stop()  # nothing that follows needs Ray
+        self.state.close()
+        self._keep_to_budget(trials)
+        for trial in trials:
+            self._tune_files.forget_deleted_checkpoints(trial)
+        self.close()
+        self._tune_files.copy(trials)
+        self.signals.give_back(interrupted=self._interrupted)
+
+    # What the sweep does itself.
+
+    def end_early(self, ending: Ending) -> None:
+        """End the sweep soon. A reason that is there already stays, unless the new one cannot wait."""
+        if self.state.ending is None or ending.at_once:
+            self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
+            self.tell(SweepEnding(ending=ending))
+
+    def heed_signals(self) -> None:
+        """End the sweep if a signal asked for it; at once, if it was ending already."""
+        asked, ending = self.signals.asked, self.state.ending
+        if asked is None or asked == ending or (ending is not None and ending.at_once):
+            return
+        self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
+
+    def _end_early(self, ending: Ending | None) -> None:
+        if ending is not None and self.state.ending is None:
+            self.end_early(ending)
+
+    def interrupt_when_saved(self) -> None:
+        """Once the sweep ends, interrupt Tune when every running trial has its checkpoint."""
+        if self.state.ending is None or self._interrupted:
+            return
+        running = {trial.number for trial in self.state.running}
+        self._to_save = running if self._to_save is None else self._to_save & running
+        if self.state.ending.at_once or not self._to_save:
+            self._interrupted = True
+            if not self.signals.interrupt_tune():  # in a thread Tune cannot be interrupted, so the sweep goes on
+                logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self.state.ending.why)
+                self.searcher.set_max_concurrency(self.plan.groups)
+                self.state.ending = self.signals.asked = None
+                self._interrupted = False
+
+    def close(self) -> None:
+        """Write the summary, show the end, and let the trackers deliver. Only the first call does.
+
+        Needs nothing of Ray, so that it can be done when Ray is gone.
+        """
+        if not self._closing.acquire(blocking=False):
+            return
+        self.state.close()
+        best = self.state.best
+        saved = self.state.best_checkpoint(self.plan.folder, [best]) if best is not None else None
+        trackers = {tracker.name: tracker.address for tracker in self.trackers}
+        self.summary = summarise(self.plan, self.state, trackers)
+        write_summary(self.plan.summary_file, self.summary)
+        ended = SweepEnded(summary=self.summary)
+        self.state.apply(ended)
+        for view in self.views:  # they draw the last pictures, which the trackers get before the end
+            with errors_are_logged():
+                view.show(ended, self.state)
+        self._show_trackers(ended)
+        if best is not None and saved is not None:
+            self._show_trackers(
+                ModelFound(
+                    trial=best.number,
+                    checkpoint=self.plan.folder / saved.place,
+                    config=best.config,
+                    value=saved.value,
+                    step=saved.step,
+                )
+            )
+        for tracker in self.trackers:
+            with errors_are_logged():
+                tracker.close()
+
+    def _address(self) -> str:
+        return self.trackers[0].address if self.trackers else ""
+
+    def _leave_without_ray(self, ending: Ending) -> None:
+        """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone."""
+        self.end_early(ending)
+        self.close()
+        print(f"go on with it: {self.how_to_resume}", file=sys.stderr, flush=True)
+        os._exit(ending.status)
+
+    def _show(self, event: Event) -> None:
+        for view in self.views:
+            with errors_are_logged():
+                view.show(event, self.state)
+        self._show_trackers(event)
+
+    def _show_trackers(self, event: Event) -> None:
+        for tracker in self.trackers:
+            with errors_are_logged():
+                tracker.show(event, self.state)
+
+    def _keep_to_budget(self, trials: Sequence[Trial]) -> None:
+        if self._checkpoints.keep(self.state, self._in_use(trials)):
+            for trial in trials:
+                self._tune_files.forget_deleted_checkpoints(trial)
+
+    def _in_use(self, trials: Sequence[Trial]) -> Iterator[Path]:
+        """Yield the checkpoints that an unfinished trial goes on from, or that another may take over from it."""
+        for trial in trials:
+            known = self.state.trials.get(number_of(trial))
+            if trial.is_finished() or known is None:
+                continue
+            if trial.checkpoint is not None:  # with pbt another trial's
+                yield Path(trial.checkpoint.path)
+            for saved in known.checkpoints:
+                if may_be_taken_over(self.scheduler, trial, saved.step):
+                    yield self.plan.folder / saved.place
+
+    # What a resumed sweep must know.
+
+    def resumes(self, trials: Sequence[int]) -> None:
+        """Note that Tune is about to read its state, which has the trials of these numbers."""
+        self._tune_files.restored()
+        self._not_restored = set(trials)
+
+    def trial_added(self, trial: Trial) -> None:
+        """Note that Tune has a trial, a new one or one that it restored."""
+        self._not_restored.discard(number_of(trial))
+
+    def check_restored(self) -> None:
+        """See that Tune has read its state in full: it logs an error and begins again where it cannot.
+
+        Raises:
+            SweepError: It has not.
+        """
+        if self._not_restored:
+            raise SweepError(
+                f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
+                f"error is above). The snapshots in {self.plan.folder} are as they were: correct what the error says, "
+                f"and try again"
+            )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know, by name."""
+        get_state = getattr(self.scheduler, "get_state", None)
+        return {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Take over a :meth:`snapshot`, before Tune adds the trials again.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is none, or of another version.
+        """
+        self.state.restore(kept["sweep"])
+        if kept["scheduler"] is not None:
+            set_state = getattr(self.scheduler, "set_state", None)
+            if set_state is None:
+                raise ValueError(f"it has the state of a scheduler, and {self.plan.options.scheduler} has none")
+            set_state(kept["scheduler"])
+
+
+def free_orphans() -> None:
+    """Free the devices that a failed group has left booked.
+
+    Ray Train's controller makes the placement group of its workers. Ray removes it only when both the controller and
+    the whole job are dead (ray#54305), and the controller itself forgets it when a worker group fails while it starts
+    (Ray 2.60): the devices would stay booked until the end of the sweep.
+    """
+    for orphan in orphaned_placement_groups():
+        remove_placement_group(orphan)
+
+
+@contextmanager
+def errors_are_logged() -> Iterator[None]:
+    """Log an error instead of raising it: what shows a sweep does not end it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("an error in what shows the sweep; the sweep goes on")
+
+
+def _address_of(node: str) -> str:
+    """Return the address of a node by Ray's id."""
+    return next((n["NodeManagerAddress"] for n in ray.nodes() if n["NodeID"] == node), node[:8])

@@ -1,0 +1,288 @@
+"""Tune's files of a sweep: whole copies of them while it runs, and the last of those for one that is resumed.
+
+No other module knows their names and formats (Ray 2.60).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray.tune.experiment import Trial
+
+from experiments.sweep.decide.search.study_record import STUDY_FILE, stored_trials
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.on_ray.trials import number_in
+from experiments.sweep.state.trial_state import trial_name
+from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOTS = "snapshots"
+"""Whole copies of Tune's files, in a sweep's folder; Tune's own files there may be torn."""
+KEPT = 2
+"""Snapshots kept."""
+LOOK_EVERY_S = 1.0
+"""How often to see whether Tune has written its state."""
+OURS = "gaudi-tune"
+"""What our part of Tune's callback states is called; Tune itself knows callbacks by their position alone."""
+
+
+def _unpickled(file: Path) -> Any:
+    return pickle.loads(file.read_bytes())  # noqa: S301  (of this user's own sweep)
+
+
+def _trials_in(file: Path) -> list[Any]:
+    trials: list[Any] = json.loads(file.read_text())["trial_data"]
+    if not trials:
+        raise ValueError("no trial had begun, and Tune restores no such state")
+    return trials
+
+
+def _flushed(file: Path) -> Any:
+    state = json.loads(file.read_text())
+    if not state["flushed"]:
+        raise ValueError("it knows trials that the study's database does not have")
+    return state
+
+
+def _of_callbacks(file: Path) -> dict[str, Any]:
+    """Return our part of the callbacks' states, wherever among the callbacks it was."""
+    ours = [state[OURS] for state in _unpickled(file).values() if isinstance(state, dict) and OURS in state]
+    if len(ours) != 1:
+        raise ValueError(f"it has {len(ours)} states of this project, and must have one")
+    kept: dict[str, Any] = ours[0]
+    return kept
+
+
+STATE_FILES: dict[str, Callable[[Path], Any]] = {
+    "experiment_state-*.json": _trials_in,
+    "search_gen_state-*.json": _unpickled,  # the ending is Tune's, as the next
+    "searcher-state-*.pkl": _flushed,
+    "callback-states-*.pkl": _of_callbacks,
+}
+"""Tune's state, and how to see that a file of it is whole."""
+UNREADABLE = (
+    ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
+)  # fmt: skip
+"""What reading a file raises that is torn, or of another version of this project or of Ray."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state of Tune that was read whole."""
+
+    files: dict[str, bytes]
+    """Contents by name."""
+    ours: dict[str, Any]
+    """What :meth:`~experiments.sweep.on_ray.sweep_run.SweepRun.snapshot` returned, written at the same moment."""
+    trials: list[int]
+    """Numbers of its trials."""
+    study_length: int
+    """Trials that the study had."""
+
+
+def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapshot:
+    """Return the newest snapshot of a sweep that can be read in full. Writes nothing.
+
+    Args:
+        folder: Of the sweep, wherever it was when the snapshot was written.
+        see: Raises if it cannot take over our part of the snapshot.
+
+    Raises:
+        SweepError: None can, or the study lacks trials; says why, and what to do.
+    """
+    copies = sorted((folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name), reverse=True)
+    wrong = []
+    for place in [*copies, folder]:
+        try:
+            snapshot = read(place)
+            see(snapshot.ours)
+        except UNREADABLE as error:
+            wrong.append(f"{place.relative_to(folder.parent)}: {error or type(error).__name__}")
+            continue
+        _check_study(folder, snapshot)
+        return snapshot
+    raise SweepError(
+        f"--resume {folder.name}: no state of the sweep can be read in full ({'; '.join(wrong)}). Nothing was changed. "
+        f"If another version of this project wrote it, resume with that version. Else what finished is in the tracker "
+        f"and in {folder}; start a new sweep under another name"
+    )
+
+
+def read(place: Path) -> Snapshot:
+    """Return the newest state of Tune in a folder.
+
+    Raises:
+        Exception: One of :data:`UNREADABLE`, if it cannot be read in full.
+    """
+    files = {}
+    for pattern in STATE_FILES:
+        newest = max(place.glob(pattern), default=None)
+        if newest is None:
+            raise FileNotFoundError(f"{pattern} is missing")
+        files[pattern] = newest
+    trials, _, searcher, ours = (_seen(files[pattern], see) for pattern, see in STATE_FILES.items())
+    return Snapshot(
+        files={file.name: file.read_bytes() for file in files.values()},
+        ours=ours,
+        trials=sorted(number_in(json.loads(trial)["experiment_tag"]) for trial, _ in trials),
+        study_length=int(searcher["length"]),
+    )
+
+
+def _seen(file: Path, see: Callable[[Path], Any]) -> Any:
+    try:
+        return see(file)
+    except UNREADABLE as error:
+        raise ValueError(f"{file.name} is torn or of another version ({error!r})") from error
+
+
+def _check_study(folder: Path, snapshot: Snapshot) -> None:
+    """See that the study's database has the trials that the snapshot knows: it would give their numbers to others."""
+    there = len(stored_trials(folder))
+    if there < snapshot.study_length:
+        raise SweepError(
+            f"--resume {folder.name}: its study in {folder / STUDY_FILE} has {there} trials of "
+            f"{snapshot.study_length}; put that file back from a backup, or start a new sweep under another name"
+        )
+
+
+def put_back(snapshot: Snapshot, folder: Path, retries: int) -> None:
+    """Put a snapshot where Tune looks for it, adapted to today, and remove what came after it.
+
+    Args:
+        snapshot: Read from this folder.
+        folder: Of the sweep.
+        retries: How often Tune starts a trial again whose trial actor is lost.
+    """
+    if not any((folder / SNAPSHOTS).glob("[0-9]*")):  # what is adapted here is no whole state any more
+        keep_copy(snapshot, folder / SNAPSHOTS)
+    for pattern in STATE_FILES:
+        for old in folder.glob(pattern):
+            old.unlink()
+    for name, content in snapshot.files.items():
+        (folder / name).write_bytes(content)
+    (file,) = folder.glob("experiment_state-*.json")
+    state = json.loads(file.read_text())
+    state["trial_data"] = [
+        (json.dumps({**json.loads(trial), "max_failures": retries}), metadata)
+        for trial, metadata in state["trial_data"]
+    ]
+    file.write_text(json.dumps(state))
+    _adapt_proposals(folder, retries)
+    # Tune would hand the states to callbacks by position, and each of ours reads its own from the snapshot.
+    (file,) = folder.glob("callback-states-*.pkl")
+    file.write_bytes(pickle.dumps({None: None}))
+    known = {trial_name(number) for number in snapshot.trials}
+    for later in folder.glob("trial-*"):
+        if later.name not in known:  # it is proposed again, and must not find its own results
+            shutil.rmtree(later)
+
+
+def _adapt_proposals(folder: Path, retries: int) -> None:
+    """Let Tune ask the searcher again, which says itself when it has no more, and give trials to come today's place.
+
+    Tune itself moves the trials that are there alone.
+    """
+    (file,) = folder.glob("search_gen_state-*.json")
+    state = _unpickled(file)
+    spec = state["experiment"].spec
+    spec["storage"].storage_fs_path, spec["storage"].experiment_dir_name = folder.parent.as_posix(), folder.name
+    spec["max_failures"] = retries
+    file.write_bytes(pickle.dumps({**state, "finished": False}))
+
+
+def keep_copy(snapshot: Snapshot, folder: Path) -> None:
+    """Write a snapshot beside the earlier ones in ``folder``, whole, and remove all but the last few."""
+    folder.mkdir(exist_ok=True)
+    there = sorted(int(path.name) for path in folder.glob("[0-9]*"))
+    partial, number = folder / "partial", (there[-1] + 1 if there else 1)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    for name, content in snapshot.files.items():
+        with (partial / name).open("xb") as copy:  # on disk before an older one goes: the machine may crash
+            copy.write(content)
+            os.fsync(copy.fileno())
+    partial.rename(folder / str(number))
+    for old in there[: 1 - KEPT]:
+        shutil.rmtree(folder / str(old), ignore_errors=True)
+
+
+class TuneFiles:
+    """Keeps whole copies of Tune's files: Tune writes them in place, and a crash leaves torn ones."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare for the sweep in ``folder``."""
+        self._folder = folder / SNAPSHOTS
+        self._restored = False
+        self._copied = 0
+        self._looked_at = 0.0
+
+    def restored(self) -> None:
+        """Note that Tune is about to read a state."""
+        self._restored = True
+
+    def drop_copies(self, trials: Sequence[Trial]) -> None:
+        """Remove the files that Tune has copied to read its state from them.
+
+        It would copy them back again and again: over the sweep's own files, which are newer by then, and beside its new
+        state, which has an older name where the clock was set back.
+        """
+        if self._restored and trials:
+            self._restored = False
+            place = _place_of(trials)
+            for copied in [*place.glob("*.json"), *place.glob("*.pkl")]:
+                copied.unlink()
+
+    def copy_if_due(self, trials: Sequence[Trial]) -> None:
+        """Copy what Tune has written since the last time."""
+        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = time.monotonic()
+            self.copy(trials)
+
+    def copy(self, trials: Sequence[Trial]) -> None:
+        """Copy the state that Tune wrote last, unless that was done or it is not whole."""
+        if not trials:
+            return
+        source = _place_of(trials)
+        # Not the first file of a state, but the last: then the others are there.
+        written = max((file.stat().st_mtime_ns for file in source.glob("callback-states-*.pkl")), default=0)
+        if written == self._copied:
+            return
+        try:
+            snapshot = read(source)
+        except UNREADABLE:  # it is being written
+            return
+        try:
+            keep_copy(snapshot, self._folder)
+        except OSError as error:  # the next may find room
+            logger.warning("no snapshot of the sweep could be written (%s)", error)
+        else:
+            self._copied = written
+
+    @staticmethod
+    def forget_deleted_checkpoints(trial: Trial) -> None:
+        """Have Tune forget checkpoints that are gone; only a trial that has ended may lose its last.
+
+        Where the last of another is gone, which a snapshot names, the trial starts again: WarmTrainable sees to it.
+        """
+        known = checkpoints_of(trial)
+        there = [saved for saved in known if Path(saved.checkpoint.path).is_dir()]
+        last = trial.latest_checkpoint_result
+        last_is_gone = trial.is_finished() and last is not None and not Path(last.checkpoint.path).is_dir()
+        if len(there) < len(known) or last_is_gone:
+            keep_checkpoints(trial, there, latest=not last_is_gone)
+
+
+def _place_of(trials: Sequence[Trial]) -> Path:
+    """Return the folder to which Tune writes its state first."""
+    return Path(trials[0].storage.experiment_driver_staging_path)

@@ -1,0 +1,230 @@
+"""From an experiment to Ray's own Tuner."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+from ray.tune.schedulers import TrialScheduler
+
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.options import SweepOptions, checked
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.callback import SweepCallback
+from experiments.sweep.on_ray.kept_in_process import KeptInProcess
+from experiments.sweep.on_ray.scheduler import SweepScheduler
+from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.on_ray.trials import name_of
+from experiments.sweep.on_ray.tune_files import put_back, read_snapshot
+from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker
+from experiments.sweep.state.lock import SweepLock
+from experiments.sweep.state.sweep_file import write_sweep_file
+from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
+from trainables.runtime.group.warm_trainable import WarmTrainable
+from trainables.runtime.group.worker_group import WorkerGroupSpec
+from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors
+
+RAY_TOKEN = Path.home() / ".ray" / "auth_token"
+"""What Ray asks of everyone who comes to its ports."""
+TRIAL_ACTOR_MEMORY = 300 * 2**20
+"""Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
+their own TorchTrainer books that."""
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
+    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+}
+"""Settings of Ray in this process, unless the user has set them."""
+
+
+def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
+    """Return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
+
+    Everything is decided and checked here; Ray, files and workers come with ``fit()``. It starts a Ray on this machine
+    unless one runs already, and ``ray.shutdown()`` ends that.
+
+    Args:
+        experiment: What to tune.
+        options: What to ask of the sweep; the defaults if None.
+        **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
+
+    Raises:
+        SweepError: The sweep cannot work: names the rule, the value and the fix.
+    """
+    return tuner_of(make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes})))
+
+
+def tuner_of(
+    plan: Plan,
+    scheduler: TrialScheduler | None = None,
+    callbacks: Sequence[tune.Callback] = (),
+    trackers: Sequence[Tracker] | None = None,
+) -> SweepTuner:
+    """Return the Tuner of a plan.
+
+    Args:
+        plan: What was decided and checked.
+        scheduler: Takes the place of the scheduler that the plan names.
+        callbacks: Called after the sweep's own.
+        trackers: Take the place of MLflow.
+    """
+    return SweepTuner(plan, scheduler, callbacks, trackers)
+
+
+class SweepTuner(tune.Tuner):
+    """Ray's Tuner of a planned sweep. It writes, starts and patches nothing before ``fit()``."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        scheduler: TrialScheduler | None = None,
+        callbacks: Sequence[tune.Callback] = (),
+        trackers: Sequence[Tracker] | None = None,
+    ) -> None:
+        # Not super().__init__(), which writes to the sweep's folder: fit() makes the Tuner that does the work.
+        self.plan = plan
+        self._callbacks = list(callbacks)
+        trackers = [make(plan) for make in TRACKERS.values()] if trackers is None else trackers
+        self.run = SweepRun(plan, make_searcher(plan, kind=SweepSearcher), trackers, scheduler)
+        self._tuner: tune.Tuner | None = None
+
+    def fit(self) -> tune.ResultGrid:
+        """Run the sweep, as ``ray.tune.Tuner.fit()`` does.
+
+        Raises:
+            SweepError: The sweep runs already, has begun under this name, or cannot be resumed.
+        """
+        plan = self.plan
+        # Before anything is written: a state that cannot be read in full is an error.
+        snapshot = read_snapshot(plan.folder, self.run.restore) if plan.resumed else None
+        start_ray(plan)
+        try:
+            plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
+        except FileExistsError as error:  # it was not there when that was checked
+            raise SweepError(
+                f"{plan.folder}: another sweep of this name has just begun; give yours a --name"
+            ) from error
+        lock = SweepLock(plan.folder)
+        try:
+            if snapshot is not None:
+                put_back(snapshot, plan.folder, plan.options.retries)
+            write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri)
+            retry_losses_alone()
+            trainable = self._trainable()
+            # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
+            self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
+            if snapshot is not None:
+                self.run.resumes(snapshot.trials)
+                self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
+            return self._tuner.fit()
+        except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
+            self.run.check_restored()
+            raise
+        finally:
+            lock.release()
+
+    def get_results(self) -> tune.ResultGrid:
+        """Return the results of the sweep that ``fit()`` ran."""
+        if self._tuner is None:
+            raise RuntimeError("get_results() has nothing to return before fit()")
+        return self._tuner.get_results()
+
+    def _trainable(self) -> Any:
+        plan, experiment, options = self.plan, self.plan.experiment, self.plan.options
+        spec = WorkerGroupSpec(
+            train_loop=experiment.train_loop,
+            num_workers=options.workers_per_trial,
+            device=plan.devices.type,
+            storage=str(plan.folder / "worker_groups"),
+            over_nodes=options.workers_per_trial > max(plan.devices.nodes),
+            hung_after_s=60 * options.hang_minutes,
+        )
+        return tune.with_resources(
+            tune.with_parameters(
+                WarmTrainable,
+                spec=spec,
+                settings=plan.settings,
+                environment_of=experiment.worker_environment,
+                metric=experiment.metric,
+                retries=options.retries,
+            ),
+            tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
+        )
+
+    def _tune_config(self) -> tune.TuneConfig:
+        return tune.TuneConfig(
+            metric=self.plan.experiment.metric,
+            mode=self.plan.experiment.mode,
+            search_alg=self.run.searcher,
+            scheduler=SweepScheduler(self.run, self.run.scheduler),
+            num_samples=-1,  # the searcher counts: Tune ends the group of a paused trial once it has had the last one
+            max_concurrent_trials=self.plan.groups,
+            reuse_actors=True,
+            trial_name_creator=name_of,
+            trial_dirname_creator=name_of,
+        )
+
+    def _run_config(self) -> tune.RunConfig:
+        plan = self.plan
+        return tune.RunConfig(
+            name=plan.name,
+            storage_path=str(plan.folder.parent),
+            callbacks=[SweepCallback(self.run), JsonLoggerCallback(), CSVLoggerCallback(), *self._callbacks],
+            failure_config=tune.FailureConfig(max_failures=plan.options.retries),
+            checkpoint_config=tune.CheckpointConfig(
+                # pbt: a trial takes over what another saved a while ago
+                num_to_keep=None if plan.options.scheduler == "pbt" else 1,
+                checkpoint_score_attribute=plan.experiment.metric,
+                checkpoint_score_order=plan.experiment.mode,
+                checkpoint_at_end=False,  # Tune's default for a class, which would save every trial
+            ),
+            verbose=0,
+        )
+
+
+class SweepSearcher(KeptInProcess, StudySearcher):
+    """The searcher that Tune has, which the sweep can tell to propose no more."""
+
+
+def retry_losses_alone() -> None:
+    """Have Tune try a trial again whose trial actor or node is lost, however Ray says so, and no other."""
+    never_retry((WorkerRaisedError, LostTooOftenError))
+    take_for_lost_actors(GONE, text_of)
+
+
+def start_ray(plan: Plan) -> None:
+    """Start a Ray of this sweep's own on this machine, unless one is joined already."""
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    if ray.is_initialized():
+        return
+    # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
+    needed = plan.devices.count * CPUS_PER_WORKER
+    cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
+    # Ray turns its token authentication on and warns that it did.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
+    try:
+        ray.init("local", num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
+    except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
+        raise SweepError(
+            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
+        ) from error
+    with suppress(OSError):  # there is none, or it is another's
+        RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read

@@ -1,0 +1,65 @@
+"""What ends a sweep in good order when Ray is gone: Tune's event loop would wait for it, and Ray ends the process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import ray
+
+from experiments.sweep.on_ray.signals import Signals
+from experiments.sweep.state.events import Ending
+
+LOOK_EVERY_S = 1.0
+"""How often to look."""
+GONE_AFTER_S = 15.0
+"""How long Ray's control service may not answer. Ray itself ends the process after 60 s, and says not how to go on."""
+END_WITHIN_S = 5.0
+"""How long Tune may take to end after SIGTERM. A signal to the whole process group also ends Ray's own processes, and
+who sends it (timeout, a job queue, a container) kills what is left within 10 s or more."""
+
+
+class RayWatch:
+    """A thread that looks whether Ray answers, and leaves the sweep in good order when it does not any more."""
+
+    def __init__(self, signals: Signals, leave: Callable[[Ending], None]) -> None:
+        """Prepare to watch.
+
+        Args:
+            signals: After SIGTERM there is less time.
+            leave: Closes the sweep without Ray, and ends the process.
+        """
+        self._signals, self._leave = signals, leave
+        self._stopped = threading.Event()
+        self._address = ""
+
+    def start(self) -> None:
+        """Watch from here on."""
+        self._address = ray.get_runtime_context().gcs_address
+        threading.Thread(target=self._watch, name="ray-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        answered_at = time.monotonic()
+        while not self._stopped.wait(LOOK_EVERY_S):
+            if self._answers():
+                answered_at = time.monotonic()
+            silent_s = time.monotonic() - answered_at
+            asked = self._signals.asked
+            if asked is not None and asked.at_once and silent_s > END_WITHIN_S:
+                self._leave(asked)
+            elif silent_s > GONE_AFTER_S:
+                self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
+
+    def _answers(self) -> bool:
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=LOOK_EVERY_S).close()
+        except (OSError, ValueError):
+            return False
+        return True

@@ -1,0 +1,249 @@
+"""Whether a sweep can work: its space, its data and model, its folder and its tracking store.
+
+Everything is read, and nothing written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.plan.decide import BY_OPTION, typed
+from experiments.sweep.show.trackers.store import STORE_URI
+from experiments.sweep.state.sweep_file import SWEEP_FILE
+from trainables.runtime import TrialConfig, names
+
+LEAST_FREE = 10 * 2**20
+"""Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
+LOCKED_FOR_S = 5.0
+"""How long a check waits for a database that another process writes to."""
+SQLITE = "sqlite:///"
+
+
+def check_space(experiment: Experiment) -> None:
+    """Compare the search space and the baseline with the fields of the train loop's configuration.
+
+    Raises:
+        SweepError: Names everything that is wrong at once.
+    """
+    space, baseline = experiment.search_space, experiment.baseline
+    known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
+    outside = set(space.outside(baseline))
+    differs = {name for name, value in space.constants.items() if baseline.get(name, value) != value}
+    lacking = space.asked_always - set(baseline)
+    there, possible, always = {*baseline, *space.constants}, space.names, space.always
+    if not outside and not lacking:  # the baseline may take a branch of the space that no draw took
+        there = set(space.at(baseline).config)
+        possible, always = possible | there, always & there
+    wrong = [
+        ("the search space has keys that the train loop does not know", possible - known),
+        ("the search space has keys that are set by options such as --epochs and --seed", possible & BY_OPTION),
+        ("the search space lacks keys that the train loop needs", needed - possible),
+        (
+            "the search space does not always have keys that the train loop needs (have it return a value for them "
+            "where it asks for none, or give them a default)",
+            (needed & possible) - always,
+        ),
+        ("the baseline has keys that the search space lacks", set(baseline) - (possible & there)),
+        ("the baseline lacks keys that the search space asks for", lacking),
+        ("the baseline lacks keys that the train loop needs", needed - there),
+        ("the baseline lies outside the search space in", outside),
+        ("the baseline differs from the constants of the search space in", differs),
+    ]
+    said = [f"{what}: {', '.join(sorted(keys))}" for what, keys in wrong if keys]
+    for name in sorted(space.names & known):
+        of_another_type: dict[str, Any] = {}  # the first of each kind
+        for value in space.values(name):
+            try:
+                typed(experiment.config_class, name, value)
+            except ValueError as error:  # noqa: PERF203
+                of_another_type.setdefault(str(error).partition(", but got")[0], value)
+        said += [f"in the search space {error}, but it may be {value!r}" for error, value in of_another_type.items()]
+    if said:
+        fields = ", ".join(sorted(known))
+        raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
+
+
+def check_search(experiment: Experiment, options: SweepOptions) -> None:
+    """See that the sampler can be made, and proposes from this space before and after it has a value.
+
+    Raises:
+        SweepError: It cannot, or pbt has nothing to change.
+    """
+    import optuna
+
+    from experiments.sweep.decide.search.samplers import make_sampler
+
+    study = optuna.create_study(sampler=make_sampler(options.search, options.seed))
+    try:
+        for value in range(2):
+            _, number = experiment.search_space.propose(study)
+            study.tell(number, float(value))
+        experiment.search_space.propose(study)
+    except SweepError:
+        raise
+    except Exception as error:
+        # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
+        raise SweepError(f"--search {options.search}: this sampler cannot search this space ({error})") from error
+    if options.scheduler == "pbt":
+        from experiments.sweep.decide.schedulers.population import changeable
+
+        changeable(experiment.search_space)
+
+
+def check_target(experiment: Experiment, target: float | None) -> None:
+    """See that an accuracy can reach the target.
+
+    Raises:
+        SweepError: The target is no share.
+    """
+    from trainables.runtime.training.training_config import TrainingConfig
+
+    ours = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
+    if target is not None and ours and not 0 < target <= 1:
+        raise SweepError(
+            f"--target {target}: {experiment.metric} is a share from 0 to 1; give 0.92 for 92 %, or leave it out"
+        )
+
+
+def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], list[str]]:
+    """Check what the baseline and every batch size of the space would load and train on.
+
+    Returns:
+        The settings in full, defaults included, and what the check of data and model found.
+
+    Raises:
+        SweepError: A value breaks a rule, a batch cannot be split, or data or model cannot be used.
+    """
+    from trainables.runtime.training.training_config import TrainingConfig, check_batch
+
+    space = experiment.search_space
+    try:
+        baseline = space.at(experiment.baseline).config
+        config: TrialConfig = experiment.config_class.from_dict({**settings, **baseline})
+        # Workers have another current folder.
+        config = replace(config, data=absolute(config.data), model=absolute(config.model))
+        largest = config
+        if isinstance(config, TrainingConfig):
+            sizes = sorted({config.batch_size, *space.values("batch_size")})
+            for size in sizes:
+                try:
+                    check_batch(replace(config, batch_size=size), workers, samples=size)
+                except ValueError as error:  # noqa: PERF203
+                    there = ", ".join(map(str, sizes))
+                    raise SweepError(f"--workers-per-trial {workers}: {error}; the search space has {there}") from error
+            largest = replace(config, batch_size=sizes[-1])
+        facts = experiment.check(largest)
+    except (ValueError, OSError) as error:
+        raise SweepError(str(error)) from error
+    in_full = {name: value for name, value in asdict(config).items() if name not in {*space.names, *baseline, "seed"}}
+    # What only some proposals have, the others have as the recipe has it, not as the baseline.
+    sometimes = {*space.names, *baseline} - (space.always & set(baseline))
+    return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, facts
+
+
+def absolute(source: str) -> str:
+    """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if source and path.exists() else source
+
+
+def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
+    """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet.
+
+    Raises:
+        SweepError: It cannot, or it is.
+    """
+    _check_writable(storage, f"--storage {storage}")
+    folder = storage / name
+    if resumed or not folder.exists():
+        return
+    try:
+        finished = json.loads((folder / SUMMARY_FILE).read_text())["complete"]
+    except (OSError, ValueError, LookupError, TypeError):  # there is none, or it is torn
+        finished = False
+    go_on = f"go on with it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+    raise SweepError(
+        f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take another, "
+        f"or {go_on}"
+    )
+
+
+def _check_writable(folder: Path, option: str) -> None:
+    """See that files can be made in a folder, or that it can be made itself, and that there is room."""
+    place = folder
+    while not os.path.lexists(place):
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        why = "does not let you" if place.is_dir() else "is not a folder"
+        raise SweepError(f"{option}: cannot be written, since {place} {why}; give a folder of yours")
+    free = shutil.disk_usage(place).free
+    if free < LEAST_FREE:
+        raise SweepError(
+            f"{option}: has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
+            f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
+        )
+
+
+def check_store(uri: str, experiment: str) -> None:
+    """See that the tracking store takes runs of the experiment. A local database is read without MLflow.
+
+    Raises:
+        SweepError: The store does not answer within 10 s, cannot be written, or has the experiment deleted.
+    """
+    if not uri.startswith(SQLITE):
+        from experiments.sweep.show.trackers.store import check_tracking
+
+        check_tracking(uri, experiment)
+        return
+    file, option = Path(unquote(uri.removeprefix(SQLITE).partition("?")[0])), f"--tracking-uri {uri}"
+    _check_writable(file.parent, option)
+    if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
+        raise SweepError(f"{option}: {file.parent} is no folder; make it, or give another address")
+    if not file.exists():  # MLflow makes it
+        return
+    if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
+        raise SweepError(f"{option}: {file} is no file that you can read and write; give another address")
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=LOCKED_FOR_S)) as database:
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
+            deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None
+    except sqlite3.Error as error:
+        raise SweepError(
+            f"{option}: {file} cannot be read as a database of MLflow ({error}); correct the address, or move the file "
+            f"away"
+        ) from error
+    if deleted is not None:
+        raise SweepError(
+            f"{option}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
+            f"mlflow experiments restore --experiment-id {deleted[0]}"
+        )
+
+
+def check_register(experiment: Experiment, name: str, uri: str) -> None:
+    """See that there will be a model to register, and that the registry takes it.
+
+    Raises:
+        SweepError: The experiment has no predictor, or the registry refuses the name.
+    """
+    from experiments.sweep.show.trackers.store import check_registry
+
+    if experiment.predictor is None:
+        raise SweepError(
+            f"--register {name}: the experiment {experiment.name} has no model to register, since it does not say how "
+            f"one predicts; give it a predictor (CONTRIBUTING.md), or leave the option out"
+        )
+    check_registry(uri, name)

@@ -1,0 +1,52 @@
+"""Joining a Ray cluster that runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from experiments.sweep.define.errors import SweepError
+
+ANSWER_WITHIN_S = 8
+"""How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster that this process has joined."""
+
+    address: str
+    """HOST:PORT of its head."""
+    nodes: list[Mapping[str, float]]
+    """Ray's resources of each node that is alive."""
+
+    def __str__(self) -> str:
+        return f"{self.address}, {len(self.nodes)} node(s); what other sweeps on it book is not free for this one"
+
+
+def join(address: str | None) -> Cluster | None:
+    """Join the cluster at ``address`` and return it; None if this machine is to be used alone.
+
+    A process that has joined one already, by ``ray.init``, uses that.
+
+    Raises:
+        SweepError: No cluster answers there.
+    """
+    import ray
+
+    if address is not None and not ray.is_initialized():
+        try:
+            if address != "auto":
+                host, _, port = address.removeprefix("ray://").rpartition(":")
+                socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
+            ray.init(address=address, log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise SweepError(
+                f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
+                f"ray start --head, or auto on such a node."
+            ) from error
+    if not ray.is_initialized():
+        return None
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return Cluster(str(ray.get_runtime_context().gcs_address), nodes)

@@ -1,0 +1,136 @@
+"""What a sweep will do. Nothing here reads a file, asks a server or touches a device."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.options import SweepOptions, flag
+from trainables.runtime import TrialConfig
+
+NAME = re.compile(r"\w[\w.-]{0,99}")
+"""Names of sweeps: of a folder, a study, and a run in MLflow."""
+BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
+"""Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
+
+
+def choose_recipe(options: SweepOptions, device: str) -> tuple[RecipeName, str]:
+    """Return the recipe and why."""
+    if options.recipe is not None:
+        return options.recipe, "asked for"
+    if device == "cpu":
+        return "sample", "there is no accelerator, and full recipes are made for one (--recipe full insists)"
+    return "full", "there is an accelerator"
+
+
+def choose_name(experiment: Experiment, options: SweepOptions) -> str:
+    """Return the name of the sweep.
+
+    Raises:
+        SweepError: The one that was given cannot be the name of a folder.
+    """
+    name = options.name if options.name is not None else f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if not NAME.fullmatch(name):
+        raise SweepError(
+            f"--name {name or repr(name)}: a name has 1 to 100 letters, digits, '.', '_' and '-', and begins with a "
+            f"letter or digit"
+        )
+    return name
+
+
+def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
+    """Return the budget that was asked for, or the recipe's.
+
+    Raises:
+        SweepError: The options do not make a budget.
+    """
+    given = {name: getattr(options, name) for name in ("epochs", "steps", "eval_every") if getattr(options, name)}
+    if not given:
+        return usual
+    if options.epochs and options.steps:
+        raise SweepError(
+            f"--epochs {options.epochs} --steps {options.steps}: a budget is in epochs or in steps; give one of the two"
+        )
+    steps = options.steps or (0 if options.epochs else usual.steps)
+    every = options.eval_every or (0 if options.steps else usual.eval_every)
+    try:
+        if options.epochs:
+            return Budget(epochs=options.epochs, steps=steps, eval_every=options.eval_every or 0)
+        return Budget(epochs=0 if steps else usual.epochs, steps=steps, eval_every=every or -(-steps // 10))
+    except ValueError as error:
+        asked = " ".join(f"{flag(name)} {value}" for name, value in given.items())
+        raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error
+
+
+def choose_settings(
+    experiment: Experiment, options: SweepOptions, recipe: RecipeName
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
+
+    Raises:
+        SweepError: An option or a ``--set`` gives what the train loop does not know, or a value of another type.
+    """
+    sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
+    given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
+    known = experiment.config_class.field_names()
+    for name in given:
+        if name not in known:
+            raise SweepError(f"{flag(name)}: the experiment {experiment.name} has no such setting")
+    free = [name for name in known if name not in {*BY_OPTION, "data", "model"}]
+    hyperparameters = experiment.search_space.names | set(experiment.baseline)
+    fixed: dict[str, Any] = {}
+    for entry in options.settings:
+        key, equals, value = entry.partition("=")
+        if not equals or key not in free:
+            raise SweepError(f"--set {entry}: give KEY=VALUE, and as KEY one of {', '.join(free)}")
+        if key in given:
+            raise SweepError(f"--set {entry}: {key} is given twice")
+        given[key] = value
+        if key in hyperparameters:
+            try:
+                fixed[key] = typed(experiment.config_class, key, value)
+            except ValueError as error:
+                raise SweepError(f"--set {entry}: {error}") from error
+    return {**experiment.recipes[recipe].settings(), **given, **fixed}, fixed
+
+
+def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
+    """Return the experiment without the hyperparameters that are fixed for all trials.
+
+    Raises:
+        SweepError: Nothing is left to search, or the space then asks for something that the baseline lacks.
+    """
+    if not fixed:
+        return experiment
+    words = ", ".join(f"{name}={value}" for name, value in fixed.items())
+    space = experiment.search_space.fix(fixed)
+    if not space.ranges:
+        raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
+    left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
+    try:
+        asked = space.at(left).config
+    except SweepError as error:
+        raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
+    # With another choice of a hyperparameter, a space that branches asks for others.
+    return replace(experiment, space=space, baseline={name: value for name, value in left.items() if name in asked})
+
+
+def typed(config_class: type[TrialConfig], name: str, value: object) -> Any:
+    """Return a value as the field of this name has it.
+
+    Raises:
+        ValueError: It is of another type.
+    """
+    try:
+        return TypeAdapter(get_type_hints(config_class)[name]).validate_python(value)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].replace("Input should be", "must be")
+        raise ValueError(f"{name} {message}, but got {value!r}") from error

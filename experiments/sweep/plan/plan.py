@@ -1,0 +1,97 @@
+"""Making the plan of a sweep: in which order it is decided and checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.options import SweepOptions, checked
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan import check, connect, decide
+from experiments.sweep.plan.packing import pack
+from experiments.sweep.show.trackers.store import tracking_uri
+from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
+from trainables.runtime.devices.find import find_devices
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+    from experiments.sweep.decide.search.searcher import StudySearcher
+
+
+def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
+    """Decide and check everything. Acquires no device, starts no worker and writes nothing.
+
+    A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster.
+
+    Raises:
+        SweepError: The first thing that cannot work, with its rule, value and fix.
+    """
+    options = checked(asdict(options))
+    check.check_space(experiment)
+    if options.resume is not None:
+        options = options_of_sweep(experiment.name, options)
+    elif options.add_trials:
+        raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
+    name = decide.choose_name(experiment, options)
+    check.check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
+    check.check_target(experiment, options.target)
+    cluster = connect.join(options.address)
+    try:
+        devices = find_devices(options.device, cluster.nodes if cluster else None)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+    room = pack(devices, options.workers_per_trial)
+    recipe, reason = decide.choose_recipe(options, devices.type.kind)
+    usual = experiment.recipes[recipe]
+    budget = decide.choose_budget(options, usual.budget)
+    trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
+    uri = tracking_uri(options.tracking_uri)
+    check.check_store(uri, experiment.name)
+    if options.register is not None:
+        check.check_register(experiment, options.register, uri)
+    common, fixed = decide.choose_settings(experiment, options, recipe)
+    experiment = decide.fix(experiment, fixed)
+    check.check_search(experiment, options)
+    settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
+    plan = Plan(
+        experiment=experiment,
+        options=options,
+        devices=devices,
+        groups=min(room, trials),
+        recipe=recipe,
+        recipe_reason=reason,
+        settings=settings,
+        budget=budget,
+        num_samples=trials,
+        name=name,
+        tracking_uri=uri,
+        facts=facts,
+        cluster=str(cluster) if cluster else None,
+    )
+    if plan.resumed:
+        check_resumable(plan.folder, experiment, groups=plan.groups, num_samples=trials, tracking_uri=uri)
+    return plan
+
+
+def make_searcher(
+    plan: Plan, storage: BaseStorage | None = None, kind: type[StudySearcher] | None = None
+) -> StudySearcher:
+    """Return the searcher of a plan, its study in the sweep's folder unless it is to be in ``storage``."""
+    from experiments.sweep.decide.search.searcher import StudySearcher
+    from experiments.sweep.decide.search.study_record import study_address
+
+    return (kind or StudySearcher)(
+        plan.experiment.search_space,
+        metric=plan.experiment.metric,
+        mode=plan.experiment.mode,
+        baseline=plan.experiment.baseline,
+        sampler=plan.options.search,
+        seed=plan.options.seed,
+        study_name=plan.name,
+        storage=storage or study_address(plan.folder),
+        budget=plan.budget,
+        num_trials=plan.num_samples,
+    )

@@ -1,1 +1,0 @@
-"""The search: Optuna behind Tune's interface, told of every trial."""

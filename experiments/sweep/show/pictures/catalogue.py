@@ -1,0 +1,100 @@
+"""The pictures of a sweep, for a browser: what there is, and how to read it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from experiments.sweep.show.pictures.hyperparameter_pictures import importance, parallel_coordinates
+from experiments.sweep.show.pictures.sweep_view import GRID, INK, NothingToDrawError, SweepView
+from experiments.sweep.show.pictures.timeline import timeline
+from experiments.sweep.show.pictures.trial_pictures import learning_curves, optimization_history
+from experiments.sweep.state.device_time import shares_of
+
+logger = logging.getLogger(__name__)
+
+AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
+STYLE = go.layout.Template(
+    layout={
+        "xaxis": AXIS,
+        "yaxis": AXIS,
+        "margin": {"l": 10, "r": 20, "t": 10, "b": 10},
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "hoverlabel": {"bgcolor": "white", "align": "left"},
+    }
+)
+HEIGHT = 420  # pixels
+"""Style and height of all pictures, where they do not say otherwise."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One of the pictures, drawn or not."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    caption: str
+    """How to read it, or why it is not there."""
+    figure: go.Figure | None
+    """None if it could not be drawn."""
+
+
+def draw_pictures(view: SweepView) -> list[Picture]:
+    """Draw what can be drawn of a sweep; a picture that fails leaves the others alone."""
+    pictures = []
+    for name, title, caption, draw in PICTURES:
+        figure = None
+        try:
+            figure = draw(view)
+            caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
+            figure.update_layout(template=STYLE, title=None, height=figure.layout.height or HEIGHT)
+        except NothingToDrawError as reason:
+            caption = f"Not there: {reason}."
+        except Exception as error:  # Optuna's and plotly's own, in a space that nobody thought of
+            logger.warning("the picture %s could not be drawn", name, exc_info=True)
+            caption = f"Could not be drawn: {error}"
+        pictures.append(Picture(name, title, caption, figure))
+    return pictures
+
+
+PICTURES: list[tuple[str, str, str, Callable[[SweepView], go.Figure]]] = [
+    (
+        "optimization_history",
+        "Optimization history",
+        "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "
+        "value are in the table alone.",
+        optimization_history,
+    ),
+    (
+        "learning_curves",
+        "Learning curves",
+        "A line is a trial, from report to report; the mark at its end says how it ended.",
+        learning_curves,
+    ),
+    (
+        "parallel_coordinates",
+        "Hyperparameters and metric",
+        "A line is a trial that finished or was stopped early: its best {metric} on the left, then its "
+        "hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
+        parallel_coordinates,
+    ),
+    (
+        "importance",
+        "Importance of the hyperparameters",
+        "How much each decides whether a trial is among the best tenth, by PED-ANOVA; all together 1. Trials stopped "
+        "early count with the best {metric} they reached. With fewer than a few dozen trials it is a hint, no more.",
+        importance,
+    ),
+    (
+        "timeline",
+        "What each device did",
+        "A lane is a device, a block a trial with its number; hatched while workers start. {shares}.",
+        lambda view: timeline(view.device_time),
+    ),
+]
+"""Name, title, caption and how to draw it, of each picture in the order of the report."""

@@ -1,0 +1,71 @@
+"""Drawing a sweep while it runs: the pictures and the report, by a separate thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.state.events import Event, PicturesDrawn, Reported, SweepEnded
+from experiments.sweep.state.sweep_state import SweepState
+
+logger = logging.getLogger(__name__)
+
+DRAW_EVERY_S = 60.0
+"""How often a running sweep is drawn at most."""
+SHARE_OF_TIME = 0.05
+"""How much of a core drawing takes at most: with a thousand trials the turns are longer."""
+
+
+class DrawPictures:
+    """Draws the sweep every minute in which something was reported, and once more when it ends.
+
+    Tune's event loop only gathers what is to be drawn (milliseconds).
+    """
+
+    def __init__(self, plan: Plan, address: Callable[[], str], drawn: Callable[[PicturesDrawn], None]) -> None:
+        """Prepare to draw.
+
+        Args:
+            plan: Of the sweep.
+            address: Returns where a person looks at the sweep, for the report.
+            drawn: Called by any thread when pictures have been drawn.
+        """
+        self._plan, self._address, self._drawn = plan, address, drawn
+        self._reported = False
+        self._not_before = 0.0  # of the monotonic clock
+        self._thread: threading.Thread | None = None
+
+    def show(self, event: Event, state: SweepState) -> None:
+        """Note that there is something new; draw how it ended."""
+        if isinstance(event, Reported):
+            self._reported = True
+        elif isinstance(event, SweepEnded):
+            if self._thread is not None:
+                self._thread.join()
+            self._draw(SweepView.of(self._plan, state, self._address()))
+
+    def tick(self, state: SweepState) -> None:
+        """Begin to draw, if it is time and the last drawing is done."""
+        drawing = self._thread is not None and self._thread.is_alive()
+        if drawing or not self._reported or time.monotonic() < self._not_before:
+            return
+        self._reported = False
+        view = SweepView.of(self._plan, state, self._address())
+        self._thread = threading.Thread(target=self._draw, args=(view,), name="pictures", daemon=True)
+        self._thread.start()
+
+    def _draw(self, view: SweepView) -> None:
+        began, worked = time.monotonic(), time.thread_time()
+        try:
+            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need.
+            from experiments.sweep.show.pictures.report import draw_sweep
+
+            self._drawn(PicturesDrawn(files=draw_sweep(view), last=not view.running))
+        except Exception:  # in a thread nobody else would say so
+            logger.exception("the sweep could not be drawn")
+        worked = time.thread_time() - worked  # and not what other work on these cores took
+        self._not_before = began + max(DRAW_EVERY_S, worked / SHARE_OF_TIME)

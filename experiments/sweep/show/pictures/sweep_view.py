@@ -1,0 +1,147 @@
+"""What the pictures and the report show of a sweep: plain data of one moment, for a separate thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import create_trial
+
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.summary import summarise
+from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.events import Status
+from experiments.sweep.state.outcome import constraints_of
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime.internals.optuna import constraint_attributes
+
+COLOURS: dict[Status, str] = {
+    "finished": "#1f6fb4",
+    "stopped early": "#e8a33d",
+    "failed": "#c9352b",
+    "running": "#2a9d6f",
+    "paused": "#7f8c99",
+    "interrupted": "#8b6fb5",
+}
+"""Of a trial in every picture and in the table, in this order; distinct with impaired colour vision, too."""
+INK, GRID = "#2b3440", "#e6eaf0"
+"""Of text and thin lines, and of the lines behind."""
+
+
+class NothingToDrawError(Exception):
+    """A picture cannot be drawn (yet); the message says what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTrial:
+    """A trial of the sweep."""
+
+    number: int
+    """From 1, the baseline, as everywhere."""
+    status: Status
+    params: Mapping[str, Any]
+    """The hyperparameters that were searched."""
+    ranges: Mapping[str, BaseDistribution]
+    """The range of each."""
+    constraints: Mapping[str, float]
+    """The soft constraints that it last reported; above 0 means violated."""
+    best: float | None
+    """The best value it reported; None if it reported no finite one."""
+    curve: Sequence[tuple[int, float]]
+    """Epoch (or step) and value of each report, finite ones."""
+    reason: str
+    """Why it ended."""
+    seconds: float
+    """How long it had its devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """A sweep at one moment."""
+
+    plan: Plan
+    trials: Sequence[ShownTrial]
+    """By number."""
+    device_time: DeviceTime
+    summary: Mapping[str, Any]
+    """As in summary.json."""
+    address: str
+    """Where a person looks at the sweep in the tracker."""
+    running: bool
+    """Whether the sweep goes on."""
+    at: float = field(default_factory=time.time)
+    """Clock time."""
+
+    @classmethod
+    def of(cls, plan: Plan, state: SweepState, address: str) -> SweepView:
+        """Return the view of a sweep as it is, which stays as it is while the sweep goes on."""
+        device_time = state.device_time if state.over else state.device_time.up_to_now()
+        trials = []
+        for number, trial in sorted(state.trials.items()):
+            ranges = plan.experiment.search_space.at(trial.began_with, number - 1).ranges
+            trials.append(
+                ShownTrial(
+                    number=number,
+                    status=trial.status,
+                    params={name: trial.began_with[name] for name in ranges},
+                    ranges=ranges,
+                    constraints=constraints_of(trial.metrics),
+                    best=trial.best,
+                    curve=sorted(trial.curve.items()),
+                    reason=trial.reason,
+                    seconds=sum(device_time.by_trial[number].values()),
+                )
+            )
+        return cls(
+            plan=plan,
+            trials=trials,
+            device_time=device_time,
+            summary=summarise(plan, state, {}),
+            address=address,
+            running=not state.over,
+        )
+
+    @property
+    def maximize(self) -> bool:
+        """Whether more of the metric is better."""
+        return self.plan.experiment.mode == "max"
+
+    @cached_property
+    def compared(self) -> list[ShownTrial]:
+        """The trials that pictures of hyperparameters compare: finished and stopped ones that reported a value."""
+        ended = [trial for trial in self.trials if trial.status in ("finished", "stopped early")]
+        return [trial for trial in ended if trial.best is not None]
+
+    @cached_property
+    def study(self) -> optuna.Study:
+        """A study in memory in which each compared trial is complete with the best value it reached.
+
+        Optuna's pictures leave out every other trial, and most trials of a sweep are stopped early.
+        """
+        study = optuna.create_study(direction="maximize" if self.maximize else "minimize")
+        for trial in self.compared:
+            study.add_trial(
+                create_trial(
+                    value=trial.best,
+                    params=dict(trial.params),
+                    distributions=dict(trial.ranges),
+                    system_attrs=constraint_attributes(trial.constraints),
+                )
+            )
+        return study
+
+
+def by_status(trials: Sequence[ShownTrial]) -> dict[Status, list[ShownTrial]]:
+    """Return the trials of each status that there is."""
+    groups = {status: [trial for trial in trials if trial.status == status] for status in COLOURS}
+    return {status: group for status, group in groups.items() if group}
+
+
+def line_width(lines: int) -> float:
+    """Return how thick to draw so many lines, in pixels."""
+    return 1.4 if lines <= 100 else 0.7

@@ -1,0 +1,104 @@
+"""Pictures of the trials of a sweep, each in the colour of what became of it: the optimization history, the curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import plotly.graph_objects as go
+
+from experiments.sweep.define.words import format_params
+from experiments.sweep.show.pictures.sweep_view import (
+    COLOURS,
+    INK,
+    NothingToDrawError,
+    ShownTrial,
+    SweepView,
+    by_status,
+    line_width,
+)
+from experiments.sweep.state.events import Status
+
+MARKERS: dict[Status, str] = {
+    "finished": "circle",
+    "stopped early": "diamond",
+    "failed": "x",
+    "running": "circle-open",
+    "paused": "diamond-open",
+    "interrupted": "square",
+}
+"""Of a trial, beside its colour, by plotly's names."""
+
+
+def optimization_history(view: SweepView) -> go.Figure:
+    """Return the best value of each trial, in their order, and the best so far.
+
+    Optuna's own picture leaves out trials that were stopped early.
+    """
+    trials, metric = _with_values(view.trials), view.summary["metric"]
+    best: Callable[..., float] = max if view.maximize else min
+    numbers, values = [trial.number for trial in trials], [trial.best or 0.0 for trial in trials]
+    figure = go.Figure()
+    steps = {"color": INK, "width": 1.5, "shape": "hv"}
+    so_far = list(accumulate(values, best))
+    figure.add_scatter(x=numbers, y=so_far, mode="lines", line=steps, name="best so far", hoverinfo="skip")
+    if (baseline := view.summary["baseline"]) is not None:
+        ends, dots = [numbers[0], numbers[-1]], {"color": INK, "width": 1, "dash": "dot"}
+        figure.add_scatter(x=ends, y=[baseline] * 2, mode="lines", line=dots, name="baseline", hoverinfo="skip")
+    for status, group in by_status(trials).items():
+        _add_marks(figure, status, group, [(trial.number, trial.best or 0.0) for trial in group])
+    return figure.update_layout(xaxis_title="trial", yaxis_title=metric)
+
+
+def learning_curves(view: SweepView) -> go.Figure:
+    """Return the metric by epoch (or step) of each trial."""
+    figure, unit, trials = go.Figure(), view.plan.budget.unit, _with_values(view.trials)
+    for status, group in by_status(trials).items():
+        # One line for all of a status, with gaps: hundreds of lines would be slow.
+        points: list[tuple[float | None, ...]] = []
+        for trial in group:
+            # Six digits, for a file of sane size.
+            points += [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve]
+            points.append((None, None, None))
+        steps, values, numbers = zip(*points, strict=True)
+        figure.add_scatter(
+            x=steps,
+            y=values,
+            customdata=numbers,
+            mode="lines",
+            line={"color": COLOURS[status], "width": line_width(len(trials))},
+            opacity=0.75,
+            legendgroup=status,
+            showlegend=False,
+            hovertemplate=f"trial %{{customdata}}, {unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+        )
+        _add_marks(figure, status, group, [trial.curve[-1] for trial in group])
+    return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
+
+
+def _add_marks(
+    figure: go.Figure, status: Status, trials: Sequence[ShownTrial], places: Sequence[tuple[float, float]]
+) -> None:
+    x, y = zip(*places, strict=True)
+    figure.add_scatter(
+        x=x,
+        y=y,
+        text=[
+            "<br>".join(
+                [f"trial {one.number}: {one.best:.4f}, {one.status}"]
+                + [format_params(one.params, [name]) for name in one.params]
+            )
+            for one in trials
+        ],
+        mode="markers",
+        marker={"color": COLOURS[status], "symbol": MARKERS[status], "size": 7},
+        name=f"{status} ({len(trials)})",
+        legendgroup=status,
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _with_values(trials: Sequence[ShownTrial]) -> list[ShownTrial]:
+    if reported := [trial for trial in trials if trial.best is not None]:
+        return reported
+    raise NothingToDrawError("no trial has reported a finite value")

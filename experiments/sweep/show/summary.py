@@ -1,0 +1,69 @@
+"""summary.json: what a sweep came to, for people and programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime.writing import once_there_is_room, written_whole
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write the summary of a sweep, whole or not at all; a full disk is waited for."""
+    text = json.dumps(summary, indent=2, default=str) + "\n"
+    with written_whole(path) as partial:
+        once_there_is_room(lambda: partial.write_text(text), str(path))
+
+
+def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the sweep has come to so far.
+
+    Args:
+        plan: Of the sweep.
+        state: Of the sweep; trials that run are left out of the counts until they have ended, or are interrupted.
+        trackers: Where a person looks at the sweep, by the tracker's name.
+    """
+    device_time, trials = state.device_time, state.trials.values()
+    interrupted = [trial.number for trial in trials if not trial.has_ended]
+    counts, best = dict(state.counts()), None
+    if state.best is not None:
+        saved = state.best_checkpoint(plan.folder, [state.best])
+        best = {
+            "trial": state.best.number,
+            "trial_id": state.best.trial_id,
+            "config": state.best.config,
+            "value": saved.value if saved else state.best.best,
+            plan.budget.unit: saved.step if saved else state.best.best_step,
+            "checkpoint": str(plan.folder / saved.place) if saved else None,
+        }
+    return {
+        "name": plan.name,
+        "experiment": plan.experiment.name,
+        "recipe": plan.recipe,
+        "device": plan.devices.type.kind,
+        "workers_per_trial": plan.options.workers_per_trial,
+        "metric": state.objective.name,
+        "mode": state.objective.mode,
+        "best": best,  # in any report; None if no trial reported a finite value
+        "baseline": None if state.baseline is None else state.baseline.best,
+        "complete": state.complete,
+        "ended_early": None if state.ending is None else state.ending._asdict(),
+        "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,
+        "interrupted": interrupted,
+        "wall_s": round(device_time.ended - device_time.began, 2),
+        "device_seconds": _rounded(device_time.in_all()),
+        "ledger": {
+            "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
+            "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
+        },
+        "settings": plan.settings,
+        **trackers,
+    }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {kind: round(value, 2) for kind, value in seconds.items()}

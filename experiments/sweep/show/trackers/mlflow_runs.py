@@ -1,0 +1,191 @@
+"""Records as calls of MLflow: the runs of one sweep, and what it means that MLflow does not take a record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from requests import HTTPError
+
+from experiments.sweep.show.trackers import records
+from experiments.sweep.show.trackers.best_model import log_best_model
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.records import SWEEP
+from trainables.runtime.internals.mlflow import MLFLOW_PARENT_RUN_ID, says_deleted
+
+logger = logging.getLogger(__name__)
+
+PICTURES_SHARE = 0.05
+"""How much of the time pictures of a running sweep take from its metrics at most, on a slow line."""
+EXPERIMENT = "experiment"
+"""Where an outbox keeps the id of the experiment, among the ids of the runs."""
+STATUS, FAILURE, STOPPED_BECAUSE = "status", "failure", "stopped_because"
+"""Tags of a trial's run that say how it ended."""
+MAX_TAG = 5000
+"""MLflow's limit for the length of a tag."""
+MAX_METRICS = 900
+"""Metrics in one batch: MLflow takes 1000 entries, up to 100 of them tags."""
+MAX_PARAM = 6000
+"""MLflow's limit for the length of a parameter's value; it cuts off without a mark what is longer."""
+LONG_PARAMS = "long_parameters.json"
+"""The artifact with the whole values of parameters that are longer."""
+
+Meaning: TypeAlias = Literal["away", "denied", "deleted", "refused", "unknown"]
+"""away: send it again. denied: again once a person has corrected password or rights. deleted: the run is, or its
+experiment, and takes it when it is restored. refused: it would be refused again. unknown: may be either."""
+
+PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+"""Answers that blame the request and mean the moment."""
+
+
+def meaning_of(error: Exception) -> Meaning:
+    """Return what an error of MLflow's client means."""
+    if isinstance(error, MlflowException) and says_deleted(error):
+        return "deleted"
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()
+    elif isinstance(error, HTTPError) and error.response is not None:  # artifacts travel past MLflow's own errors
+        status = error.response.status_code
+    elif isinstance(error, FileNotFoundError | KeyError):  # a checkpoint that someone removed, a run that was refused
+        return "refused"
+    else:
+        return "away" if isinstance(error, OSError) else "unknown"  # broken connections, full disks
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return "denied"
+    return "away" if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
+
+
+class MlflowRuns:
+    """The runs of a sweep in MLflow. Every call may be repeated: nothing is made or logged twice."""
+
+    def __init__(self, client: MlflowClient, outbox: Outbox) -> None:
+        self._client, self._folder, self._ids = client, outbox.folder, outbox.ids
+        # Records of an earlier process may have reached MLflow without having been noted here.
+        self._look_first = outbox.reopened
+        self._pictures_from = 0.0  # of the monotonic clock
+
+    def deliver(self, group: Sequence[records.Record]) -> None:
+        """Send a record, or several updates of one run without a status.
+
+        Raises:
+            Exception: MLflow does not take it; see :func:`meaning_of`.
+        """
+        try:
+            match group[0]:
+                case records.BeginSweep() as record:
+                    self._begin_sweep(record)
+                case records.BeginRun() as record:
+                    parent = {MLFLOW_PARENT_RUN_ID: self._ids[SWEEP]}
+                    self._begin_run(record, {**parent, **record.tags})
+                case records.Update():
+                    self._update(cast("Sequence[records.Update]", group))
+                case records.LogFiles() as record:
+                    self._log_files(record)
+                case records.LogDocument() as record:
+                    self._client.log_dict(self._ids[record.run], record.content, record.name)
+                case records.LogModel() as record:
+                    if self._is_inside(record.checkpoint):
+                        log_best_model(self._client, self._ids, record)
+        except Exception:
+            self._look_first = True  # it may have arrived, and only its answer been lost
+            raise
+
+    def experiment_is_deleted(self) -> bool:
+        """Whether a person can restore the experiment; True if that is not known now."""
+        try:
+            return bool(self._client.get_experiment(self._ids[EXPERIMENT]).lifecycle_stage == "deleted")
+        except MlflowException as error:  # deleted for good is refused; an answer that did not come will come
+            return meaning_of(error) != "refused"
+
+    def _begin_sweep(self, record: records.BeginSweep) -> None:
+        known = self._client.get_experiment_by_name(record.experiment)
+        if known is None:
+            self._ids[EXPERIMENT] = self._client.create_experiment(record.experiment, record.artifacts)
+        else:
+            self._ids[EXPERIMENT] = known.experiment_id
+        self._begin_run(record, record.tags)
+        if record.data:
+            self._client.log_inputs(self._ids[SWEEP], [DatasetInput(_data_set(record.data, record.facts))])
+
+    def _begin_run(self, record: records.BeginRun, tags: dict[str, str]) -> None:
+        experiment = self._ids[EXPERIMENT]
+        if record.run not in self._ids and self._look_first:
+            wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+            for known in self._client.search_runs([experiment], wanted, max_results=1):
+                self._ids[record.run] = known.info.run_id
+        if record.run not in self._ids:
+            made = self._client.create_run(experiment, record.time_ms, tags, record.name)
+            self._ids[record.run] = made.info.run_id
+        params = [Param(name, _shortened(value)) for name, value in record.params.items()]
+        self._client.log_batch(self._ids[record.run], params=params)
+        if long := {name: value for name, value in record.params.items() if len(value) > MAX_PARAM}:
+            self._client.log_dict(self._ids[record.run], long, LONG_PARAMS)
+
+    def _update(self, group: Sequence[records.Update]) -> None:
+        run, last = self._ids[group[0].run], group[-1]
+        # MLflow keeps a value once that has the same name, time and step, so that it may be sent again.
+        metrics = [
+            Metric(name, value, record.time_ms, record.step)
+            for record in group
+            for name, value in record.metrics.items()
+        ]
+        values = {name: value[:MAX_TAG] for record in group for name, value in record.tags.items()}
+        tags = [RunTag(name, value) for name, value in values.items()]
+        for start in range(0, max(len(metrics), len(tags) and 1), MAX_METRICS):
+            self._client.log_batch(run, metrics[start : start + MAX_METRICS], tags=tags)
+        if last.status == "RUNNING":
+            self._client.update_run(run, status="RUNNING")
+            known = self._client.get_run(run).data.tags
+            for name in {STATUS, FAILURE, STOPPED_BECAUSE} & set(known):
+                self._client.delete_tag(run, name)
+        elif last.status is not None:
+            self._client.set_terminated(run, last.status, last.time_ms)
+
+    def _log_files(self, record: records.LogFiles) -> None:
+        began = time.monotonic()
+        if record.may_be_skipped and began < self._pictures_from:
+            return
+        try:
+            for file in filter(self._is_inside, record.files):
+                if Path(file).is_dir():
+                    self._client.log_artifacts(self._ids[record.run], file, record.folder or None)
+                elif Path(file).is_file():
+                    self._client.log_artifact(self._ids[record.run], file, record.folder or None)
+        except Exception as error:
+            if not record.may_be_skipped:
+                raise
+            logger.warning("MLflow does not take the pictures (%s); others follow", str(error).split("\n")[0])
+        if record.may_be_skipped:
+            self._pictures_from = began + (time.monotonic() - began) / PICTURES_SHARE
+
+    def _is_inside(self, path: str) -> bool:
+        """Whether a path in a record is in the sweep's own folder, wherever links lead; logged if it is not."""
+        inside = Path(path).resolve().is_relative_to(self._folder.resolve())
+        if not inside:
+            logger.error(
+                "MLflow does not get %s: a record in %s names it, and it is not in that folder", path, self._folder
+            )
+        return inside
+
+
+def _data_set(source: str, facts: list[str]) -> Dataset:
+    """Return what MLflow shows of the data of a sweep: where it is, and what the check found there, sizes included."""
+    digest = hashlib.sha256(json.dumps([source, facts]).encode()).hexdigest()[:8]
+    kind, found = ("local", {"uri": source}) if Path(source).exists() else ("hf", {"path": source})
+    profile = json.dumps({"found": facts})
+    return Dataset(Path(source).name, digest, kind, json.dumps(found), profile=profile)
+
+
+def _shortened(value: str) -> str:
+    """Return the value of a parameter, cut to MLflow's limit with a mark that says where the whole of it is."""
+    mark = f" ... ({len(value)} characters; whole in {LONG_PARAMS})"
+    return value if len(value) <= MAX_PARAM else value[: MAX_PARAM - len(mark)] + mark

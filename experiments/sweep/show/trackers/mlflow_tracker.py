@@ -1,0 +1,239 @@
+"""A sweep in MLflow: a parent run for the sweep, a child run for each trial."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import format_params
+from experiments.sweep.show.trackers import records
+from experiments.sweep.show.trackers.best_model import load_line
+from experiments.sweep.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
+from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, FAILURE, MAX_TAG, STATUS, STOPPED_BECAUSE
+from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.provenance import provenance
+from experiments.sweep.show.trackers.records import SWEEP, RunStatus, Update, run_of
+from experiments.sweep.show.trackers.store import STORE, STORE_URI
+from experiments.sweep.state import events
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime import names
+
+logger = logging.getLogger(__name__)
+
+NOT_METRICS = {names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH, names.STEP}
+"""Entries of a report that say nothing about the model, or are the time axis itself."""
+CHANGED = "hyperparameters/"
+"""Before the name of a hyperparameter that changes while a trial trains, and so is a metric of it."""
+
+
+class MlflowTracker:
+    """Writes what happens in a sweep to its outbox, from which a thread delivers it: nothing here waits for MLflow."""
+
+    name = "mlflow"
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._outbox: Outbox | None = None  # None before the sweep begins
+        self._sender: Sender | None = None
+        # What is in the outbox, which after a crash may be more than the state knows.
+        self._begun: set[str] = set()  # runs
+        self._steps: dict[str, int] = {}  # of the last report, by run
+        self._best: tuple[float, int] | None = None  # value and number of the trial
+        self._checkpoint: str | None = None  # that the model is made of
+
+    @property
+    def address(self) -> str:
+        """Where a person looks at the sweep."""
+        uri, local = self._plan.tracking_uri, "http://127.0.0.1:5000"
+        base = uri if uri.startswith("http") else local
+        start = "make ui" if uri == STORE_URI else f"mlflow ui --backend-store-uri {uri}"
+        note = f"  (start the page with: {start})" if base == local else ""
+        ids = self._outbox.ids if self._outbox is not None else {}
+        return f"{base.rstrip('/')}/#/experiments/{ids.get(EXPERIMENT, '')}/runs/{ids.get(SWEEP, '')}{note}"
+
+    def load_line(self) -> str | None:
+        """Return the Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
+        if self._outbox is None or self._checkpoint is None:
+            return None
+        return load_line(self._outbox.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
+
+    def show(self, event: events.Event, state: SweepState) -> None:
+        """Write down what MLflow needs of an event."""
+        if isinstance(event, events.SweepBegan):
+            self._open(event)
+        if self._outbox is None:  # it could not be opened, which was logged
+            return
+        at = int(1000 * event.time)
+        match event:
+            case events.TrialBegan():
+                self._begin_trial(event, at)
+            case events.Reported():
+                self._report(event, state, at)
+            case events.TrialEnded():
+                self._end_trial(event, state, at)
+            case events.PicturesDrawn():
+                files = [str(file) for file in event.files]
+                self._put(records.LogFiles(run=SWEEP, time_ms=at, files=files, may_be_skipped=not event.last))
+            case events.ModelFound():
+                self._log_model(event, at)
+            case events.SweepEnded():
+                self._end_sweep(event, state, at)
+
+    def tick(self, state: SweepState) -> None:
+        """Do nothing: a thread delivers."""
+
+    def close(self) -> None:
+        """Wait until everything is delivered, or MLflow has taken nothing for a minute."""
+        if self._outbox is None or self._sender is None:
+            return
+        self._sender.close()
+        if self._outbox.waiting:
+            uri = self._plan.tracking_uri
+            where = "" if uri == STORE_URI else f" --tracking-uri {uri}"
+            logger.error(
+                "MLflow at %s took nothing for %d s, and what is left waits on disk. Deliver it with: "
+                "python -m experiments.deliver %s%s",
+                uri, GIVE_UP_AFTER_S, self._plan.folder, where,
+            )  # fmt: skip
+        if not self._sender.is_alive():
+            self._outbox.close()
+
+    def _put(self, record: records.Record) -> None:
+        assert self._outbox is not None, "show() opens it when the sweep begins"
+        self._outbox.put(record)
+
+    def _open(self, event: events.SweepBegan) -> None:
+        """Open the outbox, begin the sweep's run or go on with it, and start the thread."""
+        plan, at = self._plan, int(1000 * event.time)
+        self._outbox = Outbox(plan.folder)
+        self._read_back(self._outbox)
+        if SWEEP not in self._begun:
+            experiment, options = plan.experiment, plan.options
+            facts = {
+                "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
+                "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
+                "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
+            }  # fmt: skip
+            self._put(
+                records.BeginSweep(
+                    run=SWEEP,
+                    time_ms=at,
+                    name=plan.name,
+                    # The last one because another sweep may have had this name.
+                    tags={"metric": experiment.metric, "mode": experiment.mode, "kind": "sweep", "outbox": str(at)},
+                    params={_named(name): str(value) for name, value in {**plan.settings, **facts}.items()},
+                    tracking_uri=plan.tracking_uri,
+                    experiment=experiment.name,
+                    artifacts=str(STORE / "artifacts" / experiment.name) if plan.tracking_uri == STORE_URI else None,
+                    data=str(plan.settings.get("data", "")),
+                    facts=plan.facts,
+                )
+            )
+            space = experiment.search_space.in_words()
+            self._put(records.LogDocument(run=SWEEP, time_ms=at, name="space.json", content=space))
+        about = {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()}
+        self._put(Update(run=SWEEP, time_ms=at, tags=about, status="RUNNING"))
+        self._sender = Sender(plan.tracking_uri, self._outbox)
+        self._sender.start()
+
+    def _read_back(self, outbox: Outbox) -> None:
+        self._begun = set(outbox.ids)
+        for record in outbox:
+            if isinstance(record, records.BeginRun):
+                self._begun.add(record.run)
+            elif isinstance(record, Update) and "best_trial" in record.tags:
+                (value,) = record.metrics.values()
+                self._best = value, int(record.tags["best_trial"])
+            elif isinstance(record, Update) and record.run != SWEEP:
+                self._steps[record.run] = max(record.step, self._steps.get(record.run, -1))
+
+    def _begin_trial(self, event: events.TrialBegan, at: int) -> None:
+        run, trial_id = run_of(event.trial), {"trial_id": event.trial_id}
+        if run in self._begun:
+            self._put(Update(run=run, time_ms=at, tags=trial_id, status="RUNNING"))
+            return
+        self._begun.add(run)
+        params = {_named(name): str(value) for name, value in event.config.items()}
+        name = f"trial {run} {format_params(event.config, self._plan.experiment.display_params, digits=3)}"
+        self._put(records.BeginRun(run=run, time_ms=at, name=name, tags={"kind": "trial", "trial": run}, params=params))
+        self._put(Update(run=run, time_ms=at, tags=trial_id))
+
+    def _report(self, event: events.Reported, state: SweepState, at: int) -> None:
+        run = run_of(event.trial)
+        if event.step > self._steps.get(run, -1):  # a trial that lost its workers makes its last reports again
+            self._steps[run] = event.step
+            values = numbers_in({name: value for name, value in event.metrics.items() if name not in NOT_METRICS})
+            # Parameters of a run cannot change; pbt changes hyperparameters.
+            began_with = state.trials[event.trial].began_with
+            changed = {k: v for k, v in event.config.items() if began_with.get(k, v) != v}
+            values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
+            self._put(Update(run=run, time_ms=at, step=event.step, metrics=values))
+        best = state.best
+        if best is not None and best.best is not None and (best.best, best.number) != self._best:
+            self._best = best.best, best.number
+            metrics, tags = {_named(f"best_{state.objective.name}"): best.best}, {"best_trial": str(best.number)}
+            self._put(Update(run=SWEEP, time_ms=at, step=state.counts().total(), metrics=metrics, tags=tags))
+
+    def _end_trial(self, event: events.TrialEnded, state: SweepState, at: int) -> None:
+        run, tags = run_of(event.trial), {STATUS: str(event.outcome)}
+        if event.outcome == "failed":
+            tags[FAILURE] = event.reason[-MAX_TAG:]
+        elif event.outcome == "stopped early":
+            tags[STOPPED_BECAUSE] = event.reason
+        seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
+        status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
+        step = self._steps.get(run, 0)
+        self._put(Update(run=run, time_ms=at, step=step, metrics=seconds, tags=tags, status=status))
+        counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}
+        self._put(Update(run=SWEEP, time_ms=at, step=state.counts().total(), metrics=counts))
+
+    def _end_sweep(self, event: events.SweepEnded, state: SweepState, at: int) -> None:
+        for trial in state.trials.values():
+            if trial.status == "interrupted":
+                self._put(Update(run=run_of(trial.number), time_ms=at, status="KILLED"))
+        self._put(records.LogDocument(run=SWEEP, time_ms=at, name="summary.json", content=dict(event.summary)))
+        metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
+        if (best := event.summary["best"]) is not None:
+            metrics[_named(f"best_{state.objective.name}")] = best["value"]
+        tags = {"ended_early": state.ending.why} if state.ending is not None else {}
+        as_asked = state.complete or (state.ending is not None and state.ending.status == 0)
+        status: RunStatus = "FINISHED" if as_asked else "KILLED"
+        step = state.counts().total()
+        self._put(Update(run=SWEEP, time_ms=at, step=step, metrics=metrics, tags=tags, status=status))
+
+    def _log_model(self, event: events.ModelFound, at: int) -> None:
+        """Log the best trial's checkpoint, and the model that is made of it."""
+        plan, run, self._checkpoint = self._plan, run_of(event.trial), str(event.checkpoint)
+        self._put(records.LogFiles(run=run, time_ms=at, files=[self._checkpoint], folder="checkpoint"))
+        load = plan.experiment.predictor
+        if load is None:  # the experiment does not say how one predicts
+            return
+        self._put(
+            records.LogModel(
+                run=run,
+                time_ms=at,
+                sweep=plan.name,
+                checkpoint=self._checkpoint,
+                loaded_by=f"{load.__module__}:{load.__qualname__}",
+                params={name: str(value) for name, value in event.config.items()},
+                metric=_named(plan.experiment.metric),
+                value=event.value,
+                step=event.step,
+                register=plan.options.register,
+            )
+        )
+
+
+def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
+    """Return the entries that are numbers, under names that MLflow takes."""
+    flags = {name for name, value in entries.items() if isinstance(value, bool)}
+    return {_named(k): float(v) for k, v in entries.items() if isinstance(v, Real) and k not in flags}
+
+
+def _named(name: str) -> str:
+    """Return a name that MLflow takes: it refuses a whole batch for the ``@`` of ``acc@1``."""
+    return re.sub(r"[^\w\-. :/]", "_", name)

@@ -1,0 +1,230 @@
+"""Device time: what each device did in each second of a sweep, by trial and by kind."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainables.runtime import names
+from trainables.runtime.devices.find import Devices
+
+STARTING, COMPILING, TRAINING, EVALUATING = "starting", "compiling", "training", "evaluating"
+WAITING = "waiting for a decision"
+"""From a report to the scheduler's answer, checkpoints included that are written in between."""
+LOST = "lost"
+"""What a failure cost: from the last report to the failure, and training again what had been reported."""
+IDLE = "idle"
+"""No trial had the device."""
+REPORTED = {
+    names.START_SECONDS: STARTING,
+    names.COMPILE_SECONDS: COMPILING,
+    names.TRAIN_SECONDS: TRAINING,
+    names.EVAL_SECONDS: EVALUATING,
+    names.LOST_SECONDS: LOST,
+}
+"""The kind of the seconds that a report counts under a name."""
+KINDS = (STARTING, COMPILING, TRAINING, EVALUATING, WAITING, LOST, IDLE)
+
+Seconds = dict[str, float]
+"""Seconds by kind."""
+
+
+@dataclass
+class Interval:
+    """A trial had a device from its start (or its return after a pause or a failure) to its end."""
+
+    device: str
+    trial: int
+    began: float
+    """Seconds of a clock that nobody sets, as the others."""
+    trained_from: float
+    """When its first training step began; what is before is the start of workers, or next to nothing."""
+    ended: float
+
+
+class DeviceTime:
+    """Counts the seconds of every device, by trial and by kind, while a sweep runs."""
+
+    def __init__(self, devices: Devices, width: int, address_of: Callable[[str], str] = str) -> None:
+        """Begin now.
+
+        Args:
+            devices: Of the sweep.
+            width: Devices that train one trial together.
+            address_of: Returns the address of a node by Ray's id, where there are several.
+        """
+        self._devices, self._width, self._address_of = devices, width, address_of
+        self.began = self.ended = time.monotonic()
+        """Of the sweep, as an interval's. Clocks of nodes differ, and are set: the driver's counts alone."""
+        self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+        """Seconds of a trial by kind, on each of its devices."""
+        self.intervals: list[Interval] = []
+        self._open: dict[int, list[Interval]] = {}  # of trials that have their devices
+        self._counted_until: dict[int, float] = {}  # by trial
+        self._has: dict[int, str] = {}  # devices of running trials, as reports name them
+        self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
+
+    def begin(self) -> None:
+        """Start the clock, unless it goes on from a snapshot."""
+        if not self.intervals:
+            self.began = self.ended = time.monotonic()
+
+    def started(self, trial: int) -> None:
+        """Note that a trial got its place; its first report says which devices that means."""
+        self._open.pop(trial, None)
+        self._counted_until[trial] = time.monotonic()
+
+    def reported(self, trial: int, metrics: Mapping[str, Any]) -> None:
+        """Count the time since the trial's last report."""
+        counted_until = self._counted_until.get(trial, self.began)
+        reported_at = time.monotonic()
+        ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - counted_until)
+        devices = metrics.get(names.DEVICES, "")
+        for kind, seconds in seconds_of(metrics, reported_at - ordered_at).items():
+            self.by_trial[trial][kind] += seconds
+        if trial in self._open:
+            self.by_trial[trial][WAITING] += max(0.0, ordered_at - counted_until)
+        if trial not in self._open or self._has[trial] != devices:
+            self._open.pop(trial, None)
+            self._has[trial] = devices
+            trained_from = ordered_at + metrics.get(names.LOST_SECONDS, 0.0) + metrics.get(names.START_SECONDS, 0.0)
+            lanes = self._lanes_of(devices, ordered_at)
+            self._open[trial] = [Interval(lane, trial, ordered_at, trained_from, reported_at) for lane in lanes]
+            self.intervals += self._open[trial]
+        self._count_until(trial, reported_at)
+
+    def paused(self, trial: int) -> None:
+        """Note that a trial gives its devices to another."""
+        self._open.pop(trial, None)
+
+    def leave(self, trial: int, kind: str) -> None:
+        """Count the time since the last report as ``kind``, unless the trial has left its devices or never had any."""
+        if trial in self._open:
+            now = time.monotonic()
+            self.by_trial[trial][kind] += now - self._counted_until[trial]
+            self._count_until(trial, now)
+            del self._open[trial]
+
+    def end(self) -> None:
+        """Stop the clock."""
+        self.ended = time.monotonic()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that a resumed sweep must know."""
+        by_trial = {trial: dict(seconds) for trial, seconds in self.by_trial.items()}
+        intervals = [vars(interval) for interval in self.intervals]
+        return {"now": time.monotonic(), "began": self.began, "by_trial": by_trial, "intervals": intervals}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from a :meth:`snapshot`; the time in which the sweep did not run is cut out."""
+        cut = time.monotonic() - kept["now"]
+        self.began = kept["began"] + cut
+        self.by_trial.clear()
+        for trial, seconds in kept["by_trial"].items():
+            self.by_trial[trial].update(seconds)
+        moved = ("began", "trained_from", "ended")
+        self.intervals = [Interval(**{**one, **{at: one[at] + cut for at in moved}}) for one in kept["intervals"]]
+
+    def up_to_now(self) -> DeviceTime:
+        """Return a copy that ends with the last report and stays as it is, for another thread to read."""
+        taken = copy(self)
+        taken.by_trial = defaultdict(lambda: defaultdict(float))
+        for trial, seconds in self.by_trial.items():
+            taken.by_trial[trial].update(seconds)
+        taken.intervals = [replace(interval) for interval in self.intervals]
+        taken.ended = max((interval.ended for interval in taken.intervals), default=self.began)
+        return taken
+
+    @property
+    def devices(self) -> list[str]:
+        """Every device of the sweep that is known by name, and those that no trial has had."""
+        known = sorted({interval.device for interval in self.intervals}, key=_natural)
+        unused = self._devices.count - len(known)
+        return [*known, *(f"unused {number}" for number in range(1, unused + 1))]
+
+    def by_device(self) -> dict[str, Seconds]:
+        """Return the seconds of each device; they add up to the length of the sweep."""
+        seconds_by_device = {device: dict.fromkeys(KINDS, 0.0) for device in self.devices}
+        held: defaultdict[tuple[str, int], float] = defaultdict(float)
+        for interval in self.intervals:
+            held[interval.device, interval.trial] += interval.ended - interval.began
+        in_all: defaultdict[int, float] = defaultdict(float)
+        for (_, trial), seconds in held.items():
+            in_all[trial] += seconds
+        for (device, trial), seconds in held.items():
+            # A trial that moved has its seconds spread over its devices by how long it had each.
+            share = self._width * seconds / in_all[trial] if in_all[trial] else 0.0
+            for kind, counted in self.by_trial[trial].items():
+                seconds_by_device[device][kind] += share * counted
+        first: dict[str, float] = {}
+        for interval in self.intervals:
+            first.setdefault(interval.device, interval.began)
+        for device, began in first.items():
+            seconds_by_device[device][STARTING] += began - self.began  # of its trial actor, before any trial had it
+        for kinds in seconds_by_device.values():
+            kinds[IDLE] = max(0.0, self.ended - self.began - sum(kinds.values()))
+        return seconds_by_device
+
+    def in_all(self) -> Seconds:
+        """Return the seconds of all devices together."""
+        seconds_by_device = self.by_device().values()
+        return {kind: sum(kinds[kind] for kinds in seconds_by_device) for kind in KINDS}
+
+    def _count_until(self, trial: int, moment: float) -> None:
+        self._counted_until[trial] = moment
+        for interval in self._open.get(trial, ()):
+            interval.ended = moment
+
+    def _lanes_of(self, devices: str, began: float) -> list[str]:
+        """Return the names of a trial's devices; devices without numbers (CPUs) are lanes that are free."""
+        named = [device for device in devices.split() if not device.endswith(":")]
+        if named:
+            return [self._name(*device.rsplit(":", 1)) for device in named]
+        taken = {interval.device for intervals in self._open.values() for interval in intervals}
+        ended = {f"{self._devices.type.kind} {number}": self.began for number in range(self._devices.count)}
+        for interval in self.intervals:
+            ended[interval.device] = max(ended[interval.device], interval.ended)
+        free = [lane for lane in ended if lane not in taken]
+        # The lane that became free last before this began: one that is free for longer has a trial that is starting.
+        free.sort(key=lambda lane: (ended[lane] > began, began - ended[lane]))
+        return free[: self._width]
+
+    def _name(self, node: str, index: str) -> str:
+        """Return a device's name: its kind and number, with its node's address if there are several nodes."""
+        device = f"{self._devices.type.kind} {index}"
+        if len(self._devices.nodes) == 1:
+            return device
+        if node not in self._addresses:
+            address = self._address_of(node)
+            self._addresses[node] = f"{address} ({node[:4]})" if address in self._addresses.values() else address
+        return f"{self._addresses[node]} {device}"
+
+
+def seconds_of(result: Mapping[str, Any], span: float) -> Seconds:
+    """Return the seconds of one report by kind.
+
+    Args:
+        result: Says how long it started, compiled, trained and evaluated; a loop may leave that out.
+        span: Seconds from the order to train to the report. What is not accounted for was training, if the loop counts
+            no training itself, and the way of the report otherwise.
+    """
+    counted = {kind: float(result[name]) for name, kind in REPORTED.items() if name in result}
+    rest = max(0.0, span - sum(counted.values()))
+    where = WAITING if TRAINING in counted else TRAINING
+    return {**counted, where: counted.get(where, 0.0) + rest}
+
+
+def _natural(name: str) -> tuple[str, int]:
+    words, _, number = name.rpartition(" ")
+    return words, int(number)
+
+
+def shares_of(seconds: Mapping[str, float]) -> str:
+    """Return what devices did, in percent of their time; what is next to nothing is left out."""
+    whole = sum(seconds.values()) or 1.0
+    shown = [kind for kind in seconds if seconds[kind] / whole >= 0.005]
+    return ", ".join(f"{100 * seconds[kind] / whole:.0f} % {kind}" for kind in shown)

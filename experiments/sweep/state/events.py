@@ -1,0 +1,149 @@
+"""What happens in a sweep, as typed events.
+
+``on_ray`` makes them of what Ray says, :class:`~experiments.sweep.state.sweep_state.SweepState` applies them, and the
+views in ``show`` read them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
+"""What became of a trial that has ended, in the words that the terminal, MLflow, summary.json and pictures share."""
+Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
+"""An interrupted trial goes on when the sweep is resumed."""
+Verdict: TypeAlias = Literal["continue", "pause"] | Outcome
+"""What follows from a report: the trial goes on, waits, or ends as said."""
+
+
+class Ending(NamedTuple):
+    """Why a sweep ends before its last trial has."""
+
+    why: str
+    status: int
+    """Exit status of the process; 0 where the user asked for this end beforehand."""
+    at_once: bool = False
+    """Whether running trials are not waited for."""
+
+
+class Decision(NamedTuple):
+    """What follows from a report, and why."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened."""
+
+    time: float = field(default_factory=time.time)
+    """Clock time, seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepBegan(Event):
+    """The sweep begins in this process, for the first time or resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialBegan(Event):
+    """A trial has a worker group: at its start, after a pause, and after its trial actor was lost."""
+
+    trial: int
+    """Its number in the sweep, from 1, the baseline. A resumed sweep gives the same number to the same configuration;
+    Tune's id may differ."""
+    trial_id: str
+    config: Mapping[str, Any]
+    """Hyperparameters and seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(Event):
+    """A trial reported."""
+
+    trial: int
+    step: int
+    """Epochs or optimizer steps finished, in the unit of the budget."""
+    value: float
+    """Of the objective; may be NaN or infinite."""
+    metrics: Mapping[str, Any]
+    """All that the train loop reported: numbers and texts by name."""
+    config: Mapping[str, Any]
+    """The configuration that it trained with; pbt changes it while a trial runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(Event):
+    """A scheduler or a rule decided what follows from a trial's last report."""
+
+    trial: int
+    decision: Decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(Event):
+    """A trial wrote a checkpoint of its last report."""
+
+    trial: int
+    place: str
+    """Its folder, relative to the sweep's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecovered(Event):
+    """A trial lost its trial actor, and goes on from its last checkpoint or from its beginning."""
+
+    trial: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnded(Event):
+    """A trial has ended for good."""
+
+    trial: int
+    outcome: Outcome
+    reason: str
+    """Why: of a failed trial its error, else what decided so."""
+    raised: bool = False
+    """Whether an error ended it; one that diverged has failed without an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEnding(Event):
+    """The sweep ends before its last trial has."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEnded(Event):
+    """The sweep is over."""
+
+    summary: Mapping[str, Any]
+    """As in summary.json."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PicturesDrawn(Event):
+    """Pictures and report were drawn into the sweep's folder, in the place of earlier ones of their names."""
+
+    files: Sequence[Path]
+    last: bool
+    """Whether the sweep is over, and these stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFound(Event):
+    """The best trial has a checkpoint that a model can be made of."""
+
+    trial: int
+    checkpoint: Path
+    config: Mapping[str, Any]
+    value: float
+    """Of the objective, at the checkpoint."""
+    step: int

@@ -1,0 +1,160 @@
+"""What a sweep began with, on disk, and whether it can go on with that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.options import SweepOptions, checked, flag
+from experiments.sweep.state.lock import is_running
+from trainables.runtime.writing import written_whole
+
+SWEEP_FILE = "sweep.json"
+"""What a sweep began with, in its folder."""
+MAY_DIFFER = {
+    "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
+    "hang_minutes", "same_errors", "time_budget", "target", "patience",
+}  # fmt: skip
+"""Options that a resumed sweep takes from its own command line."""
+KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
+"""Options that it takes from there if they are given, and else keeps."""
+
+
+class SweepFile(BaseModel):
+    """The contents of the file."""
+
+    experiment: str
+    metric: str | None = None
+    mode: str | None = None
+    groups: int
+    """Trials at a time."""
+    options: dict[str, Any]
+    """As they were decided. Addresses, which may hold a password, are left out."""
+    space: dict[str, list[str]]
+    """The ranges, as :meth:`SearchSpace.describe` returns them."""
+    store: str | None = None
+    """What distinguishes the tracking store from others."""
+
+
+def write_sweep_file(
+    folder: Path, experiment: Experiment, groups: int, options: Mapping[str, Any], tracking_uri: str
+) -> None:
+    """Write what a resumption must know, whole or not at all."""
+    contents = SweepFile(
+        experiment=experiment.name,
+        metric=experiment.metric,
+        mode=experiment.mode,
+        groups=groups,
+        options={name: value for name, value in options.items() if name not in MAY_DIFFER},
+        space=experiment.search_space.describe(),
+        store=_store_key(tracking_uri),
+    )
+    with written_whole(folder / SWEEP_FILE) as partial:
+        partial.write_text(contents.model_dump_json(indent=2) + "\n")
+
+
+def read_sweep_file(folder: Path) -> SweepFile:
+    """Return what the sweep in ``folder`` began with.
+
+    Raises:
+        SweepError: The file is torn or something else, or the folder is a copy of the sweep or was renamed.
+    """
+    file = folder / SWEEP_FILE
+    try:
+        began_with = SweepFile.model_validate_json(file.read_bytes())
+        name = str(began_with.options["name"])
+    except (OSError, ValidationError, KeyError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
+        raise SweepError(
+            f"--resume {folder.name}: {file} is torn, or is not the file of a sweep ({why}); put it back from a "
+            f"backup, or start a new sweep under another name"
+        ) from error
+    if name != folder.name:
+        raise SweepError(
+            f"--resume {folder.name}: this is a copy of the sweep {name}, or the folder was renamed; the study and the "
+            f"runs in MLflow have the name {name}. Rename the folder to {name}, in another --storage if the original "
+            f"is still in {folder.parent}"
+        )
+    return began_with
+
+
+def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
+    """Return the options of the sweep that ``given`` wants to resume.
+
+    Raises:
+        SweepError: There is none, it is of another experiment, it still runs, or ``given`` wants to change it.
+    """
+    assert given.resume is not None, "nothing is to be resumed"
+    if not given.resume or Path(given.resume).name != given.resume:
+        raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
+    folder = given.storage.expanduser().resolve() / given.resume
+    if not (folder / SWEEP_FILE).is_file():
+        there = ", ".join(sorted(found.parent.name for found in folder.parent.glob(f"*/{SWEEP_FILE}"))) or "none"
+        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; there: {there}")
+    began_with = read_sweep_file(folder)
+    if began_with.experiment != experiment:
+        raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")
+    changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
+    if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
+        raise SweepError(
+            f"--resume {given.resume}: the sweep keeps what it began with; leave out {', '.join(map(flag, wrong))}"
+        )
+    if is_running(folder):
+        raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
+    own = {name: value for name, value in asdict(given).items() if name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & changed)}
+    kept = began_with.options
+    try:
+        return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+    except (SweepError, KeyError, TypeError) as error:
+        raise SweepError(
+            f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
+            f"start a new sweep"
+        ) from error
+
+
+def check_resumable(folder: Path, experiment: Experiment, *, groups: int, num_samples: int, tracking_uri: str) -> None:
+    """See that what a sweep searches, and where it runs and is tracked, is what it was.
+
+    Raises:
+        SweepError: The objective or the space is another, there is less room than its trials need, or its runs are in
+            another tracking store.
+    """
+    began_with = read_sweep_file(folder)
+
+    def refuse(why: str) -> NoReturn:
+        raise SweepError(f"--resume {folder.name}: {why}")
+
+    before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
+    if began_with.metric is not None and before != now:
+        refuse(
+            f"the sweep's objective is {before}, and the experiment's is {now}; a study has one objective: put back "
+            f"what it was, or start a new sweep"
+        )
+    old, new = began_with.space, experiment.search_space.describe()
+    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+        refuse(
+            f"the search space is another for {', '.join(changed)}, and a study has one space; put back what it was, "
+            f"or start a new sweep"
+        )
+    if groups < min(began_with.groups, num_samples):
+        refuse(
+            f"the sweep had {began_with.groups} trials at a time, and there is room for {groups}; resume it where "
+            f"there are as many devices"
+        )
+    if began_with.store not in (None, _store_key(tracking_uri)):
+        refuse(
+            f"its runs are in another tracking store than {tracking_uri}; give the --tracking-uri (or "
+            f"$MLFLOW_TRACKING_URI) that it began with"
+        )
+
+
+def _store_key(tracking_uri: str) -> str:
+    """Return what distinguishes one tracking address from another, without its text."""
+    return hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]

@@ -1,0 +1,216 @@
+"""What is true of a sweep: one object, fed by events, read by everything that decides or shows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
+from experiments.sweep.state.device_time import LOST, WAITING, DeviceTime
+from experiments.sweep.state.events import (
+    CheckpointSaved,
+    Decided,
+    Decision,
+    Ending,
+    Event,
+    Outcome,
+    Reported,
+    SweepBegan,
+    SweepEnded,
+    SweepEnding,
+    TrialBegan,
+    TrialEnded,
+    TrialRecovered,
+)
+from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
+
+VERSION = 1
+"""Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
+
+
+class SweepState:
+    """The sweep so far. ``on_ray.sweep_run`` is its one writer."""
+
+    def __init__(self, objective: Objective, budget: Budget, num_trials: int, device_time: DeviceTime) -> None:
+        """Begin with no trial.
+
+        Args:
+            objective: Says what is better.
+            budget: Of a full trial.
+            num_trials: Trials that the sweep is to have.
+            device_time: Counts what each device does.
+        """
+        self.objective, self.budget, self.num_trials = objective, budget, num_trials
+        self.device_time = device_time
+        self.trials: dict[int, TrialState] = {}
+        """By number, in the order in which they began."""
+        self.best: TrialState | None = None
+        """The trial with the best value in any report, of equal ones that of the lowest number; None if no trial has
+        reported a finite value."""
+        self.best_at_end: TrialState | None = None
+        """The same by the last value of the trials that have ended, the failed ones left out."""
+        self.ended_since_best = 0
+        """Trials that have ended since the best value was reported."""
+        self.ended_here: list[TrialState] = []
+        """Trials that have ended in this process, in their order: none right after a resume."""
+        self.ending: Ending | None = None
+        """Why the sweep ends early; None while it does not."""
+        self.over = False
+        """Whether the sweep has ended, early or not."""
+
+    def apply(self, event: Event) -> None:
+        """Take note of what happened."""
+        match event:
+            case SweepBegan():
+                self.device_time.begin()
+            case TrialBegan():
+                self._begin(event)
+            case Reported():
+                self._report(self.trials[event.trial], event)
+            case Decided():
+                self._decide(self.trials[event.trial], event.decision)
+            case CheckpointSaved():
+                self._save(self.trials[event.trial], event.place)
+            case TrialRecovered():
+                self.trials[event.trial].decision = Decision("continue")
+                self.device_time.leave(event.trial, LOST)
+            case TrialEnded():
+                self._end(self.trials[event.trial], event)
+            case SweepEnding():
+                self.ending = event.ending
+            case SweepEnded():
+                self.over = True
+
+    def close(self) -> None:
+        """Stop the clocks, and call the trials that have not ended interrupted. No event follows but SweepEnded."""
+        for trial in self.trials.values():
+            if not trial.has_ended:
+                trial.status = "interrupted"
+                self.device_time.leave(trial.number, LOST)
+        self.device_time.end()
+
+    @property
+    def running(self) -> list[TrialState]:
+        """The trials that have a worker group, in the order in which they began."""
+        return [trial for trial in self.trials.values() if trial.status == "running"]
+
+    @property
+    def baseline(self) -> TrialState | None:
+        """Trial 1; None before it has begun."""
+        return self.trials.get(1)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trial that the sweep is to have has ended."""
+        return len(self.trials) == self.num_trials and all(trial.has_ended for trial in self.trials.values())
+
+    def counts(self) -> Counter[Outcome]:
+        """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
+        outcomes: Counter[Any] = Counter(trial.status for trial in self.trials.values() if trial.has_ended)
+        return outcomes
+
+    def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
+        """Return the checkpoint with the best value of these trials that is still in the sweep's folder."""
+        best: SavedCheckpoint | None = None
+        for saved in [saved for trial in trials for saved in trial.checkpoints]:
+            better = best is None or not self.objective.better(best.value, than=saved.value)
+            if math.isfinite(saved.value) and better and (folder / saved.place).is_dir():
+                best = saved
+        return best
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that a resumed sweep must know, as plain data that is not copied."""
+        return {
+            "version": VERSION,
+            "trials": [trial.snapshot() for trial in self.trials.values()],
+            "ended_since_best": self.ended_since_best,
+            "device_time": self.device_time.snapshot(),
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Take over a :meth:`snapshot`; before the first event.
+
+        Raises:
+            ValueError: It is of another version.
+            KeyError, TypeError: It is none.
+        """
+        if kept["version"] != VERSION:
+            raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
+        trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
+        self.device_time.restore(kept["device_time"])
+        self.ended_since_best = int(kept["ended_since_best"])
+        self.trials = {trial.number: trial for trial in trials}
+        self.best = self.best_at_end = None
+        for trial in trials:
+            if trial.best is not None and self.objective.leads(trial.best, trial.number, self._leader()):
+                self.best = trial
+            if trial.has_ended:
+                self._lead_at_end(trial)
+
+    def _begin(self, event: TrialBegan) -> None:
+        trial = self.trials.get(event.trial)
+        if trial is None:
+            config = dict(event.config)
+            trial = TrialState(number=event.trial, trial_id=event.trial_id, began_with=config, config=config)
+            self.trials[event.trial] = trial
+        trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
+        trial.decision, trial.safe_since = Decision("continue"), time.monotonic()
+        self.device_time.started(trial.number)
+
+    def _report(self, trial: TrialState, event: Reported) -> None:
+        trial.status = "running"
+        trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
+        trial.value = event.value if math.isfinite(event.value) else None
+        self.device_time.reported(trial.number, event.metrics)
+        if trial.value is None:
+            return
+        trial.curve[event.step] = trial.value
+        leader = self._leader()
+        if trial.best is None or self.objective.better(trial.value, than=trial.best):
+            trial.best, trial.best_step = trial.value, event.step
+        if self.objective.leads(trial.value, trial.number, leader):
+            self.best = trial
+            if leader is None or trial.value != leader[0]:
+                self.ended_since_best = 0
+
+    def _decide(self, trial: TrialState, decision: Decision) -> None:
+        trial.decision, trial.reason = decision, decision.reason
+        if decision.verdict == "pause":
+            trial.status = "paused"
+            self.device_time.paused(trial.number)
+
+    def _save(self, trial: TrialState, place: str) -> None:
+        value = math.nan if trial.value is None else trial.value
+        others = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
+        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value)]
+        trial.safe_since = time.monotonic()
+
+    def _end(self, trial: TrialState, event: TrialEnded) -> None:
+        trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
+        self.device_time.leave(trial.number, LOST if event.raised else WAITING)
+        if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
+            trial.best = None
+            if self.best is trial:
+                self.best = None
+                for other in self.trials.values():
+                    if other.best is not None and self.objective.leads(other.best, other.number, self._leader()):
+                        self.best = other
+        self.ended_since_best += 1
+        self.ended_here.append(trial)
+        self._lead_at_end(trial)
+
+    def _leader(self) -> tuple[float, int] | None:
+        """Return value and number of the best trial."""
+        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
+
+    def _lead_at_end(self, trial: TrialState) -> None:
+        before = self.best_at_end
+        leader = None if before is None or before.value is None else (before.value, before.number)
+        value = math.nan if trial.value is None else trial.value
+        if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
+            self.best_at_end = trial

@@ -1,1 +1,0 @@
-"""MLflow: what it is told of a sweep, and how that gets there whatever happens."""

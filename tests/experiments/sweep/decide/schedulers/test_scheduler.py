@@ -1,0 +1,414 @@
+"""Schedulers held by hand: a stand-in for Tune's controller, no Ray."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from experiments.sweep.decide.schedulers.factory import PROBED_FROM, bracket_shares, make_scheduler
+from experiments.sweep.decide.schedulers.fifo import Fifo
+from experiments.sweep.decide.schedulers.halving import PROBES, SuccessiveHalving
+from experiments.sweep.decide.schedulers.median import MedianRule
+from experiments.sweep.decide.schedulers.population import Population, make_population
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import SchedulerName
+from experiments.sweep.define.search_space import SearchSpace
+
+CONTINUE, PAUSE, STOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP
+EPOCHS = Budget(epochs=27)
+
+
+@dataclass(eq=False)
+class ATrial:
+    trial_id: str
+    status: str = "PENDING"
+
+    def set_status(self, status: str) -> None:
+        self.status = status
+
+
+@dataclass
+class Controller:
+    """What a scheduler calls of Tune, and a sweep on it."""
+
+    scheduler: Any
+    mode: str = "max"
+    trials: dict[str, ATrial] = field(default_factory=dict)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scheduler.set_search_properties("score", self.mode)
+        searcher = SimpleNamespace(
+            on_pause=lambda name: self.told.append(("pause", name)),
+            on_unpause=lambda name: self.told.append(("unpause", name)),
+        )
+        self.search_alg = SimpleNamespace(searcher=searcher)
+
+    def get_trials(self) -> list[ATrial]:
+        return list(self.trials.values())
+
+    def stop_trial(self, trial: ATrial) -> None:
+        self.scheduler.on_trial_remove(self, trial)
+        trial.status = "TERMINATED"
+
+    def add(self, name: str, status: str = "RUNNING") -> None:
+        self.trials[name] = ATrial(name, status)
+        self.scheduler.on_trial_add(self, self.trials[name])
+
+    def report(self, name: str, epoch: int, score: float) -> str:
+        if name not in self.trials:
+            self.add(name)
+        decision: str = self.scheduler.on_trial_result(self, self.trials[name], {"epoch": epoch, "score": score})
+        self.trials[name].status = {CONTINUE: "RUNNING", PAUSE: "PAUSED", STOP: "TERMINATED"}[decision]
+        return decision
+
+    def chosen(self) -> str | None:
+        trial = self.scheduler.choose_trial_to_run(self)
+        if trial is not None:
+            trial.status = "RUNNING"
+        return None if trial is None else trial.trial_id
+
+
+def asha(**changes: Any) -> Controller:
+    return Controller(SuccessiveHalving(EPOCHS, **changes))
+
+
+def promoting(trials: int = 1000, groups: int = 2) -> Controller:
+    return asha(pausing=True, trials=trials, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("budget", "rungs"),
+    [
+        (Budget(epochs=27), [1, 3, 9]),
+        (Budget(epochs=28), [1, 3, 9, 27]),
+        (Budget(epochs=1), []),
+        (Budget(epochs=2), [1]),
+        (Budget(steps=1000, eval_every=100), [100, 300, 900]),
+        (Budget(steps=100, eval_every=100), []),
+    ],
+)
+def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -> None:
+    assert budget.rungs() == rungs
+
+
+def test_asha_keeps_the_best_third_at_each_rung() -> None:
+    sweep = asha()
+    decisions = [sweep.report(name, 1, score) for name, score in zip("abcdefg", (5, 4, 6, 5, 1, 7, 6), strict=True)]
+    # b is beaten by a, c by none, d by c alone of four, e by all, f by none, g by f alone (c ties).
+    assert decisions == [CONTINUE, STOP, CONTINUE, CONTINUE, STOP, CONTINUE, CONTINUE]
+    assert sweep.report("a", 2, 0) == CONTINUE  # between rungs nothing is compared
+    assert sweep.report("a", 3, 1) == CONTINUE  # the first at its rung
+    assert [sweep.report("c", 2, 9), sweep.report("c", 3, 0)] == [CONTINUE, STOP]
+
+
+def probed(orders_agree: bool) -> Controller:
+    """Return a sweep whose probes have been at both rungs."""
+    sweep = asha(probing=True)
+    for index in range(PROBES):
+        assert sweep.report(f"probe {index}", 1, -index) == CONTINUE  # whatever it reports
+    for index in range(PROBES):
+        sweep.report(f"probe {index}", 3, -index if orders_agree else index)
+    return sweep
+
+
+def test_a_first_rung_whose_order_is_that_of_the_next_decides() -> None:
+    sweep = probed(orders_agree=True)
+    assert sweep.report("weak", 1, -9.0) == STOP
+    assert sweep.report("strong", 1, 9.0) == CONTINUE
+
+
+def test_a_first_rung_that_misleads_decides_nothing_until_it_informs(caplog: pytest.LogCaptureFixture) -> None:
+    sweep = probed(orders_agree=False)
+    assert sweep.report("weak", 1, -99.0) == CONTINUE
+    assert sweep.report("weak", 3, -99.0) == STOP  # the second rung decides
+    for index in range(40):  # far apart at both rungs, and alike
+        sweep.report(f"other {index}", 1, 1000.0 * index)
+        sweep.report(f"other {index}", 3, 1000.0 * index)
+    assert sweep.report("weaker", 1, -999.0) == STOP
+    (warned,) = caplog.messages
+    assert "the order of trials at epoch 1 is not that at 3 (rank correlation -1.00)" in warned
+
+
+def test_what_probes_showed_survives_a_snapshot() -> None:
+    restored = asha(probing=True)
+    restored.scheduler.set_state(probed(orders_agree=False).scheduler.get_state())
+    assert restored.report("weak", 1, -99.0) == CONTINUE
+
+
+@pytest.mark.parametrize(("name", "decision"), [("asha", STOP), ("asha-promote", PAUSE)])
+def test_small_sweeps_have_no_probes(name: SchedulerName, decision: str) -> None:
+    decisions = []
+    for trials in (PROBED_FROM - 1, PROBED_FROM):
+        sweep = Controller(make_scheduler(name, EPOCHS, trials=trials, groups=2))
+        sweep.report("a", 1, 5.0)
+        decisions.append(sweep.report("b", 1, 4.0))
+    assert decisions == [decision, CONTINUE]
+
+
+def test_less_is_better_where_the_mode_says_so() -> None:
+    sweep = Controller(SuccessiveHalving(EPOCHS), mode="min")
+    assert [sweep.report("a", 1, 1.0), sweep.report("b", 1, 2.0), sweep.report("c", 1, 0.5)] == [
+        CONTINUE,
+        STOP,
+        CONTINUE,
+    ]
+
+
+def test_steps_count_where_the_budget_is_in_steps() -> None:
+    scheduler = SuccessiveHalving(Budget(steps=1000, eval_every=100))
+    sweep = Controller(scheduler)
+    for name, score, decision in (("a", 2.0, CONTINUE), ("b", 1.0, STOP)):
+        sweep.add(name)
+        result = {"step": 100, "epoch": 9.5, "score": score}
+        assert scheduler.on_trial_result(sweep, sweep.trials[name], result) == decision
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["asha", "asha-promote", "hyperband", "median"])
+def test_a_value_that_is_not_finite_never_goes_on_and_is_not_compared(name: SchedulerName, value: float) -> None:
+    sweep = Controller(make_scheduler(name, EPOCHS, trials=100, groups=2))
+    assert sweep.report("a", 1, value) == STOP
+    assert "inf" not in str(sweep.scheduler.get_state()) and "nan" not in str(sweep.scheduler.get_state())
+
+
+def test_a_trial_first_seen_late_fills_no_earlier_rung() -> None:
+    sweep = asha()
+    assert sweep.report("resumed", 10, 100.0) == CONTINUE
+    assert sweep.report("new", 1, 0.1) == CONTINUE  # held against nobody
+    assert sweep.scheduler.get_state()["_scores"] == [{1: {"new": 0.1}, 3: {}, 9: {}}]
+
+
+def test_a_rung_is_filled_once_whatever_is_reported_again() -> None:
+    sweep = asha()
+    for epoch, score in ((1, 5.0), (2, 6.0), (3, 7.0)):
+        sweep.report("a", epoch, score)
+    for epoch in (1, 2, 3, 4):  # trains again from its last checkpoint
+        assert sweep.report("a", epoch, 9.0) == CONTINUE
+    sweep.report("b", 1, 7.0)
+    assert sweep.scheduler.get_state()["_scores"][0] == {1: {"a": 5.0, "b": 7.0}, 3: {"a": 7.0}, 9: {}}
+
+
+def test_a_loop_that_reports_seldom_is_compared_at_the_rungs_it_passes() -> None:
+    sweep = asha()
+    for epoch in (2, 4, 6, 8, 10):
+        sweep.report("a", epoch, float(epoch))
+    assert sweep.scheduler.get_state()["_scores"] == [{1: {}, 3: {"a": 4.0}, 9: {"a": 10.0}}]
+
+
+def test_promotion_pauses_until_a_trial_is_in_the_best_third() -> None:
+    sweep = promoting()
+    assert [sweep.report("a", 1, 5.0), sweep.report("b", 1, 4.0)] == [PAUSE, PAUSE]
+    assert sweep.chosen() is None  # two have come: nobody is in the best third
+    assert sweep.report("c", 1, 3.0) == PAUSE
+    assert sweep.chosen() == "a"
+    assert sweep.told == [("pause", "a"), ("pause", "b"), ("pause", "c"), ("unpause", "a")]
+    assert sweep.report("a", 2, 9.0) == CONTINUE
+    assert sweep.report("d", 1, 8.0) == CONTINUE  # the best of four goes on at once
+    assert sweep.scheduler.get_state()["_held"] == {"b": 1, "c": 1}
+
+
+def test_a_promoted_trial_waits_for_a_group_and_goes_before_a_new_one() -> None:
+    sweep = promoting(groups=2)
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    sweep.add("x")
+    sweep.add("y")
+    assert sweep.chosen() is None  # both groups are busy
+    sweep.trials["x"].status = "TERMINATED"
+    sweep.add("new", "PENDING")
+    sweep.trials["y"].status = "TERMINATED"
+    assert [sweep.chosen(), sweep.chosen()] == ["a", None]  # a new one Tune starts itself
+
+
+def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> None:
+    sweep = promoting(trials=4)
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0), ("d", 2.0)):
+        sweep.report(name, 1, score)
+    # A third of four, rounded up: two of them.
+    assert [sweep.chosen(), sweep.chosen(), sweep.chosen()] == ["a", "b", None]
+    assert sweep.report("a", 3, 6.0) == CONTINUE  # the first at its rung, of which one at least goes on
+    assert sweep.report("b", 3, 5.0) == PAUSE
+    assert sweep.report("a", 9, 7.0) == CONTINUE
+    assert sweep.trials["c"].status == "PAUSED"  # as long as another trains
+    sweep.trials["a"].status = "TERMINATED"
+    assert sweep.chosen() is None
+    assert {name: trial.status for name, trial in sweep.trials.items()} == dict.fromkeys("abcd", "TERMINATED")
+
+
+def test_trials_of_higher_rungs_go_on_first() -> None:
+    sweep = promoting(trials=6, groups=1)
+    for name, score in (("e", 5.0), ("d", 4.0), ("c", 3.0), ("b", 2.0), ("a", 1.0)):
+        sweep.report(name, 1, score)
+    assert sweep.chosen() == "e"  # the one best of five
+    assert sweep.report("e", 3, 5.0) == PAUSE
+    sweep.report("f", 1, 0.0)  # the last: thirds are rounded up from now on, at both rungs
+    assert [sweep.chosen(), sweep.scheduler.get_state()["_next"]] == ["e", ["e", "d"]]
+
+
+def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
+    sweep = promoting()
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    sweep.trials["a"].status = "ERROR"
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["a"])
+    assert sweep.chosen() is None
+
+
+@pytest.mark.parametrize("pausing", [False, True])
+def test_rungs_survive_a_snapshot(pausing: bool) -> None:
+    sweep = promoting() if pausing else asha()
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    state = pickle.loads(pickle.dumps(sweep.scheduler.get_state()))
+    restored = promoting() if pausing else asha()
+    restored.scheduler.set_state(state)
+    assert restored.scheduler.get_state() == sweep.scheduler.get_state()
+    # Tune adds the unfinished trials again as pending, and would start all of them, groups or not.
+    for name in "abc":
+        restored.add(name, "PENDING")
+    assert [trial.status for trial in restored.get_trials()] == (["PAUSED"] * 3 if pausing else ["PENDING"] * 3)
+    assert restored.chosen() == ("a" if pausing else None)  # promoted before the snapshot
+    assert restored.report("d", 1, 4.5) == (PAUSE if pausing else CONTINUE)
+    assert restored.report("e", 1, 4.2) == (PAUSE if pausing else STOP)
+
+
+def test_a_snapshot_is_not_changed_by_what_comes_after() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5.0)
+    state = sweep.scheduler.get_state()
+    sweep.report("b", 1, 6.0)
+    assert state["_scores"][0][1] == {"a": 5.0}
+
+
+def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
+    shares = bracket_shares(EPOCHS)
+    assert shares == pytest.approx([27 / 4 / 13.25, 9 / 3 / 13.25, 3 / 2 / 13.25, 1 / 1 / 13.25], rel=0.1)
+    sweep = Controller(make_scheduler("hyperband", EPOCHS))
+    for index in range(100):
+        sweep.report(f"t{index}", 1, float(-index))
+    going = [name for name, trial in sweep.trials.items() if trial.status == "RUNNING"]
+    brackets = list(sweep.scheduler.get_state()["_bracket"].values())
+    assert [brackets.count(bracket) for bracket in range(4)] == pytest.approx([100 * share for share in shares], abs=1)
+    assert len(going) == 100 - brackets.count(0) + 1  # of bracket 0 the first alone
+
+
+def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
+        assert sweep.report(name, 1, score) == CONTINUE
+    assert sweep.report("low", 1, 1.9) == STOP
+    assert sweep.report("high", 1, 2.1) == CONTINUE
+    restored = MedianRule(EPOCHS)
+    restored.set_state(sweep.scheduler.get_state())
+    again = Controller(restored)
+    assert again.report("low again", 1, 1.8) == STOP
+
+
+def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 5.0), ("b", 5.0), ("c", 5.0), ("d", 1.0)):
+        sweep.scheduler.set_state({"_scores": {**sweep.scheduler.get_state()["_scores"], name: {1: score}}})
+    assert sweep.report("d", 2, 1.0) == CONTINUE  # nobody else has got there
+
+
+def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_then() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    others = {name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"}
+    sweep.scheduler.set_state({"_scores": {**others, "once good": {1: 3.5}, "never good": {1: 2.5}}})
+    assert sweep.report("once good", 2, 0.0) == CONTINUE  # 3.5 against a mean of 3
+    assert sweep.report("never good", 2, 2.9) == STOP
+
+
+def test_every_scheduler_is_made_by_its_name() -> None:
+    space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])})
+    kinds = {
+        name: type(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2)) for name in get_args(SchedulerName)
+    }
+    assert kinds == {
+        "asha": SuccessiveHalving,
+        "asha-promote": SuccessiveHalving,
+        "hyperband": SuccessiveHalving,
+        "median": MedianRule,
+        "pbt": Population,
+        "fifo": Fifo,
+    }
+
+
+@pytest.mark.parametrize("name", get_args(SchedulerName))
+def test_none_names_a_pending_trial_whose_actor_may_just_be_starting(name: SchedulerName) -> None:
+    space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
+    sweep = Controller(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2))
+    sweep.trials["a"] = ATrial("a", "PENDING")
+    assert sweep.chosen() is None
+
+
+def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_ranges() -> None:
+    space = {"lr": tune.loguniform(1e-4, 1e-1), "dropout": tune.uniform(0, 0.3), "optimizer": tune.choice(["sgd"])}
+    population = make_population(Budget(steps=900, eval_every=10), SearchSpace(space))
+    assert population._perturbation_interval == 100
+    config = {"lr": 1e-1, "dropout": 0.3, "optimizer": "sgd", "seed": 4}
+    found = [population._get_new_config(None, SimpleNamespace(config=config))[0] for _ in range(50)]
+    assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
+    assert len({c["lr"] for c in found}) > 2
+    assert {c["optimizer"] for c in found} == {"sgd"}
+
+
+def test_pbt_gives_each_clone_a_seed_of_its_own() -> None:
+    population = make_population(EPOCHS, SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)}))
+    donor = {"lr": 1e-2, "seed": 4}
+    seeds = [population._get_new_config(None, SimpleNamespace(config=donor))[0]["seed"] for _ in range(20)]
+    assert len({4, *seeds}) == 21
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert donor["seed"] == 4
+
+
+def test_a_population_knows_its_scores_after_a_snapshot() -> None:
+    before, after = (make_population(EPOCHS, SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})) for _ in range(2))
+    trials = {name: Trial("trainable", trial_id=name, stub=True) for name in "ab"}
+    for population in (before, after):
+        population.set_search_properties("score", "max")
+    for name, score in (("a", 0.9), ("b", 0.1)):
+        before.on_trial_add(None, trials[name])
+        result = {"epoch": 9, "training_iteration": 9, "score": score}
+        before._save_trial_state(before._trial_state[trials[name]], 9, result, trials[name])
+    after.set_state(pickle.loads(pickle.dumps(before.get_state())))
+    for trial in trials.values():
+        after.on_trial_add(None, trial)
+    assert after._quantiles() == ([trials["b"]], [trials["a"]])
+
+
+@pytest.mark.parametrize("space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}])
+def test_pbt_says_what_it_cannot_change(space: Any) -> None:
+    with pytest.raises(SweepError, match="--scheduler pbt: "):
+        make_scheduler("pbt", EPOCHS, space=SearchSpace(space))
+
+
+def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5)
+    assert sweep.report("b", 1, 1) == STOP
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["b"])  # its actor died; Tune starts it again
+    assert sweep.report("b", 1, 1) == STOP
+    assert sweep.report("c", 1, 1) == STOP
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["c"])
+    assert sweep.report("c", 2, 1) == STOP  # from a checkpoint of the rung
+
+
+def test_a_trial_that_is_lost_while_it_pauses_counts_as_training_again_and_is_told_again() -> None:
+    sweep = promoting()
+    sweep.report("a", 1, 5)
+    assert sweep.report("b", 1, 1) == PAUSE
+    assert ("pause", "b") in sweep.told
+    sweep.scheduler.on_trial_error(sweep, sweep.trials["b"])
+    assert sweep.told[-1] == ("unpause", "b")
+    assert sweep.report("b", 1, 1) == PAUSE

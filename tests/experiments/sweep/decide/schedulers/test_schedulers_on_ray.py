@@ -1,0 +1,86 @@
+"""Short sweeps through the API on real workers, with schedulers that pause trials and others that end them.
+
+The rest of the suite's sweeps run with asha, the default, and with fifo (on_ray/test_resume.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import optuna
+import pytest
+from optuna.trial import TrialState
+from ray import tune
+from ray.util import placement_group_table
+
+from experiments import build_tuner
+from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.define.options import SchedulerName
+from experiments.sweep.show.trackers.mlflow_tracker import CHANGED
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+"""Without mishaps, and with ranges that pbt can change."""
+
+
+def swept(
+    scheduler: SchedulerName, folder: Path, **changes: Any
+) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
+    name = f"with-{scheduler}"
+    # No checkpoint fits: each goes as soon as it is not needed any more.
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB", **changes}
+    results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
+    there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
+    named = {result.checkpoint.path for result in results if result.checkpoint}
+    assert named <= there
+    assert len(there) <= 2
+    best = results.get_best_result().checkpoint
+    assert best is not None and (Path(best.path) / "epoch.txt").is_file()
+    study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
+    return results, json.loads((folder / name / "summary.json").read_text()), study
+
+
+def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
+    results, summary, study = swept("asha-promote", tmp_path)
+    assert not results.errors
+    assert summary["complete"]
+    assert summary["trials"]["finished"] >= 1
+    assert summary["trials"]["stopped early"] >= 3
+    for result in results:
+        assert result.metrics_dataframe is not None
+        epochs = list(result.metrics_dataframe["epoch"])
+        assert epochs == list(range(1, len(epochs) + 1))  # resumed where it was paused, nothing twice
+        assert len(epochs) in (1, 3, 9)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert booked == []
+
+
+@pytest.mark.parametrize(("scheduler", "may_end_at"), [("hyperband", {1, 3, 9}), ("median", set(range(1, 10)))])
+def test_weak_trials_end_early_and_the_best_at_its_end(
+    scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
+) -> None:
+    results, summary, study = swept(scheduler, tmp_path, num_samples=12, workers_per_trial=2)  # one group starts sooner
+    assert not results.errors
+    assert summary["complete"]
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in study.trials}
+    assert set(ended_at.values()) <= may_end_at
+    assert ended_at[min(ended_at)] == 9
+    assert ended_at[max(ended_at)] < 9
+    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in study.trials)
+
+
+def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:
+    results, summary, study = swept("pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",))
+    assert not results.errors
+    assert summary["complete"]
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
+    changed = [json.loads(line) for line in (tmp_path / "with-pbt" / "pbt_global.txt").read_text().splitlines()]
+    assert changed and all(-1 <= new["x"] <= 1 and new["x"] != old["x"] for *_, old, new in changed)
+    found = mlflow.search_runs(experiment_names=[PLAIN.name], filter_string="tags.kind = 'trial'")
+    assert set(found[f"metrics.{CHANGED}x"].dropna()) & {new["x"] for *_, new in changed}

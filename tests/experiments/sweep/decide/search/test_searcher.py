@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState
+from ray import tune
+from ray.tune.search import ConcurrencyLimiter, Searcher
+
+from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.decide.search.study_record import trials_to_resume
+from experiments.sweep.decide.search.surrogate import model_study
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.search_space import SearchSpace
+
+SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
+BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
+BUDGET = Budget(epochs=3)
+
+
+def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
+    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "tpe", "seed": 0, "budget": BUDGET}
+    arguments |= {"storage": f"sqlite:///{folder}/optuna.db", **changes}
+    return StudySearcher(SearchSpace(space), metric="score", mode="max", study_name="a-sweep", **arguments)
+
+
+def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
+    config = searcher.suggest(trial_id)
+    assert isinstance(config, dict)
+    return config
+
+
+def trials(searcher: StudySearcher) -> list[optuna.trial.FrozenTrial]:
+    return searcher.study.get_trials(deepcopy=False)
+
+
+def states(searcher: StudySearcher) -> list[TrialState]:
+    return [trial.state for trial in trials(searcher)]
+
+
+def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
+    """What the sampler would see of each trial."""
+    model = model_study(searcher.study, optuna.samplers.RandomSampler(), BUDGET)
+    return [(trial.state, trial.values[0] if trial.values else None) for trial in model.get_trials(deepcopy=False)]
+
+
+def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
+    """Report one epoch after another; the last of the budget ends the trial."""
+    for epoch, score in enumerate(scores, start=1):
+        result = {"score": score, "epoch": epoch}
+        if epoch == BUDGET.total:
+            searcher.on_trial_complete(trial_id, result)
+        else:
+            searcher.on_trial_result(trial_id, result)
+
+
+def crashed(searcher: StudySearcher, snapshot: Path, **changes: Any) -> StudySearcher:
+    """A searcher of a new process that has the snapshot and the database, to which all had been written."""
+    assert searcher._open_record is not None
+    searcher._open_record._writes.join()
+    restored = searcher_in(snapshot.parent, **changes)
+    restored.restore(str(snapshot))
+    return restored
+
+
+def test_the_baseline_comes_first_and_constants_are_kept(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    first, second = proposal(searcher, "a"), proposal(searcher, "b")
+    assert {name: first[name] for name in BASELINE} == BASELINE
+    assert first["layers"] == second["layers"] == 2
+    assert 1e-4 <= second["lr"] <= 1e-1
+    assert first["seed"] != second["seed"]
+
+
+def test_the_same_seed_proposes_the_same_another_seed_another(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    one, same, other = (searcher_in(f, seed=s) for f, s in zip(folders, (1, 1, 2), strict=True))
+    proposals = [[s.suggest(t) for t in "xyz"] for s in (one, same, other)]
+    assert proposals[0] == proposals[1]
+    assert proposals[0] != proposals[2]
+
+
+def conditional(trial: optuna.Trial) -> dict[str, Any]:
+    optimizer = trial.suggest_categorical("optimizer", ["sgd", "adamw"])
+    if optimizer == "sgd":
+        trial.suggest_float("momentum", 0.5, 0.9)
+    return {"layers": 4, "number": trial.number}
+
+
+def test_a_space_may_be_a_function_of_the_trial(tmp_path: Path) -> None:
+    baseline = {"optimizer": "sgd", "momentum": 0.7}
+    searcher = searcher_in(tmp_path, conditional, baseline=baseline, storage=InMemoryStorage())
+    first = proposal(searcher, "t0")
+    assert (first["optimizer"], first["momentum"], first["layers"]) == ("sgd", 0.7, 4)
+    for number in range(1, 15):
+        train(searcher, f"t{number - 1}", 0.1, 0.2, number / 20)
+        config = proposal(searcher, f"t{number}")
+        assert ("momentum" in config) == (config["optimizer"] == "sgd")
+        assert config["number"] == number
+    assert set(states(searcher)[:-1]) == {TrialState.COMPLETE}
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "state"),
+    [
+        ({"score": 0.5, "epoch": 3}, False, TrialState.COMPLETE),
+        ({"score": 0.5, "epoch": 2}, False, TrialState.PRUNED),
+        ({"score": 0.5, "training_iteration": 3}, False, TrialState.COMPLETE),
+        ({"score": math.nan, "epoch": 3}, False, TrialState.FAIL),
+        ({"score": 0.5, "epoch": 3, "train_loss": math.inf}, False, TrialState.FAIL),
+        ({"loss": 1.0, "epoch": 3}, False, TrialState.FAIL),
+        ({"score": 0.5, "epoch": 3}, True, TrialState.FAIL),
+        (None, True, TrialState.FAIL),
+        (None, False, TrialState.FAIL),
+    ],
+)
+def test_the_study_is_told_how_a_trial_ended(
+    result: dict[str, Any] | None, error: bool, state: TrialState, tmp_path: Path
+) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.on_trial_complete("a", result, error)
+    assert states(searcher) == [state]
+
+
+def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        searcher.suggest(name)
+    train(searcher, "a", 0.1, 0.5, 0.4)
+    train(searcher, "b", 0.2, 0.1)
+    searcher.on_trial_complete("b", {"score": 0.1, "epoch": 2})
+    train(searcher, "c", 0.3)
+    assert [trial.intermediate_values for trial in trials(searcher)] == [
+        {1: 0.1, 2: 0.5, 3: 0.4},
+        {1: 0.2, 2: 0.1},
+        {1: 0.3},
+    ]
+    assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING]
+    assert [trial.value for trial in trials(searcher)[:2]] == [0.5, 0.1]  # the best of one with its full budget
+
+
+def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, budget=Budget(steps=200, eval_every=100))
+    searcher.suggest("a")
+    searcher.on_trial_result("a", {"score": 0.1, "step": 100, "epoch": 1.5})
+    searcher.on_trial_complete("a", {"score": 0.2, "step": 200, "epoch": 3})
+    assert trials(searcher)[0].intermediate_values == {100: 0.1, 200: 0.2}
+    assert states(searcher) == [TrialState.COMPLETE]
+
+
+def test_the_sampler_sees_running_and_stopped_trials_at_the_full_budget(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abcd":
+        searcher.suggest(name)
+    train(searcher, "a", 0.5, 0.6, 0.8)  # its odds are four times as high at the end
+    train(searcher, "b", 0.5)
+    searcher.on_trial_complete("c", {"score": 0.2, "epoch": 1})
+    complete = TrialState.COMPLETE
+    assert told(searcher) == [
+        (complete, pytest.approx(0.8)),
+        (complete, pytest.approx(0.8)),
+        (complete, pytest.approx(0.5)),
+        (TrialState.RUNNING, None),
+    ]
+    assert states(searcher) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
+
+
+def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        searcher.suggest(name)
+    train(searcher, "a", 0.1, 0.2, 0.3)
+    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 1})
+    searcher.on_trial_complete("c", None, error=True)
+    assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
+    assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
+
+
+def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    train(searcher, "a", 0.9)
+    searcher.on_trial_complete("a", None, error=True)
+    assert told(searcher) == [(TrialState.FAIL, None)]
+
+
+def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    train(searcher, "a", 0.9)
+    searcher.on_pause("a")
+    searcher.on_trial_complete("a")
+    assert (states(searcher), trials(searcher)[0].value) == ([TrialState.PRUNED], 0.9)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sampler: str, tmp_path: Path) -> None:
+    space = {"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)}
+    proposals = []
+    for interrupted in (False, True):
+        same: dict[str, Any] = {
+            "space": space,
+            "sampler": sampler,
+            "baseline": {"x": 0.5, "y": 0.5},
+            "storage": InMemoryStorage(),
+        }
+        searcher, made = searcher_in(tmp_path, **same), []
+        for number in range(13):
+            made.append(proposal(searcher, str(number)))
+            train(searcher, str(number), made[-1]["x"] / 2, made[-1]["x"])
+            if number % 2:
+                searcher.on_trial_complete(str(number), {"score": made[-1]["y"], "epoch": 3})
+            if interrupted and number % 5 == 2:
+                searcher.save(str(tmp_path / "state"))
+                searcher = crashed(searcher, tmp_path / "state", **same)
+        proposals.append(made)
+    assert proposals[0] == proposals[1]
+    assert len({config["x"] for config in proposals[0]}) > 8
+
+
+def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path: Path) -> None:
+    """Each keeps its place in the study and its seed, so that trial N of the sweep stays what MLflow knows it as."""
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.save(str(tmp_path / "state"))
+    lost = [proposal(searcher, "b"), proposal(searcher, "c")]
+    train(searcher, "b", 0.4, 0.5, 0.6)
+    searcher.on_trial_complete("b", {"score": 0.6, "epoch": 3})
+    restored = crashed(searcher, tmp_path / "state")
+    assert [proposal(restored, "d"), proposal(restored, "e")] == lost
+    assert proposal(restored, "f") not in lost
+    train(restored, "d", 0.4, 0.5, 0.6)
+    train(restored, "e", 0.1)
+    assert states(restored) == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING]
+    assert trials(restored)[2].intermediate_values == {1: 0.1}
+
+
+@pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])
+def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int, tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.save(str(tmp_path / "state"))
+    lost = [proposal(searcher, name)["lr"] for name in "abc"]
+    # Another seed, and so other proposals, but for those that are made again.
+    searcher = crashed(searcher, tmp_path / "state", seed=5)
+    made = []
+    for number in range(1, made_until + 1):
+        made.append(proposal(searcher, f"t{number}")["lr"])
+        if number == saved:
+            searcher.save(str(tmp_path / "state"))
+    again = crashed(searcher, tmp_path / "state", seed=6)
+    made[saved:] = [proposal(again, f"u{number}")["lr"] for number in range(saved, 5)]
+    assert made[:3] == lost
+    assert len(set(made)) == 5
+    assert states(again).count(TrialState.RUNNING) == 5
+
+
+def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.study.enqueue_trial({"lr": 0.01})
+    assert proposal(searcher, "b")["lr"] != 0.01
+    assert states(searcher) == [TrialState.RUNNING, TrialState.WAITING, TrialState.RUNNING]
+    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.WAITING, TrialState.FAIL]
+
+
+def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.suggest("b")
+    assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
+
+
+def test_the_database_may_be_newer_than_the_snapshot(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        searcher.suggest(name)
+    train(searcher, "c", 0.5)
+    searcher.save(str(tmp_path / "state"))
+    train(searcher, "a", 0.1, 0.2, 0.3)
+    searcher.on_trial_complete("b", None, error=True)
+    train(searcher, "c", 0.5, 0.6)
+    restored = crashed(searcher, tmp_path / "state")
+    train(restored, "a", 0.1, 0.2, 0.9)
+    train(restored, "b", 0.4)
+    restored.on_trial_complete("b", {"score": 0.4, "epoch": 2})
+    train(restored, "c", 0.55, 0.6, 0.7)
+    assert states(restored) == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
+    assert [trials(restored)[0].value, trials(restored)[2].value] == [0.3, 0.7]
+    assert trials(restored)[2].intermediate_values == {1: 0.55, 2: 0.6, 3: 0.7}
+
+
+def test_a_snapshot_of_a_study_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.save(str(tmp_path / "state"))
+    (tmp_path / "optuna.db").unlink()
+    restored = crashed(searcher, tmp_path / "state")
+    train(restored, "a", 0.1, 0.2, 0.3)
+    assert states(restored) == []
+    assert isinstance(restored.suggest("b"), dict)
+
+
+def test_a_snapshot_says_whether_the_database_has_its_trials(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.save(str(tmp_path / "state"))
+    assert json.loads((tmp_path / "state").read_text())["flushed"]
+    other = {**SPACE, "optimizer": tune.choice(["sgd", "adamw", "lion"])}  # which the database does not take
+    changed = crashed(searcher, tmp_path / "state", space=other)
+    changed.suggest("b")
+    changed.save(str(tmp_path / "state"))
+    assert not json.loads((tmp_path / "state").read_text())["flushed"]
+
+
+def test_a_study_that_is_gone_or_broken_is_said_when_a_sweep_is_to_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "a-sweep"
+    folder.mkdir()
+    with pytest.raises(SweepError, match=r"--resume a-sweep: its study, .*optuna\.db, is missing; put that file back"):
+        trials_to_resume(folder)
+    searcher = searcher_in(folder)
+    searcher.suggest("a")
+    assert [trial.params for trial in trials(searcher)] == [trial.params for trial in trials_to_resume(folder)]
+    shutil.copytree(folder, tmp_path / "renamed")
+    with pytest.raises(SweepError, match=r"--resume renamed: its study, .* cannot be read"):
+        trials_to_resume(tmp_path / "renamed")
+    (folder / "optuna.db").write_bytes((folder / "optuna.db").read_bytes()[:5000])
+    with pytest.raises(SweepError, match=r"--resume a-sweep: its study, .* cannot be read .*malformed"):
+        trials_to_resume(folder)
+
+
+def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    train(searcher, "unknown", 0.1, 0.2, 0.3)
+    assert states(searcher) == []
+
+
+def test_a_copy_and_a_restored_searcher_go_on_with_the_same_study(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    searcher.suggest("b")
+    searcher.save(str(tmp_path / "state"))
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(searcher)))
+    copied.on_trial_complete("a", {"score": 1.0, "epoch": 3})
+    restored = crashed(searcher, tmp_path / "state")
+    restored.on_trial_complete("b", None, error=True)
+    assert states(restored) == [TrialState.COMPLETE, TrialState.FAIL]
+    stored = optuna.load_study(study_name="a-sweep", storage=f"sqlite:///{tmp_path}/optuna.db")
+    assert stored.best_value == 1.0
+
+
+def test_tune_s_limiter_leaves_counting_to_the_searcher_which_knows_of_pauses(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    limiter = ConcurrencyLimiter(searcher, max_concurrent=2)
+    assert limiter.suggest("a") and limiter.suggest("b")
+    assert limiter.suggest("c") is None
+    limiter.on_pause("a")
+    assert limiter.suggest("c")
+    limiter.on_unpause("a")
+    limiter.on_trial_complete("b", {"score": 0.1, "epoch": 1})
+    assert limiter.suggest("d") is None  # a and c
+    limiter.on_pause("c")
+    searcher.save(str(tmp_path / "state"))
+    assert json.loads((tmp_path / "state").read_text())["paused"] == ["c"]
+    assert crashed(searcher, tmp_path / "state").suggest("d")
+
+
+def test_it_is_finished_when_all_trials_have_ended(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, num_trials=2)
+    assert searcher.suggest("a") and searcher.suggest("b")
+    assert searcher.suggest("c") is None
+    searcher.on_trial_complete("a", {"score": 0.1, "epoch": 1})
+    assert searcher.suggest("c") is None
+    searcher.on_trial_complete("b", None, error=True)
+    assert searcher.suggest("c") == Searcher.FINISHED
+
+
+def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "ab":
+        searcher.suggest(name)
+        searcher.on_trial_result(name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
+    searcher.on_trial_complete("b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
+    model = model_study(searcher.study, make_sampler("tpe", 0), BUDGET)
+    assert [trial.constraints for trial in model.trials] == [{"memory_gb": 3.0}, {"memory_gb": -1.0}]
+    assert trials(searcher)[1].constraints == {"memory_gb": -1.0}
+    assert isinstance(searcher.suggest("c"), dict)
+
+
+def test_samplers_go_by_short_name_or_class_name() -> None:
+    for short, class_name in SAMPLERS.items():
+        assert type(make_sampler(short, 0)).__name__ == class_name
+    assert type(make_sampler("BruteForceSampler", 0)).__name__ == "BruteForceSampler"
+
+
+@pytest.mark.parametrize("name", ["tpo", "BaseSampler", "GridSampler"])
+def test_an_unknown_sampler_is_an_error_that_names_those_there_are(name: str) -> None:
+    with pytest.raises(SweepError, match=f"--search {name}: "):
+        make_sampler(name, 0)

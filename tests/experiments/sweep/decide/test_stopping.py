@@ -1,0 +1,117 @@
+"""The rules that end a sweep before its last trial."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from experiments import SweepOptions
+from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
+from tests.experiments.sweep.fed_state import Fed
+from trainables.runtime.devices.device import OUT_OF_MEMORY
+
+
+def rules(**options: Any) -> StoppingRules:
+    return StoppingRules(SweepOptions(**options))
+
+
+def test_the_target_ends_the_sweep_when_it_is_reached() -> None:
+    fed, stopping = Fed(), rules(target=0.5)
+    fed.begin(1)
+    assert stopping.after_report(fed.state) is None
+    fed.report(1, 1, 0.4)
+    assert stopping.after_report(fed.state) is None
+    fed.report(1, 2, 0.5)
+    ending = stopping.after_report(fed.state)
+    assert ending is not None
+    assert (ending.why, ending.status) == ("score 0.5 reached the target of 0.5", 0)
+
+
+def test_a_target_for_which_less_is_better() -> None:
+    fed, stopping = Fed(mode="min"), rules(target=0.5)
+    fed.begin(1)
+    fed.report(1, 1, 0.6)
+    assert stopping.after_report(fed.state) is None
+    fed.report(1, 2, 0.4)
+    assert stopping.after_report(fed.state) is not None
+
+
+def test_patience_counts_trials_since_the_best_before_a_resume_too() -> None:
+    fed, stopping = Fed(), rules(patience=2)
+    fed.trial(1, 0.1)
+    fed.trial(2, 0.2)
+    assert stopping.after_end_of_trial(fed.state) is None
+    fed.trial(3, 0.1)
+    ending = stopping.after_end_of_trial(fed.state)
+    assert ending is not None
+    assert "2 trials have ended since the best" in ending.why
+    resumed = Fed()
+    resumed.state.restore(fed.state.snapshot())
+    resumed.trial(4, 0.1)
+    assert stopping.after_end_of_trial(resumed.state) is not None
+
+
+def test_the_time_budget_is_in_minutes() -> None:
+    stopping = rules(time_budget=0.001)
+    assert stopping.out_of_time() is None
+    time.sleep(0.07)
+    ending = stopping.out_of_time()
+    assert ending is not None
+    assert "time budget of 0.001 minutes" in ending.why
+    assert rules().out_of_time() is None
+
+
+def failed(fed: Fed, number: int, reason: str, raised: bool = True) -> None:
+    fed.begin(number)
+    fed.end(number, "failed", reason, raised)
+
+
+def test_the_same_error_again_and_again_ends_the_sweep() -> None:
+    fed, stopping = Fed(), rules(same_errors=3)
+    for number in (1, 2):
+        failed(fed, number, f"RuntimeError: no file /data/{number}.bin at 0x7f{number}a")
+    failed(fed, 3, "diverged: loss is nan after epoch 1", raised=False)  # which is no error of the loop
+    for number in (4, 5, 6):
+        assert stopping.after_end_of_trial(fed.state) is None
+        failed(fed, number, f"Traceback ...\nRuntimeError: no file /data/{number}.bin")
+    ending = stopping.after_end_of_trial(fed.state)
+    assert ending is not None
+    assert (ending.status, ending.why) == (1, "3 trials in a row failed alike: RuntimeError: no file /data/6.bin")
+    resumed = Fed()
+    resumed.state.restore(fed.state.snapshot())  # whoever resumes has changed something
+    failed(resumed, 7, "RuntimeError: no file /data/7.bin")
+    assert stopping.after_end_of_trial(resumed.state) is None
+
+
+def test_no_number_of_errors_ends_the_sweep_where_the_option_is_0() -> None:
+    fed, stopping = Fed(), rules(same_errors=0)
+    for number in range(1, 9):
+        failed(fed, number, "RuntimeError: no")
+    assert stopping.after_end_of_trial(fed.state) is None
+
+
+def test_models_too_large_for_the_device_do_not_end_the_sweep() -> None:
+    fed, stopping = Fed(), rules(same_errors=2)
+    for number in (1, 2, 3):
+        failed(fed, number, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller batch_size needs less")
+    assert stopping.after_end_of_trial(fed.state) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "alike"),
+    [
+        ("x\nbad value 0.25 at 0x7fab12", "bad value 3 at 0x1c", True),
+        ("loss -1.5e-05 is below 0", "loss 2.5 is below 0", True),
+        ("no file '/tmp/tmpx7k2_w9q/my data.bin'", "no file '/tmp/tmp0v_mzplk/a.bin'", True),
+        ("cannot open /tmp/tmpx7k2_w9q: denied", "cannot open /tmp/tmpzv_mzplk: denied", True),
+        ("no run 6fa459ea-ee8a-3ca4-abcd-db77e160355e", "no run 00000000-0000-4000-9999-000000000000", True),
+        ("node 10.0.0.12:4567 is gone", "node 10.0.3.4:80 is gone", True),
+        ("KeyError: 'label'", "KeyError: 'text'", False),
+        ("can't read lr", "can't read momentum", False),
+        ("no file /data/a", "no folder /data/a", False),
+    ],
+)
+def test_an_error_is_of_the_same_kind_with_other_paths_and_numbers(one: str, another: str, alike: bool) -> None:
+    assert (kind_of_error(one) == kind_of_error(another)) is alike

@@ -1,0 +1,52 @@
+"""Which value is better, and which one leads a sweep."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiments.sweep.define.objective import Objective
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+@pytest.mark.parametrize(
+    ("value", "trial", "best", "leads"),
+    [
+        (0.1, 7, None, True),
+        (0.2, 7, (0.1, 2), True),
+        (0.1, 7, (0.2, 2), False),
+        (0.1, 7, (0.1, 2), False),
+        (0.1, 1, (0.1, 2), True),  # it reports later, and has the lower number
+        (math.nan, 1, (0.1, 2), False),
+        (math.nan, 1, None, False),
+    ],
+)
+def test_of_equal_values_that_of_the_lower_number_leads(
+    value: float, trial: int, best: tuple[float, int] | None, leads: bool
+) -> None:
+    assert Objective("score", "max").leads(value, trial, best) is leads
+
+
+def test_less_is_better_in_mode_min() -> None:
+    loss = Objective("val_loss", "min")
+    assert loss.better(0.1, than=0.2)
+    assert not loss.better(0.1, than=0.1)
+    assert loss.leads(0.1, 7, (0.2, 2))
+    assert not loss.leads(math.inf, 7, None)
+
+
+def test_an_experiment_has_one() -> None:
+    assert QUADRATIC.objective == Objective("score", "max")
+    assert replace(QUADRATIC, metric="train_loss", mode="min").objective == Objective("train_loss", "min")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"mode": "maximum"}, "mode must be 'max' or 'min', but got 'maximum'"), ({"metric": ""}, "metric must name")],
+)
+def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(QUADRATIC, **changes)

@@ -1,0 +1,161 @@
+"""Search spaces: what may be written, and that every way of writing one works like the others."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from ray import tune
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.search_space import SearchSpace
+
+
+def of_a_function(trial: optuna.Trial) -> dict[str, Any]:
+    trial.suggest_float("lr", 1e-4, 1e-1, log=True)
+    trial.suggest_int("width", 8, 32, step=8)
+    trial.suggest_categorical("optimizer", ["sgd", "adamw"])
+    return {"layers": 2}
+
+
+OF_TUNE = {
+    "lr": tune.loguniform(1e-4, 1e-1),
+    "width": tune.qrandint(8, 32, 8),
+    "optimizer": tune.choice(["sgd", "adamw"]),
+    "layers": 2,
+}
+OF_OPTUNA = {
+    "lr": FloatDistribution(1e-4, 1e-1, log=True),
+    "width": IntDistribution(8, 32, step=8),
+    "optimizer": CategoricalDistribution(["sgd", "adamw"]),
+    "layers": 2,
+}
+EVERY_WAY = pytest.mark.parametrize(
+    "definition", [OF_TUNE, OF_OPTUNA, of_a_function], ids=["tune", "optuna", "function"]
+)
+
+
+@EVERY_WAY
+def test_every_way_of_writing_a_space_gives_the_same(definition: Any) -> None:
+    space, reference = SearchSpace(definition), SearchSpace(OF_OPTUNA)
+    assert space.names == space.always == {"lr", "width", "optimizer", "layers"}
+    assert space.constants == {"layers": 2}
+    assert space.describe() == reference.describe()
+    assert space.continuous == {"lr": FloatDistribution(1e-4, 1e-1, log=True)}
+    assert set(space.values("width")) == {8, 16, 24, 32}
+    assert space.values("optimizer") == ["sgd", "adamw"]
+    studies = [optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3)) for _ in range(2)]
+    assert space.propose(studies[0]) == reference.propose(studies[1])
+
+
+@EVERY_WAY
+def test_what_is_fixed_is_not_asked_for(definition: Any) -> None:
+    space = SearchSpace(definition).fix({"optimizer": "sgd", "layers": 3})
+    assert space.names == {"lr", "width"}
+    assert space.fix({"width": 8}).names == {"lr"}
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    config, number = pickle.loads(pickle.dumps(space)).propose(study)
+    assert (set(config), number, set(study.trials[0].params)) == ({"lr", "width"}, 0, {"lr", "width"})
+
+
+@EVERY_WAY
+def test_it_knows_what_lies_inside(definition: Any) -> None:
+    space, inside = SearchSpace(definition), {"lr": 0.01, "width": 16, "optimizer": "sgd"}
+    assert space.asked_always == set(inside)
+    assert space.outside(inside) == []
+    wrong = {"lr": 0.2, "width": 17, "optimizer": "lion"}
+    assert sorted(space.outside(wrong)) == ["lr", "optimizer", "width"]
+    assert space.at(inside).config == {**inside, "layers": 2}
+
+
+def test_a_range_may_depend_on_what_was_drawn_before() -> None:
+    def nested(trial: optuna.Trial) -> None:
+        low = trial.suggest_float("low", 0.0, 0.5)
+        trial.suggest_float("high", low, 1.0)
+
+    space = SearchSpace(nested)
+    assert len(space.ranges["high"]) == 50
+    assert list(space.continuous) == ["low"]
+    assert space.outside({"low": 0.4, "high": 0.5}) == []
+    assert space.outside({"low": 0.4, "high": 0.3}) == ["high"]
+
+
+def test_fixed_values_decide_which_way_a_function_goes() -> None:
+    def branching(trial: optuna.Trial) -> None:
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+            trial.suggest_float("momentum", 0.5, 0.9)
+
+    space = SearchSpace(branching)
+    assert (space.names, space.always) == ({"optimizer", "momentum"}, {"optimizer"})
+    assert space.fix({"optimizer": "sgd"}).always == {"momentum"}
+    assert space.fix({"optimizer": "adamw"}).names == set()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([0.1, 0.2], r"lr: \[0.1, 0.2\] is no range; to search among these values give tune.choice\(\[0.1, 0.2\]\)"),
+        ((0.1, 0.2), r"lr: \(0.1, 0.2\) is no range; to search among these values give tune.choice"),
+        ({"a": 1}, r"lr: \{'a': 1\} is no range and no constant; give a range of Optuna"),
+        (lambda: 0.1, "lr: <function .*lambda.* is no range and no constant; give a range"),
+        (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\)"),
+        (tune.sample_from(lambda spec: 0.1), "lr: tune.sample_from draws without a range"),
+        (tune.randn(), "lr: Float from -inf to inf cannot be searched by Optuna .*_Normal.*; give a range"),
+        (tune.uniform(1.0, 0.1), "lr: Float from 1.0 to 0.1 cannot be searched by Optuna .*low <= high.*; give"),
+        (tune.choice([]), r"lr: the choices \[\] cannot be searched by Optuna .*one or more elements\); give"),
+        (FloatDistribution(0.0, float("inf")), "search space's lr: bounds must be finite numbers, but got Float"),
+        (
+            CategoricalDistribution(["a", cast(Any, [1])]),
+            r"lr: choices must be numbers.* but got \[\[1\]\]",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
+)
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        SearchSpace({"lr": entry, "momentum": 0.9})
+
+
+def test_all_wrong_entries_are_named_at_once() -> None:
+    with pytest.raises(SweepError, match=r"lr: \[1\] is no range.*; wd: \[2\] is no range"):
+        SearchSpace({"lr": [1], "wd": [2]})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda trial: trial.suggest_float("lr", 0, 1, log=True), r"failed when it had asked for 'lr' \(ValueError"),
+        (lambda trial: 1 / 0, r"failed before it asked for anything \(ZeroDivisionError: division by zero\)"),
+        (lambda trial: [trial.suggest_float("lr", 0, 1)], "must return a mapping or None, but returned"),
+        (
+            lambda trial: {"lr": tune.uniform(0, 1)},
+            r"returned a range for lr; ask the trial instead, .*suggest_float\('lr'",
+        ),
+    ],
+)
+def test_a_function_that_is_wrong_is_refused(function: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        _ = SearchSpace(function).names
+
+
+def test_a_space_is_ranges_or_a_function() -> None:
+    with pytest.raises(SweepError, match="must be ranges by name or a function of an Optuna trial, but got 'lr'"):
+        SearchSpace("lr")  # type: ignore[arg-type]
+
+
+@pytest.mark.processes
+def test_ray_is_imported_only_for_its_own_ranges() -> None:
+    code = (
+        "import sys; from experiments.sweep.define.search_space import SearchSpace\n"
+        "from search_spaces.bert import SPACE; SearchSpace({**SPACE, 'layers': 2}).names\n"
+        "print(sorted({'ray', 'torch', 'mlflow'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

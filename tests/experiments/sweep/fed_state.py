@@ -1,0 +1,61 @@
+"""A sweep's state, fed with events as a run feeds it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Mode, Objective
+from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.events import (
+    CheckpointSaved,
+    Decided,
+    Decision,
+    Outcome,
+    Reported,
+    SweepBegan,
+    TrialBegan,
+    TrialEnded,
+    Verdict,
+)
+from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import trial_name
+from trainables.runtime.devices.find import DEVICE_TYPES, Devices
+
+
+class Fed:
+    """A state, and short words for what happens to it."""
+
+    def __init__(
+        self, mode: Mode = "max", epochs: int = 4, trials: int = 8, kind: Any = "cpu", count: int = 2, width: int = 1
+    ) -> None:
+        device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width)
+        self.state = SweepState(Objective("score", mode), Budget(epochs=epochs), trials, device_time)
+        self.state.apply(SweepBegan())
+
+    def begin(self, *numbers: int, **config: Any) -> None:
+        for number in numbers:
+            self.state.apply(TrialBegan(trial=number, trial_id=f"id{number}", config={"x": 0.5, **config}))
+
+    def report(self, number: int, step: int, value: float, verdict: Verdict = "continue", **metrics: Any) -> None:
+        config = self.state.trials[number].config
+        told = {"score": value, "epoch": step, **metrics}
+        self.state.apply(Reported(trial=number, step=step, value=value, metrics=told, config=config))
+        self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
+
+    def save(self, number: int) -> None:
+        """Save the last report, in a folder named after its step."""
+        step = self.state.trials[number].step
+        self.state.apply(CheckpointSaved(trial=number, place=f"{trial_name(number)}/checkpoint_{step:06d}"))
+
+    def end(self, number: int, outcome: Outcome = "finished", reason: str = "", raised: bool = False) -> None:
+        self.state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason, raised=raised))
+
+    def trial(self, number: int, *scores: float, outcome: Outcome | None = "finished", reason: str = "") -> None:
+        """A trial from its beginning to its end; None: it still runs."""
+        self.begin(number)
+        for step, score in enumerate(scores, start=1):
+            self.report(number, step, score)
+        if outcome is not None:
+            self.end(number, outcome, reason, raised=outcome == "failed" and not any(map(math.isnan, scores)))

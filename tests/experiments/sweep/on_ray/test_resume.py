@@ -1,0 +1,209 @@
+"""A sweep that suffers some faults and goes on with --resume; and which sweeps can, and with what.
+
+All faults, again and again: ``python -m tests.faults``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.on_ray.tune_files import (
+    KEPT,
+    OURS,
+    SNAPSHOTS,
+    STATE_FILES,
+    UNREADABLE,
+    put_back,
+    read,
+    read_snapshot,
+)
+from experiments.sweep.state.lock import SweepLock
+from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
+from tests.experiments.sweep.fed_state import Fed
+from tests.faults.accumulating import ACCUMULATING
+from tests.faults.check import check
+from tests.faults.inflict import Inflict
+from tests.faults.sweep import EPOCH_S, GONE_WITHIN_S, Sweep
+
+pytestmark = pytest.mark.workers
+
+TRIALS = 6
+LATER = "2999-01-01_00-00-00"
+"""When Tune's state was written, it seems, if the clock is set back after that."""
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    """A sweep with a trial that diverges, one that loses its worker and half its checkpoint, and a killed driver whose
+    state is torn, and of a day to come; resumed with one trial more."""
+    folder = tmp_path_factory.mktemp("faults")
+    at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
+    sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1, variables=at_once)
+    inflict = Inflict(sweep, None, random.Random(0))
+    try:
+        sweep.start()
+        assert sweep.wait_for_all(0.0), sweep.printed
+        inflict.nan()
+        inflict.torn_checkpoint()
+        sweep.driver.kill()
+        sweep.ended_with(GONE_WITHIN_S)
+        date_state(sweep.folder, LATER)
+        inflict.tear_state()
+        sweep.resume(add_trials=1)
+        sweep.finish()
+        yield sweep
+    finally:
+        sweep.end()
+
+
+def date_state(folder: Path, date: str) -> None:
+    """Rename Tune's state as if it had been written then."""
+    for place in [folder, *folder.glob(f"{SNAPSHOTS}/*")]:
+        for pattern in STATE_FILES:
+            for file in place.glob(pattern):
+                file.rename(file.with_name(pattern.replace("*", date)))
+
+
+def test_nothing_is_lost_doubled_or_leaked(disturbed: Sweep) -> None:
+    check(disturbed)
+    assert disturbed.faults == {"lost": 0, "doubled": 0, "leaked": 0}, disturbed.printed
+    assert f"sweep goes on: {TRIALS + 1} trials" in disturbed.printed
+
+
+def test_every_trial_has_a_folder_of_its_own(disturbed: Sweep) -> None:
+    folders = sorted(folder.name for folder in disturbed.folder.glob("trial-*"))
+    assert folders == [f"trial-{number:03d}" for number in range(1, TRIALS + 2)]
+    summary = json.loads((disturbed.folder / "summary.json").read_text())
+    assert summary["trials"] == {"finished": TRIALS, "failed": 1}
+
+
+def test_the_report_shows_what_was_before_and_after(disturbed: Sweep) -> None:
+    report = (disturbed.folder / "report.html").read_text()
+    assert f"{TRIALS} finished" in re.sub("<[^>]*>", "", report)
+    rows = re.findall(r"<td>(\d+)</td>\s*<td class=.words.*</span>(?:finished|failed)</td>", report)
+    assert rows == [str(number) for number in range(1, TRIALS + 2)]
+    traces = re.search(r'Plotly\.newPlot\(\s*"timeline",\s*(?=\[)', report)
+    assert traces is not None
+    (_, blocks), _ = json.JSONDecoder().raw_decode(report, traces.end())
+    assert set(map(int, blocks["text"])) == set(range(1, TRIALS + 2))
+
+
+def whole(place: Path) -> bool:
+    """Whether a place has a state of Tune that can be read in full."""
+    try:
+        read(place)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def accept(ours: dict[str, Any]) -> None:
+    """Take over any state of ours."""
+
+
+def test_state_of_before_does_not_take_the_place_of_a_newer_one(disturbed: Sweep) -> None:
+    snapshots = list((disturbed.folder / SNAPSHOTS).glob("[0-9]*"))
+    assert len(snapshots) == KEPT
+    for snapshot in snapshots:
+        assert whole(snapshot)
+        assert not any(LATER in file.name for file in snapshot.iterdir())
+    newest = max(snapshots, key=lambda folder: int(folder.name))
+    (state,) = newest.glob("experiment_state-*.json")
+    assert len(json.loads(state.read_text())["trial_data"]) == TRIALS + 1
+
+
+def test_torn_state_is_found_and_repaired_from_a_snapshot(disturbed: Sweep, tmp_path: Path) -> None:
+    there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
+    for pattern in STATE_FILES:
+        newest = max(there.glob(pattern))
+        newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+        assert not whole(there)
+    snapshot = read_snapshot(there, accept)
+    put_back(snapshot, there, retries=2)
+    assert snapshot.trials == list(range(1, TRIALS + 2))
+    for pattern in STATE_FILES:
+        assert len(list(there.glob(pattern))) == 1
+
+
+def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path: Path) -> None:
+    moved = shutil.copytree(disturbed.folder, tmp_path / "elsewhere" / disturbed.name)
+    put_back(read_snapshot(moved, accept), moved, retries=7)
+    (file,) = moved.glob("search_gen_state-*.json")
+    spec = pickle.loads(file.read_bytes())["experiment"].spec
+    assert (spec["storage"].experiment_fs_path, spec["max_failures"]) == (str(moved), 7)
+    (file,) = moved.glob("experiment_state-*.json")
+    trials = [json.loads(trial) for trial, _ in json.loads(file.read_text())["trial_data"]]
+    assert [trial["max_failures"] for trial in trials] == [7] * (TRIALS + 1)
+
+
+def test_a_study_that_is_gone_is_an_error_and_does_not_begin_again(disturbed: Sweep, tmp_path: Path) -> None:
+    there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
+    for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
+        spoil(there / STUDY_FILE)
+        with pytest.raises(SweepError, match=rf"{STUDY_FILE}.*put that file back"):
+            read_snapshot(there, accept)
+
+
+def test_a_state_that_the_study_does_not_have_yet_is_not_kept(disturbed: Sweep, tmp_path: Path) -> None:
+    state = Path(shutil.copytree(disturbed.folder / SNAPSHOTS, tmp_path / "snapshots"))
+    newest = max(state.glob("[0-9]*"), key=lambda folder: int(folder.name))
+    (file,) = newest.glob("searcher-state-*.pkl")
+    assert whole(newest)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "flushed": False}))
+    assert not whole(newest)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_state_that_this_code_cannot_read_in_full_is_an_error_before_anything_is_written(
+    disturbed: Sweep, tmp_path: Path
+) -> None:
+    there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
+    for place in [there, *(there / SNAPSHOTS).glob("[0-9]*")]:
+        file = max(place.glob("callback-states-*.pkl"))
+        states = pickle.loads(file.read_bytes())
+        for state in filter(None, states.values()):
+            state[OURS]["sweep"]["version"] = 99
+        file.write_bytes(pickle.dumps(states))
+    before = digests(there)
+    state = Fed().state
+    with pytest.raises(SweepError, match=r"version is 99, and this code reads version \d.*Nothing was changed"):
+        read_snapshot(there, lambda ours: state.restore(ours["sweep"]))
+    assert not state.trials
+    assert digests(there) == before
+
+
+def test_without_any_whole_state_it_is_a_clear_error_and_no_new_sweep(tmp_path: Path) -> None:
+    folder = tmp_path / "torn"
+    (folder / SNAPSHOTS / "1").mkdir(parents=True)
+    (folder / SNAPSHOTS / "1" / "experiment_state-1.json").write_text('{"trial_data": [')
+    with pytest.raises(SweepError, match=r"--resume torn: no state of the sweep can be read in full .*start a new"):
+        read_snapshot(folder, accept)
+
+
+def test_a_sweep_that_runs_is_not_resumed(disturbed: Sweep) -> None:
+    lock = SweepLock(disturbed.folder)
+    with pytest.raises(SweepError, match="this sweep is running"):
+        options_of_sweep("accumulating", SweepOptions(storage=disturbed.storage, resume="sweep"))
+    lock.release()
+    options = options_of_sweep("accumulating", SweepOptions(storage=disturbed.storage, resume="sweep", add_trials=3))
+    assert (options.name, options.scheduler, options.search) == ("sweep", "fifo", "random")
+    assert f"epoch_s={EPOCH_S}" in options.settings
+    here: dict[str, Any] = {"groups": 2, "num_samples": 9, "tracking_uri": disturbed.tracking_uri}
+    check_resumable(disturbed.folder, ACCUMULATING, **here)

@@ -1,0 +1,170 @@
+"""Ctrl-C and SIGTERM: how a sweep ends on them, with and without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from experiments import SweepOptions, build_tuner
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
+from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.state.events import Ending, Reported, TrialBegan
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+@pytest.fixture
+def interrupts() -> Iterator[list[float]]:
+    """When Tune was told to end; Tune itself is not there to hear it."""
+    times: list[float] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: times.append(time.monotonic()))
+    yield times
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def run(storage: Path) -> SweepRun:
+    """A sweep with two running trials, before anything of Ray."""
+    run = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu")), trackers=[]).run
+    for number in (1, 2):
+        run.state.apply(TrialBegan(trial=number, trial_id=str(number), config={"x": 0.5}))
+    return run
+
+
+def turn(run: SweepRun) -> None:
+    """What a turn of Tune's event loop does about the end of the sweep."""
+    run.heed_signals()
+    run.interrupt_when_saved()
+
+
+def save(run: SweepRun, number: int) -> None:
+    config = run.state.trials[number].config
+    run.state.apply(Reported(trial=number, step=1, value=0.1, metrics={"score": 0.1}, config=config))
+    run.checkpoint_saved(number, run.plan.folder / f"trial-{number:03d}" / "checkpoint_000000")
+
+
+def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, interrupts: list[float]) -> None:
+    run.end_early(Ending("for a test", 0))
+    turn(run)
+    save(run, 1)
+    turn(run)
+    assert not interrupts
+    save(run, 2)
+    turn(run)
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -> None:
+    run.end_early(Ending("for a test", 1, at_once=True))
+    thread = threading.Thread(target=turn, args=(run,))
+    thread.start()
+    thread.join()
+    assert not interrupts
+    assert run.state.ending is None
+
+
+def test_ctrl_c_waits_for_checkpoints_once_and_sigterm_does_not(run: SweepRun, interrupts: list[float]) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    run.signals.take_over()
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    assert not interrupts
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    assert len(interrupts) == 1
+    assert run.state.ending == Ending("interrupted (Ctrl-C)", CTRL_C, at_once=True)
+    signal.signal(signal.SIGINT, before[0])  # as Tune does, once it is interrupted
+    run.signals.give_back(interrupted=True)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_one_ctrl_c_is_enough_for_a_sweep_that_is_ending_already(run: SweepRun, interrupts: list[float]) -> None:
+    run.signals.take_over()
+    run.end_early(Ending("the target was reached", 0))
+    turn(run)
+    assert not interrupts
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    run.signals.give_back(interrupted=False)
+    assert len(interrupts) == 1
+    assert run.state.ending == Ending("the target was reached", 0, at_once=True)
+
+
+def test_sigterm_ends_at_once(run: SweepRun, interrupts: list[float]) -> None:
+    run.signals.take_over()
+    os.kill(os.getpid(), signal.SIGTERM)
+    turn(run)
+    run.signals.give_back(interrupted=False)
+    assert len(interrupts) == 1
+    assert run.state.ending is not None
+    assert run.state.ending.status == TERMINATED
+
+
+WAITING_FOR_ROOM = """
+import sys
+from pathlib import Path
+
+from experiments import SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime import writing
+
+
+def write():
+    print(signals.asked, flush=True)
+    with open("/dev/full", "w") as full:
+        full.write("x")
+
+
+signals = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))).run.signals
+signals.take_over()
+writing.TRY_AGAIN_AFTER_S = 0.1
+writing.once_there_is_room(write, "anything")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
+    storage: Path, number: signal.Signals, heeded: int
+) -> None:
+    script = [sys.executable, "-c", WAITING_FOR_ROOM, str(storage)]
+    with subprocess.Popen(script, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline()]
+        for _ in range(heeded):
+            process.send_signal(number)
+            told.append(next(line for line in process.stdout if line != told[-1]))
+        assert told[0] == "None\n"
+        assert "at_once=True" in told[-1]
+        process.send_signal(number)
+        assert process.wait() == -number
+
+
+def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, tmp_path: Path) -> None:
+    plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "settings": ("seconds=0.3",)}
+    build_tuner(plain, name="good-enough", storage=tmp_path, target=-0.5, **options).fit()
+    summary = json.loads((tmp_path / "good-enough" / "summary.json").read_text())
+    assert summary["ended_early"]["status"] == 0
+    assert summary["best"]["value"] >= -0.5
+    assert summary["interrupted"] == [1, 2]
+    for number in summary["interrupted"]:
+        # Two, if the sweep ended before Tune removed the one before.
+        assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)

@@ -1,0 +1,95 @@
+"""A sweep over several nodes: each is a raylet of its own on this machine, with stand-in HPUs of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.stand_in_hpu import double_owners, environment, ownerships
+from trainables.runtime import names
+
+pytestmark = pytest.mark.workers
+
+
+def sweep(folder: Path, *options: str) -> dict[str, Any]:
+    """Run tests/cluster_sweep.py, and return what came of it."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.cluster_sweep", str(folder), *options],
+        env=environment(folder, HABANA_STAND_IN_MODULES="0"),  # the head has none
+        capture_output=True,
+        text=True,
+        timeout=550,
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-5000:]
+    told: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return told
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    """Two nodes with an HPU each; one is killed at its trial's third epoch, another is added four reports later."""
+    return sweep(folder, "--nodes", "2", "--hpus", "1", "--trials", "5", "--lose", "3", "--add", "4")
+
+
+def node_of(report: dict[str, Any]) -> str:
+    return str(report[names.DEVICES]).split(":")[0]
+
+
+@pytest.fixture(scope="module")
+def lost(told: dict[str, Any]) -> dict[str, Any]:
+    """The last report of the node that was killed."""
+    report: dict[str, Any] = told["seen"][told["lost_at"] - 1]
+    return report
+
+
+def test_groups_spread_over_the_nodes(told: dict[str, Any]) -> None:
+    assert told["groups"] == 2
+    at_first = {node_of(report) for report in told["seen"][: told["lost_at"]]}
+    assert len(at_first) == 2
+
+
+def test_a_lost_node_costs_its_trials_progress_since_their_last_checkpoint(
+    told: dict[str, Any], lost: dict[str, Any]
+) -> None:
+    assert told["errors"] == []
+    assert told["trials"] == {"finished": 5}
+    by_trial: dict[str, list[dict[str, Any]]] = {}
+    for report in told["seen"]:
+        by_trial.setdefault(report["trial"], []).append(report)
+    moved = by_trial[lost["trial"]]
+    assert node_of(moved[-1]) != node_of(lost)
+    # Each report has a checkpoint here, so none is repeated but one whose checkpoint was being written.
+    assert len(moved) <= 9 + 1
+    assert [report["epoch"] for report in moved][-1] == 9
+    others = [reports for reports in by_trial.values() if reports is not moved]
+    assert all([report["epoch"] for report in reports] == list(range(1, 10)) for reports in others)
+
+
+def test_a_node_that_is_added_is_used(told: dict[str, Any], lost: dict[str, Any]) -> None:
+    assert len(told["devices"]) == 3
+    used = {node_of(report) for report in told["seen"][told["lost_at"] :]}
+    assert len(used) == 2
+    assert node_of(lost) not in used
+
+
+def test_every_hpu_is_free_in_the_end_and_had_one_owner_at_a_time(told: dict[str, Any], folder: Path) -> None:
+    free, total = told["free"]
+    assert free == total == 2
+    nodes = sorted(folder.glob("node-*"))
+    assert len(nodes) == 3
+    assert [double_owners(ownerships(node)) for node in nodes] == [0, 0, 0]
+    unreleased = [ownership for node in nodes for ownership in ownerships(node) if ownership.until is None]
+    # The worker that was killed with its node, and the other if its trial actor was there.
+    assert 1 <= len(unreleased) <= 2
+    assert not any(psutil.pid_exists(ownership.pid) for ownership in unreleased)

@@ -1,0 +1,432 @@
+"""Bad input: each a clear error before a worker starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from ray import tune
+
+from experiments import SweepError, SweepOptions, build_tuner
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan import check
+from experiments.sweep.plan.connect import Cluster
+from experiments.sweep.plan.plan import make_plan
+from experiments.tune_bert import EXPERIMENT
+from search_spaces.bert import SPACE
+from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import QuadraticConfig
+from trainables.runtime import TrialConfig
+
+
+def plan_for(storage: Path, **changes: Any) -> Plan:
+    return make_plan(EXPERIMENT, SweepOptions(storage=storage, **changes))
+
+
+def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
+    plan = plan_for(storage, device="cpu")
+    assert plan.recipe == "sample"
+    assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
+    assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
+    assert not plan.folder.exists()
+
+
+def test_options_override_the_recipe(storage: Path) -> None:
+    plan = plan_for(storage, epochs=2, num_samples=3, name="mine", settings=("max_length=16", "val_samples=50"))
+    assert (plan.budget.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
+    assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
+    assert "50 to validate" in " ".join(plan.facts)
+    assert plan_for(storage, baseline_only=True).num_samples == 1
+
+
+def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
+    plan = plan_for(storage, data="mine")
+    assert plan.settings["data"] == str(tmp_path / "mine")
+    assert "40 texts to train on, 10 to validate" in plan.facts[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workers_per_trial": 64}, r"--workers-per-trial 64: not possible with \d+ cpu device\(s\); possible here: 1"),
+        ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
+        ({"search": "CmaEsSampler"}, "--search CmaEsSampler: this sampler cannot search this space .*cmaes"),
+        ({"seed": -1}, "--seed -1: must be at least 0"),
+        ({"seed": 2**32}, f"--seed {2**32}: must be below {2**32}"),
+        (
+            {"time_budget": float("inf"), "retries": -1},
+            "--time-budget inf: must be a finite number; --retries -1: must be",
+        ),
+        ({"target": float("nan")}, "--target nan: must be a finite number"),
+        ({"target": 92.0}, "--target 92.0: val_accuracy is a share from 0 to 1; give 0.92 for 92 %"),
+        ({"tracking_uri": ""}, "--tracking-uri : must have at least 1 character"),
+        ({"name": ""}, "--name '': a name has 1 to 100 letters"),
+        ({"name": "n" * 300}, "--name n+: a name has 1 to 100 letters"),
+        ({"checkpoint_budget": "1B"}, "--checkpoint-budget 1B: .* at least 1KB"),
+        ({"add_trials": 2}, "--add-trials goes with --resume NAME"),
+        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: a budget is in epochs or in steps; give one of the two"),
+        ({"eval_every": 2}, "--eval-every 2: eval_every goes with a budget in steps.*; the recipe has 9 epochs"),
+        ({"steps": 10, "eval_every": 20}, "--steps 10 --eval-every 20: eval_every .* must be from 1 to it"),
+        (
+            {"workers_per_trial": 1, "settings": ("batch_size=20", "accumulation=3")},
+            "--workers-per-trial 1: batch_size must be a multiple .* accumulation of 3 .* got 20",
+        ),
+        ({"settings": ("batch_size=large",)}, "--set batch_size=large: batch_size must be a valid integer"),
+        ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
+        ({"search": "annealing"}, "--search annealing: no such sampler; take tpe, random, gp"),
+        ({"epochs": 0}, "--epochs 0: must be at least 1"),
+        ({"num_samples": -1}, "--num-samples -1: must be at least 1"),
+        ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
+        ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
+        ({"name": "../escape"}, r"--name \.\./escape: a name has 1 to 100 letters, digits"),
+        ({"settings": ("seed=1",)}, "--set seed=1: give KEY=VALUE, and as KEY one of lr, batch_size"),
+        ({"settings": ("lr=1", "lr=2")}, "--set lr=2: lr is given twice"),
+        ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
+        ({"settings": ("max_length=long",)}, "max_length='long': .*integer"),
+        ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
+        ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
+        (
+            {"tracking_uri": "http://ada:secret@host:5000"},
+            r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
+        ),
+        ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_work_is_an_error_with_rule_and_value(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        plan_for(storage, **changes)
+
+
+def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        SweepError, match=r"--storage .*/file/results: cannot be written, since .*/file is not a folder"
+    ):
+        plan_for(tmp_path / "file" / "results")
+
+
+def test_a_name_in_use_is_an_error(storage: Path) -> None:
+    (storage / "old").mkdir(parents=True)
+    with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
+        plan_for(storage, name="old")
+    (storage / "old" / "summary.json").write_text('{"complete": true}')
+    with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
+        plan_for(storage, name="old")
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_plan_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_plan(QUADRATIC, SweepOptions(storage=tmp_path / "results", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"))
+    assert files_in(tmp_path) == set()
+
+
+def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(storage: Path) -> None:
+    alone = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
+    assert not any(line.startswith("ray ") for line in alone.lines())
+    joined = replace(alone, cluster=str(Cluster("10.0.0.7:6379", [{"CPU": 2.0}, {"CPU": 2.0}])))
+    (line,) = (line for line in joined.lines() if line.startswith("ray "))
+    assert line.startswith(
+        "ray     joins the cluster at 10.0.0.7:6379, 2 node(s); what other sweeps on it book is not free"
+    )
+
+
+@pytest.mark.processes
+def test_a_dry_run_imports_neither_mlflow_nor_what_draws(storage: Path) -> None:
+    code = (
+        "import sys; from experiments.sweep.command_line import run; from experiments import SweepOptions\n"
+        "from tests.experiments.sweep.quadratic import QUADRATIC; from pathlib import Path\n"
+        f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True)) == 0\n"
+        "print(sorted({'matplotlib', 'mlflow', 'plotly'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{storage.parent}/mlflow.db"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, env=environment
+    )
+    assert "dry run: all checks passed" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> None:
+    (storage / "old").mkdir(parents=True)
+    for text in ('{"complete": tr', "[]", "{}"):
+        (storage / "old" / "summary.json").write_text(text)
+        with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
+            plan_for(storage, name="old")
+
+
+def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
+    with pytest.raises(
+        SweepError, match=r"--storage .*: has [\d.]+ MB of free space, and a sweep needs at least \d+ MB"
+    ):
+        plan_for(tmp_path)
+    assert files_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("missing/mlflow.db", r"/missing is no folder; make it, or give another address"),
+        ("file/mlflow.db", r"cannot be written, since .*/file is not a folder"),
+        ("folder", r"/folder is no file that you can read and write"),
+        ("torn.db", r"/torn\.db cannot be read as a database of MLflow \(file is not a database\)"),
+    ],
+)
+def test_a_local_store_that_cannot_be_opened_is_an_error_at_once(
+    place: str, message: str, storage: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "torn.db").write_text("no database" * 100)
+    began = time.monotonic()
+    with pytest.raises(SweepError, match=f"--tracking-uri sqlite:///{tmp_path}/{place}: .*{message}"):
+        make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/{place}"))
+    assert time.monotonic() - began < 10
+
+
+def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> None:
+    def asked(trial: optuna.Trial) -> None:
+        for name, range_ in SPACE.items():
+            if name == "batch_size":
+                trial.suggest_categorical(name, [8, 16, 33])
+            elif isinstance(range_, FloatDistribution):
+                trial.suggest_float(name, range_.low, range_.high, log=range_.log)
+            else:
+                trial.suggest_categorical(name, ["sgd", "adamw"])
+
+    options = SweepOptions(storage=storage, device="cpu", settings=("accumulation=2",))
+    with pytest.raises(SweepError, match=r"batch_size must be a multiple .* got 33; the search space has 8, 16, 33"):
+        make_plan(replace(EXPERIMENT, space=asked), options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": [0.1, 0.2]}, r"lr: \[0.1, 0.2\] is no range; to search among these values give tune.choice"),
+        ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, .* but it may be 'b'"),
+        ({"optimizer": tune.choice(["sgd", "lion"])}, "optimizer must be 'sgd' or 'adamw', but it may be 'lion'"),
+        ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
+        ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),
+        ({"lr": 0.5}, "the baseline differs from the constants of the search space in: lr"),
+    ],
+)
+def test_values_of_a_space_that_the_train_loop_cannot_take_are_named(
+    changes: dict[str, Any], message: str, storage: Path
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        make_plan(replace(EXPERIMENT, space={**SPACE, **changes}), SweepOptions(storage=storage))
+
+
+def test_data_and_model_are_checked_once(storage: Path) -> None:
+    checked: list[TrialConfig] = []
+
+    def look(config: TrialConfig) -> list[str]:
+        checked.append(config)
+        return []
+
+    make_plan(replace(EXPERIMENT, check=look), SweepOptions(storage=storage))
+    assert [vars(config)["batch_size"] for config in checked] == [32]  # the largest that the space has
+
+
+@pytest.fixture
+def mute_server() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_tracking_server_that_does_not_answer_is_an_error_within_10_s(mute_server: str, storage: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(SweepError, match=f"--tracking-uri {mute_server}: no MLflow tracking store answers there"):
+        plan_for(storage, tracking_uri=mute_server)
+    assert time.monotonic() - began < 10
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+
+
+def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
+    space = {name: domain for name, domain in SPACE.items() if name not in ("dropout", "momentum")}
+    wrong = replace(
+        EXPERIMENT, space={**space, "learning_rate": tune.uniform(0, 1), "beta": 1, "lr": tune.uniform(1, 2)}
+    )
+    with pytest.raises(SweepError) as caught:
+        make_plan(wrong, SweepOptions(storage=storage))
+    said = str(caught.value)
+    assert "keys that the train loop does not know: beta, learning_rate;" in said
+    assert "the search space lacks keys that the train loop needs: dropout, momentum;" in said
+    assert "the baseline has keys that the search space lacks: dropout, momentum;" in said
+    assert "the baseline lies outside the search space in: lr." in said
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(QuadraticConfig):
+    optimizer: str
+    beta: float = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchingConfig(OptimizerConfig):
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysMomentumConfig(OptimizerConfig):
+    momentum: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayConfig(BranchingConfig):
+    decay: float
+
+
+def branching(trial: optuna.Trial) -> dict[str, Any]:
+    """A space in which sgd has a momentum, and adamw, which seed 0 draws first, a beta."""
+    trial.suggest_float("x", -1.0, 1.0)
+    if trial.suggest_categorical("optimizer", ["adamw", "sgd"]) == "sgd":
+        trial.suggest_float("momentum", 0.5, 0.99)
+        return {}
+    return {"beta": 0.99}
+
+
+BRANCHING = replace(
+    QUADRATIC,
+    config_class=BranchingConfig,
+    space=branching,
+    baseline={"x": 0.9, "optimizer": "sgd", "momentum": 0.9},
+)
+
+
+@pytest.mark.parametrize("baseline", [BRANCHING.baseline, {"x": 0.9, "optimizer": "adamw"}])
+def test_a_space_may_ask_for_what_depends_on_what_it_was_given(storage: Path, baseline: dict[str, Any]) -> None:
+    plan = make_plan(replace(BRANCHING, baseline=baseline), SweepOptions(storage=storage, name="x"))
+    assert not {"x", "optimizer", "momentum", "beta"} & set(plan.settings)
+
+
+def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
+    for key in ("momentum", "beta"):
+        plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=(f"{key}=0.7",)))
+        assert plan.settings[key] == 0.7
+        assert key not in plan.experiment.search_space.names | set(plan.experiment.baseline)
+    plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=("optimizer=adamw",)))
+    assert plan.experiment.search_space.names == {"x", "beta"}  # the branch of adamw alone
+    assert plan.experiment.baseline == {"x": 0.9}
+    adam = replace(BRANCHING, baseline={"x": 0.9, "optimizer": "adamw"})
+    with pytest.raises(SweepError, match="--set optimizer=sgd: the baseline has no value for what is searched then"):
+        make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",)))
+    with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
+        make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
+
+
+def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
+    recipe = replace(QUADRATIC.recipes["sample"], settings=lambda: {"momentum": 0.3, "x": 0.0})
+    experiment = replace(BRANCHING, recipes={"sample": recipe, "full": recipe})
+    plan = make_plan(experiment, SweepOptions(storage=storage, name="x"))
+    assert plan.settings["momentum"] == 0.3  # of trials with adamw; the others have their own
+    assert "x" not in plan.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"baseline": {"x": 0.9, "optimizer": "sgd"}},
+            "asks for 'momentum', and there are values for x, optimizer alone; give the baseline a value for it",
+        ),
+        (
+            {"baseline": {"x": 0.9, "optimizer": "adamw", "momentum": 0.9}},
+            "the baseline has keys that the search space lacks: momentum",
+        ),
+        (
+            {"baseline": {"x": 1.5, "optimizer": "sgd", "momentum": 0.1}},
+            r"the baseline lies outside the search space in: momentum, x\.",
+        ),
+        ({"baseline": {"x": 0.5, "optimizer": "lion"}}, r"the baseline lies outside the search space in: optimizer"),
+        (
+            {"config_class": AlwaysMomentumConfig},
+            "the search space does not always have keys that the train loop needs .*: momentum",
+        ),
+        (
+            {"config_class": DecayConfig},
+            "the search space lacks keys that the train loop needs: decay; .*baseline lacks .* needs: decay",
+        ),
+    ],
+    ids=["lacks a value", "has one too many", "outside", "no such choice", "not always", "never"],
+)
+def test_what_a_space_that_branches_cannot_have(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        make_plan(replace(BRANCHING, **changes), SweepOptions(storage=storage, name="x"))
+
+
+def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
+    with pytest.raises(SweepError, match=r"there is no option samples; the options are .*num_samples, "):
+        build_tuner(QUADRATIC, samples=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scheduler": "pbtt"},
+            "--scheduler pbtt: must be 'asha', 'asha-promote', 'hyperband', 'median', 'pbt'",
+        ),
+        ({"device": "tpu"}, "--device tpu: must be 'auto', 'hpu'"),
+        ({"num_samples": "many"}, "--num-samples many: .*integer"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        build_tuner(QUADRATIC, **changes)
+
+
+def test_pbt_without_a_continuous_range_is_an_error(storage: Path) -> None:
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x")).options.scheduler == "pbt"
+    choices = replace(QUADRATIC, space={"x": tune.choice([0.1, 0.9])})
+    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters that every trial has"):
+        make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
+
+
+def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/deleted.db")
+    client.delete_experiment(client.create_experiment("bert"))
+    with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
+        plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
+
+
+def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
+    plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
+    assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
+    assert not {"batch_size", "optimizer"} & {*plan.experiment.search_space.names, *plan.experiment.baseline}
+
+
+def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts").symlink_to(EXPERIMENT.recipes["sample"].settings()["data"])
+    sample = EXPERIMENT.recipes["sample"]
+    here = replace(sample, settings=lambda: {**sample.settings(), "data": "texts"})
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(replace(EXPERIMENT, recipes={"sample": here, "full": here}), SweepOptions(storage=storage))
+    assert Path(plan.settings["data"]).is_absolute()

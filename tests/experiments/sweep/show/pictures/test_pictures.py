@@ -1,0 +1,288 @@
+"""The pictures and the report of sweeps of all kinds, drawn from a real study; no Ray."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+import pytest
+from matplotlib.image import imread
+from plotly.offline import get_plotlyjs
+
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.pictures.catalogue import PICTURES, draw_pictures
+from experiments.sweep.show.pictures.drawing import DrawPictures
+from experiments.sweep.show.pictures.report import draw_sweep, write_report
+from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.state.device_time import Interval
+from experiments.sweep.state.events import CheckpointSaved, PicturesDrawn, Reported, SweepEnded, TrialBegan
+from experiments.sweep.state.outcome import why_diverged
+from experiments.sweep.state.sweep_state import SweepState
+from tests.experiments.sweep.fed_state import Fed
+from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime.devices.find import DEVICE_TYPES, Devices
+
+EPOCHS = 4
+NAMES = [name for name, *_ in PICTURES]
+
+
+def space(trial: optuna.Trial) -> dict[str, Any]:
+    """Every kind of hyperparameter, one of them only with one optimizer."""
+    trial.suggest_float("lr", 1e-5, 1e-1, log=True)
+    trial.suggest_float("dropout", 0.0, 0.5)
+    trial.suggest_int("layers", 1, 4)
+    trial.suggest_categorical("batch_size", [8, 16])
+    trial.suggest_categorical("pooling", [True, False, None])
+    if trial.suggest_categorical("optimizer", ["sgd", "<b>adamw</b>"]) == "sgd":
+        trial.suggest_float("momentum", 0.0, 0.9)
+    return {}
+
+
+def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
+    """A sweep so far, a curve for each trial: with EPOCHS values it finished, with fewer it was stopped early.
+
+    One that ends with 0, or is empty, still runs; None stands for a trial that raised an error.
+    """
+    fed = Fed(mode=plan.experiment.mode, epochs=EPOCHS, trials=9, kind="hpu")
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for number, curve in enumerate(curves, start=1):
+        config, _ = plan.experiment.search_space.propose(study)
+        fed.state.apply(TrialBegan(trial=number, trial_id=str(number), config={**config, "seed": 1}))
+        for epoch, value in enumerate(curve or [], start=1):
+            fed.report(number, epoch, value)
+        if curve is None:
+            fed.end(number, "failed", "an error ended it", raised=True)
+        elif (curve and math.isnan(curve[-1])) or (curve and math.isinf(curve[-1])):
+            fed.end(number, "failed", str(why_diverged(fed.state.trials[number].metrics, "score")))
+        elif curve and curve[-1] != 0:
+            fed.end(number, "finished" if len(curve) == EPOCHS else "stopped early")
+    time = fed.state.device_time
+    for number, curve in enumerate(curves, start=1):
+        time.by_trial[number].clear()
+        if curve:
+            began = time.began + 10 * number
+            time.intervals.append(Interval(f"hpu {number % 2}", number, began, began + 2, began + 9))
+            time.by_trial[number].update({"starting": 2.0, "training": 7.0})
+            time.ended = began + 9
+    time.intervals = time.intervals[-sum(bool(curve) for curve in curves) :]  # not those that feeding took
+    return fed.state
+
+
+def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:
+    return Plan(
+        experiment=replace(QUADRATIC, mode=mode, space=space),
+        options=SweepOptions(storage=folder.parent),
+        devices=Devices(DEVICE_TYPES["hpu"], (2,), "for a test"),
+        groups=2,
+        recipe="sample",
+        recipe_reason="for a test",
+        settings={},
+        budget=Budget(epochs=EPOCHS),
+        num_samples=9,
+        name=folder.name,
+        tracking_uri="",
+        facts=[],
+    )
+
+
+def view_of(
+    curves: list[list[float] | None], folder: Path, *, mode: Literal["max", "min"] = "max", running: bool = True
+) -> SweepView:
+    plan = plan_of(folder, mode)
+    state = state_of(curves, plan)
+    if not running:
+        state.close()
+        state.apply(SweepEnded(summary={}))
+    if state.trials.get(1) is not None and state.trials[1].curve:
+        place = plan.folder / "trial-001" / "checkpoint_000000"
+        place.mkdir(parents=True, exist_ok=True)
+        state.apply(CheckpointSaved(trial=1, place="trial-001/checkpoint_000000"))
+    view = SweepView.of(plan, state, "http://127.0.0.1:5000/#/experiments/1  (start the page with: make ui)")
+    return replace(view, device_time=state.device_time)
+
+
+MIXED: list[list[float] | None] = [
+    [0.2, 0.5, 0.6, 0.75], [0.1], None, [0.3, 0.4, math.nan], [0.2, 0], [0.3, 0.6, 0.5, 0.4], [0.05], [math.nan],
+]  # fmt: skip
+"""Trials of every status; of those that failed, one diverged and one raised."""
+
+
+class Page(HTMLParser):
+    """What of a page the tests look at."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self._in_cell = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+        self._in_cell = tag in ("td", "span") and bool(self.rows) and bool(self.rows[-1])
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_cell = self._in_cell and tag != "td"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+    def loaded(self) -> list[str]:
+        """Addresses that a browser fetches by itself; links it does not."""
+        tags = [(tag, attributes) for tag, attributes in self.elements if tag != "a"]
+        return [str(value) for _, attributes in tags for name, value in attributes.items() if name in ("src", "href")]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    folder = tmp_path_factory.mktemp("mixed")
+    return folder, draw_sweep(view_of(MIXED, folder))
+
+
+def test_a_sweep_is_drawn_into_its_folder_and_nothing_else_stays_there(drawn: tuple[Path, list[Path]]) -> None:
+    folder, files = drawn
+    assert (
+        sorted(path for path in folder.iterdir() if path.is_file())
+        == sorted(files)
+        == sorted(folder / name for name in [*pngs(NAMES), "report.html"])
+    )
+    for png in pngs(NAMES):
+        shown = imread(folder / png)
+        assert shown.shape[1] > 800
+        assert np.ptp(shown[..., :3]) > 0.8  # something dark on white
+
+
+def pngs(names: list[str]) -> list[str]:
+    return [f"{name}.png" for name in names]
+
+
+def test_the_report_has_all_trials_and_pictures_and_loads_nothing(drawn: tuple[Path, list[Path]]) -> None:
+    text = (drawn[0] / "report.html").read_text()
+    page = Page(text.replace(get_plotlyjs(), ""))
+    assert text.count(get_plotlyjs()) == 1
+    assert page.loaded() == []
+    assert "@import" not in text.replace(get_plotlyjs(), "")
+    divs = [attributes.get("id") for tag, attributes in page.elements if tag == "div" and attributes.get("class")]
+    assert [name for name in divs if name in NAMES] == NAMES
+    rows = [row for row in page.rows if row]
+    statuses = ["finished", "stopped early", "failed", "failed", "running", "finished", "stopped early", "failed"]
+    assert [(row[0], row[1]) for row in rows] == [(str(n), status) for n, status in enumerate(statuses, start=1)]
+    assert [row[2] for row in rows] == ["0.75", "0.1", "", "0.4", "0.2", "0.6", "0.05", ""]
+    assert [row[3] for row in rows][:4] == ["4", "1", "0", "2"]
+    assert rows[0][4] == "9.0"  # seconds
+    assert "<b>adamw" not in text
+    assert any("<b>adamw</b>" in row for row in rows)  # as words
+    for told in ("8 of 9", "2 finished", "3 failed", "trial-001/checkpoint_000000/epoch.txt", "#/experiments/1"):
+        assert told in text.replace("</span>", "")
+    assert sum(tag == "button" for tag, _ in page.elements) == len(rows[0])
+
+
+def test_stopped_failed_and_running_trials_are_seen_in_their_colours(tmp_path: Path) -> None:
+    history, curves = (picture.figure for picture in draw_pictures(view_of(MIXED, tmp_path))[:2])
+    assert history is not None
+    assert curves is not None
+    marks = {trace.name: trace for trace in history.data if trace.mode == "markers"}
+    assert {name: list(trace.x) for name, trace in marks.items()} == {
+        "finished (2)": [1, 6], "stopped early (2)": [2, 7], "failed (1)": [4], "running (1)": [5],
+    }  # fmt: skip
+    assert {t.name: t.marker.color for t in curves.data if t.name} == {n: t.marker.color for n, t in marks.items()}
+    assert len({trace.marker.color for trace in marks.values()}) == 4
+    best = next(trace for trace in history.data if trace.name == "best so far")
+    assert list(best.y) == [0.75] * 6
+    finished = next(trace for trace in curves.data if trace.mode == "lines")
+    assert [n for n in finished.customdata if n] == [1] * 4 + [6] * 4
+
+
+def test_of_an_interrupted_sweep_nothing_runs(tmp_path: Path) -> None:
+    trials = view_of(MIXED, tmp_path, running=False).trials
+    assert Counter(trial.status for trial in trials)["interrupted"] == 1
+    assert "running" not in {trial.status for trial in trials}
+    assert trials[2].reason == "an error ended it"
+    assert trials[3].reason == "diverged: score is nan after epoch 3"
+
+
+def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path, running=False)
+    ended = {"why": "the target <0.7> was reached", "status": 0, "at_once": False}
+    early = replace(view, summary={**view.summary, "complete": False, "ended_early": ended})
+    write_report(early, [], view.plan.report_file)
+    text = view.plan.report_file.read_text()
+    assert "ended early (the target &lt;0.7&gt; was reached), as of" in text
+    assert "1 interrupted" in text.replace("</span>", "")
+
+
+@pytest.mark.parametrize(
+    ("curves", "missing"),
+    [
+        ([], NAMES),
+        ([[]], NAMES),  # the baseline alone, before its first report
+        ([[0.1, 0.2, 0.3, 0.4]], ["parallel_coordinates", "importance"]),
+        ([None, None, None], NAMES),
+        ([[math.nan], [math.inf], None], ["optimization_history", "learning_curves", *NAMES[2:4]]),
+        ([[0.5] * EPOCHS, [0.5] * EPOCHS], ["importance"]),
+        ([[0.2, 0.5], [0.4], [0.1] * EPOCHS], []),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
+    view = view_of(curves, tmp_path)
+    pictures = draw_pictures(view)
+    assert [picture.name for picture in pictures if picture.figure is None] == missing
+    assert all(picture.caption.startswith("Not there: ") for picture in pictures if picture.figure is None)
+    write_report(view, pictures, view.plan.report_file)
+    assert "Not there: " in view.plan.report_file.read_text() or not missing
+
+
+def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
+    pictures = draw_pictures(view_of([[3.0, 2.0], [4.0, 1.0, 1.5, 1.2], [5.0]], tmp_path, mode="min"))
+    best: dict[str, Any] = {picture.name: picture.figure for picture in pictures}
+    assert [list(trace.y) for trace in best["optimization_history"].data if trace.name == "best so far"] == [[2, 1, 1]]
+    front = best["parallel_coordinates"].data[-1]  # drawn last, darkest
+    assert (front.y[0], front.line.color) == (0.0, "rgb(8, 48, 107)")
+
+
+def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path)
+    view.device_time.intervals[0].device = "of no number"
+    pictures = {picture.name: picture for picture in draw_pictures(view)}
+    assert pictures["timeline"].caption.startswith("Could not be drawn: invalid literal for int()")
+    assert [name for name, picture in pictures.items() if picture.figure is not None] == NAMES[:-1]
+
+
+def test_drawing_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plan = plan_of(tmp_path / "is-not-there")
+    state = state_of([[0.1], [0.2]], plan)
+    drawn: list[PicturesDrawn] = []
+    pictures = DrawPictures(plan, str, drawn.append)
+    pictures.show(SweepEnded(summary={}), state)
+    assert "the sweep could not be drawn" in caplog.text
+    assert not drawn
+
+
+def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    state = state_of([[0.1, 0.2], [0.3]], plan)
+    drawn: list[PicturesDrawn] = []
+    pictures = DrawPictures(plan, str, drawn.append)
+    pictures.tick(state)  # nothing was reported yet
+    config = state.trials[1].config
+    report = Reported(trial=1, step=2, value=0.2, metrics={}, config=config)
+    pictures.show(report, state)
+    pictures.tick(state)
+    state.close()
+    state.apply(SweepEnded(summary={}))
+    pictures.show(SweepEnded(summary={}), state)
+    assert [event.last for event in drawn] == [False, True]
+    assert plan.report_file in drawn[0].files

@@ -1,0 +1,55 @@
+"""A sweep without Ray: events go to the state and to trackers, as the sweep's callback hands them on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from experiments import SweepOptions
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.trackers.tracker import Tracker
+from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.events import Event, Outcome, Reported, SweepEnded, TrialBegan, TrialEnded
+from experiments.sweep.state.sweep_state import SweepState
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+def plan_of(storage: Path, name: str, experiment: Experiment = QUADRATIC, **options: Any) -> Plan:
+    plan = make_plan(experiment, SweepOptions(storage=storage, name=name, device="cpu", num_samples=4, **options))
+    plan.folder.mkdir(parents=True)
+    return plan
+
+
+def state_of(plan: Plan) -> SweepState:
+    device_time = DeviceTime(plan.devices, plan.options.workers_per_trial)
+    return SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time)
+
+
+def happen(tracker: Tracker, state: SweepState, *events: Event) -> None:
+    for event in events:
+        state.apply(event)
+        tracker.show(event, state)
+
+
+def began(trial: int, **more: Any) -> TrialBegan:
+    return TrialBegan(trial=trial, trial_id=f"id-{trial}", config={"x": trial / 10, "seed": trial, **more})
+
+
+def reported(trial: int, step: int, score: float, **more: Any) -> Reported:
+    metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", "step_s": 1.5}
+    config = {"x": trial / 10, "seed": trial, **more}
+    return Reported(trial=trial, step=step, value=score, metrics=metrics, config=config)
+
+
+def ended(trial: int, outcome: Outcome, reason: str = "") -> TrialEnded:
+    return TrialEnded(trial=trial, outcome=outcome, reason=reason, raised=outcome == "failed")
+
+
+def over(tracker: Tracker, state: SweepState) -> None:
+    """End the sweep and let the tracker deliver."""
+    state.close()
+    best = None if state.best is None else {"value": state.best.best}
+    happen(tracker, state, SweepEnded(summary={"device_seconds": {"training": 4.5}, "name": "s", "best": best}))
+    tracker.close()

@@ -1,0 +1,205 @@
+"""What MLflow has of a sweep, from events alone: without Ray, and with a real store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.trackers.mlflow_tracker import CHANGED, MlflowTracker
+from experiments.sweep.show.trackers.tracker import TRACKERS
+from experiments.sweep.state.events import (
+    Decided,
+    Decision,
+    Ending,
+    ModelFound,
+    PicturesDrawn,
+    SweepBegan,
+    SweepEnding,
+)
+from experiments.tune_bert import EXPERIMENT as BERT
+from tests.deliveries import free_port
+from tests.experiments.sweep.show.trackers.scripted import (
+    began,
+    ended,
+    happen,
+    over,
+    plan_of,
+    reported,
+    state_of,
+)
+from tests.model_sweeps import make_checkpoint
+
+INTERRUPTED = Ending("Ctrl-C", 130)
+
+
+def runs_of(plan: Plan) -> dict[str, Run]:
+    """The runs of a sweep by number of the trial; its own under "sweep"."""
+    client = MlflowClient(plan.tracking_uri)
+    known = client.get_experiment_by_name(plan.experiment.name)
+    assert known is not None
+    runs = client.search_runs([known.experiment_id])
+    (parent,) = [run for run in runs if run.info.run_name == plan.name]
+    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    found = {run.data.tags["trial"]: run for run in children}
+    assert len(found) == len(children)
+    return {"sweep": parent, **found}
+
+
+def history(plan: Plan, run: Run, metric: str) -> list[tuple[int, float]]:
+    values = MlflowClient(plan.tracking_uri).get_metric_history(run.info.run_id, metric)
+    return [(value.step, value.value) for value in values]
+
+
+def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
+    return {file.path for file in MlflowClient(plan.tracking_uri).list_artifacts(run.info.run_id, folder)}
+
+
+def test_a_sweep_of_every_outcome(storage: Path) -> None:
+    plan = plan_of(storage, "outcomes")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    report, checkpoint = plan.folder / "report.html", plan.folder / "trial-002" / "checkpoint_000000"
+    report.write_text("drawn")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "epoch.txt").write_text("1")
+    happen(tracker, state, SweepBegan())
+    happen(tracker, state, *(began(trial) for trial in (1, 2, 3, 4)))
+    happen(tracker, state, reported(1, 1, 0.25), reported(2, 1, 0.5), reported(3, 1, 0.125), reported(4, 1, 0.0))
+    happen(tracker, state, Decided(trial=2, decision=Decision("stopped early", "below the others")))
+    happen(tracker, state, ended(2, "stopped early", "not among the best third of 4 at epoch 1"))
+    happen(tracker, state, reported(1, 2, 0.375), ended(1, "finished", "it has had its 4 epochs"))
+    happen(tracker, state, ended(3, "failed", "Traceback\nRuntimeError: on purpose"))
+    happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], last=True))
+    happen(tracker, state, ModelFound(trial=2, checkpoint=checkpoint, config={"x": 0.2}, value=0.5, step=1))
+    over(tracker, state)
+
+    runs = runs_of(plan)
+    assert {name: run.info.status for name, run in runs.items()} == {
+        "sweep": "KILLED", "001": "FINISHED", "002": "FINISHED", "003": "FAILED", "004": "KILLED",
+    }  # fmt: skip
+    one, two, three, four = (runs[number].data for number in ("001", "002", "003", "004"))
+    assert (one.params, one.tags["status"], one.tags["trial_id"]) == ({"x": "0.1", "seed": "1"}, "finished", "id-1")
+    assert runs["001"].info.run_name == "trial 001 x=0.1"
+    assert {"stopped_because", "failure"} & {*one.tags, *four.tags} == set()
+    assert (two.tags["status"], two.tags["stopped_because"]) == (
+        "stopped early", "not among the best third of 4 at epoch 1",
+    )  # fmt: skip
+    assert (three.tags["status"], three.tags["failure"]) == ("failed", "Traceback\nRuntimeError: on purpose")
+    assert set(one.metrics) - {"seconds/training", "seconds/waiting for a decision"} == {"score", "acc_1"}
+    assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.375)]
+
+    sweep = runs["sweep"].data
+    assert {name: sweep.metrics[name] for name in ("trials_finished", "trials_stopped_early", "trials_failed")} == {
+        "trials_finished": 1, "trials_stopped_early": 1, "trials_failed": 1,
+    }  # fmt: skip
+    assert history(plan, runs["sweep"], "best_score") == [(0, 0.25), (0, 0.5), (3, 0.5)]
+    assert (sweep.tags["best_trial"], sweep.tags["ended_early"]) == ("2", "Ctrl-C")
+    assert (sweep.params["num_samples"], sweep.metrics["seconds/training"]) == ("4", 4.5)
+    assert sweep.tags["version.torch"]
+    assert artifacts(plan, runs["sweep"]) == {"space.json", "summary.json", "report.html"}
+    assert artifacts(plan, runs["002"], "checkpoint") == {"checkpoint/epoch.txt"}
+    assert runs["sweep"].info.run_id in tracker.address
+    assert tracker.load_line() is None  # the experiment has no predictor
+
+
+def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -> None:
+    for name, ending in (("complete", None), ("asked", Ending("the target was reached", 0))):
+        plan = plan_of(storage, name)
+        tracker, state = MlflowTracker(plan), state_of(plan)
+        happen(tracker, state, SweepBegan())
+        if ending is not None:
+            happen(tracker, state, SweepEnding(ending=ending))
+        else:
+            for trial in (1, 2, 3, 4):
+                happen(tracker, state, began(trial), reported(trial, 4, 0.5), ended(trial, "finished"))
+        over(tracker, state)
+        assert runs_of(plan)["sweep"].info.status == "FINISHED"
+
+
+def test_epochs_that_are_counted_from_0_are_there_once_each(storage: Path) -> None:
+    """A trial that lost its workers makes its first reports again."""
+    plan = plan_of(storage, "from-0")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    happen(tracker, state, *(reported(1, epoch, epoch / 4) for epoch in (0, 1, 0, 1, 2)))
+    over(tracker, state)
+    assert history(plan, runs_of(plan)["001"], "score") == [(0, 0.0), (1, 0.25), (2, 0.5)]
+
+
+def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
+    """The outbox knows more than the snapshot: trial 2 began, and trial 1 failed, after it was taken."""
+    plan = plan_of(storage, "killed")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    snapshot = json.loads(json.dumps(state.snapshot()))
+    happen(tracker, state, reported(1, 2, 0.5), began(2), reported(2, 1, 0.375), ended(1, "failed", "killed"))
+    tracker.close()  # and no SweepEnded
+
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    state.restore(snapshot)
+    happen(tracker, state, SweepBegan(), began(1), began(2), reported(2, 1, 0.375))
+    happen(tracker, state, reported(1, 2, 0.5), reported(1, 3, 0.625), reported(2, 2, 0.4))
+    happen(tracker, state, ended(1, "finished"), ended(2, "finished"))
+    over(tracker, state)
+    runs = runs_of(plan)
+    assert set(runs) == {"sweep", "001", "002"}
+    assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.5), (3, 0.625)]
+    assert history(plan, runs["002"], "score") == [(1, 0.375), (2, 0.4)]
+    assert (runs["001"].info.status, runs["001"].data.tags["status"]) == ("FINISHED", "finished")
+    assert "failure" not in runs["001"].data.tags
+    assert (runs["sweep"].data.metrics["best_score"], runs["sweep"].data.tags["best_trial"]) == (0.625, "1")
+
+
+def test_hyperparameters_that_change_while_a_trial_trains_are_metrics(storage: Path) -> None:
+    plan = plan_of(storage, "changing")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    happen(tracker, state, began(1, x=0.7), reported(1, 2, 0.5, x=0.7))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert run.data.params["x"] == "0.1"
+    assert history(plan, run, f"{CHANGED}x") == [(2, 0.7)]
+    assert f"{CHANGED}seed" not in run.data.metrics
+
+
+def test_the_end_of_a_sweep_without_a_server_names_the_command(
+    storage: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.sweep.show.trackers.delivery.GIVE_UP_AFTER_S", 1)
+    uri = f"http://127.0.0.1:{free_port()}"
+    plan = replace(plan_of(storage, "away"), tracking_uri=uri)  # it was there when the plan was made
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
+    with caplog.at_level(logging.ERROR):
+        over(tracker, state)
+    assert f"python -m experiments.deliver {plan.folder} --tracking-uri {uri}" in caplog.text
+
+
+def test_a_tracker_opens_nothing_before_the_sweep_begins(storage: Path) -> None:
+    plan = plan_of(storage, "idle")
+    (tracker,) = [make(plan) for make in TRACKERS.values()]
+    tracker.close()
+    assert tracker.load_line() is None
+    assert list(plan.folder.iterdir()) == []
+
+
+def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[str, Any]) -> None:
+    plan = plan_of(storage, "model", BERT)
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    checkpoint = plan.folder / "trial-001" / "checkpoint_000000"
+    shutil.copytree(make_checkpoint(BERT, small_trial, storage), checkpoint)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
+    happen(tracker, state, ModelFound(trial=1, checkpoint=checkpoint, config={"x": 0.1}, value=0.25, step=1))
+    over(tracker, state)
+    model = runs_of(plan)["sweep"].data.tags["best_model"]
+    line = tracker.load_line()
+    assert line is not None
+    assert f'load_model("{model}")' in line

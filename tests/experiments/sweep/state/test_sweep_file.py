@@ -1,0 +1,162 @@
+"""Which sweeps can go on, and with what; no sweep runs here, the files are as one would have left them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.state.lock import SweepLock
+from experiments.sweep.state.sweep_file import (
+    SWEEP_FILE,
+    check_resumable,
+    options_of_sweep,
+    read_sweep_file,
+    write_sweep_file,
+)
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+STORE = "sqlite:////data/mlflow.db"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep of 8 trials, 2 at a time, that was interrupted."""
+    made = tmp_path / "sweep"
+    made.mkdir()
+    options = SweepOptions(name="sweep", storage=tmp_path, num_samples=8, seed=7, register="digits", tracking_uri=STORE)
+    write_sweep_file(made, PLAIN, 2, asdict(options), STORE)
+    return made
+
+
+def resumed(folder: Path, **changes: Any) -> SweepOptions:
+    return options_of_sweep("quadratic", SweepOptions(storage=folder.parent, **{"resume": folder.name, **changes}))
+
+
+def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(folder: Path) -> None:
+    options = resumed(folder, add_trials=3, time_budget=5.0, retries=1)
+    assert (options.name, options.seed, options.num_samples) == ("sweep", 7, 11)
+    assert (options.time_budget, options.retries, options.register) == (5.0, 1, "digits")
+    assert resumed(folder, register="other").register == "other"
+    assert STORE not in (folder / SWEEP_FILE).read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"resume": "other"}, "--resume other: no such sweep in .*; there: sweep"),
+        ({"resume": "/tmp/sweep"}, "/tmp/sweep: give the sweep's name, and the folder .* as --storage"),
+        ({"resume": ""}, "--resume : give the sweep's name"),
+        ({"num_samples": 9, "seed": 2, "settings": ("a=1",)}, "leave out --num-samples, --seed, --set"),
+    ],
+)
+def test_what_cannot_be_resumed_is_said(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        resumed(folder, **changes)
+
+
+def test_a_sweep_of_another_experiment_is_not_resumed(folder: Path) -> None:
+    with pytest.raises(SweepError, match="--resume sweep: that is a sweep of quadratic, not of bert"):
+        options_of_sweep("bert", SweepOptions(storage=folder.parent, resume="sweep"))
+
+
+def test_a_sweep_that_runs_is_not_resumed(folder: Path) -> None:
+    lock = SweepLock(folder)
+    with pytest.raises(SweepError, match="--resume sweep: this sweep is running"):
+        resumed(folder)
+    lock.release()
+    assert resumed(folder).name == "sweep"
+
+
+@pytest.mark.parametrize("way", [shutil.copytree, shutil.move])
+def test_a_copied_or_renamed_folder_does_not_go_on_as_the_original(
+    folder: Path, way: Callable[[Any, Any], Any]
+) -> None:
+    way(folder, folder.with_name("other"))
+    with pytest.raises(
+        SweepError,
+        match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*Rename the folder",
+    ):
+        resumed(folder, resume="other")
+
+
+def test_a_sweep_that_was_moved_with_its_name_goes_on_where_it_is(folder: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "sweep")
+    options = resumed(moved)
+    assert options.storage / str(options.name) == moved
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda text: text[:40],
+            r"sweep\.json is torn, or is not the file of a sweep .*start a new sweep",
+        ),
+        (lambda text: "", r"sweep\.json is torn"),
+        (lambda text: "{}", r"sweep\.json is torn, or is not the file of a sweep \(Field required\)"),
+        (lambda text: "[]", r"sweep\.json is torn, or is not the file of a sweep"),
+        (
+            lambda text: json.dumps({**json.loads(text), "options": {}}),
+            r"not the file of a sweep \(KeyError",
+        ),
+        (lambda text: text.replace('"seed"', '"sead"'), "another version of this project began it .*sead"),
+        (lambda text: text.replace('"num_samples"', '"samples"'), "another version of this project began it .*num_sam"),
+    ],
+)
+def test_a_file_that_is_torn_or_of_something_else_is_an_error(
+    folder: Path, change: Callable[[str], str], message: str
+) -> None:
+    (folder / SWEEP_FILE).write_text(change((folder / SWEEP_FILE).read_text()))
+    with pytest.raises(SweepError, match=message):
+        resumed(folder)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "changes", "message"),
+    [
+        (
+            replace(PLAIN, space={"x": tune.uniform(-2.0, 1.0), "y": tune.choice([1, 2])}),
+            {},
+            "the search space is another for x, y, and a study has one space",
+        ),
+        (replace(PLAIN, mode="min"), {}, "objective is max score, and the experiment's is min score; a study has one"),
+        (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is max train_loss"),
+        (PLAIN, {"groups": 1}, "had 2 trials at a time, and there is room for 1"),
+        (
+            PLAIN,
+            {"tracking_uri": "sqlite:///other.db"},
+            r"another tracking store than sqlite:///other\.db; give",
+        ),
+    ],
+)
+def test_it_goes_on_only_with_what_and_where_it_was(
+    folder: Path, experiment: Any, changes: dict[str, Any], message: str
+) -> None:
+    here: dict[str, Any] = {"groups": 2, "num_samples": 9, "tracking_uri": STORE}
+    check_resumable(folder, PLAIN, **here)
+    with pytest.raises(SweepError, match=message):
+        check_resumable(folder, experiment, **{**here, **changes})
+
+
+def test_a_space_that_is_written_as_a_function_is_the_same_space(folder: Path) -> None:
+    asked = replace(PLAIN, space=lambda trial: {"fail_at": 0 * trial.suggest_float("x", -1.0, 1.0)})
+    check_resumable(folder, asked, groups=2, num_samples=8, tracking_uri=STORE)
+
+
+def test_files_of_before_objectives_were_kept_can_be_read(folder: Path) -> None:
+    known = json.loads((folder / SWEEP_FILE).read_text())
+    for name in ("metric", "mode", "store"):
+        del known[name]
+    (folder / SWEEP_FILE).write_text(json.dumps(known))
+    assert read_sweep_file(folder).metric is None
+    check_resumable(folder, PLAIN, groups=2, num_samples=8, tracking_uri="sqlite:///other.db")

@@ -1,0 +1,142 @@
+"""What is true of a sweep follows from its events alone, also after a snapshot."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+
+import pytest
+
+from experiments.sweep.state.events import Ending, SweepEnded, SweepEnding, TrialRecovered
+from tests.experiments.sweep.fed_state import Fed
+
+
+def test_the_best_is_the_best_report_and_of_equal_ones_the_lower_number() -> None:
+    fed = Fed()
+    fed.begin(1, 2, 3)
+    fed.report(2, 1, 0.5)
+    fed.report(1, 1, 0.5)
+    assert fed.state.best is fed.state.trials[1]
+    fed.report(3, 1, math.nan)
+    fed.report(3, 2, math.inf)
+    assert fed.state.best is fed.state.trials[1]
+    assert (fed.state.trials[3].best, fed.state.trials[3].value, fed.state.trials[3].curve) == (None, None, {})
+    fed.report(2, 2, 0.7)
+    fed.report(2, 3, 0.1)
+    assert (fed.state.best.number, fed.state.best.best, fed.state.best.best_step) == (2, 0.7, 2)
+    assert fed.state.trials[2].curve == {1: 0.5, 2: 0.7, 3: 0.1}
+
+
+def test_less_is_better_where_the_objective_says_so() -> None:
+    fed = Fed(mode="min")
+    fed.trial(1, 3.0, 2.0)
+    fed.trial(2, 1.0, 4.0)
+    assert fed.state.best is fed.state.trials[2]
+    assert fed.state.best_at_end is fed.state.trials[1]
+
+
+def test_patience_counts_trials_that_ended_since_a_better_value_and_not_since_an_equal_one() -> None:
+    fed = Fed()
+    fed.trial(1, 0.5)
+    fed.trial(2, 0.4)
+    assert fed.state.ended_since_best == 2
+    fed.begin(3)
+    fed.report(3, 1, 0.5)
+    assert fed.state.ended_since_best == 2
+    fed.report(3, 2, 0.6)
+    assert fed.state.ended_since_best == 0
+
+
+def test_what_became_of_the_trials() -> None:
+    fed = Fed(trials=5)
+    fed.trial(1, 0.1, 0.2)
+    fed.trial(2, 0.1, outcome="stopped early")
+    fed.trial(3, math.nan, outcome="failed", reason="diverged")
+    fed.trial(4, 0.1, outcome=None)
+    assert dict(fed.state.counts()) == {"finished": 1, "stopped early": 1, "failed": 1}
+    assert [trial.number for trial in fed.state.running] == [4]
+    assert fed.state.best_at_end is fed.state.trials[1]
+    assert not fed.state.complete
+    fed.state.apply(SweepEnding(ending=Ending("for a test", 0)))
+    fed.state.close()
+    fed.state.apply(SweepEnded(summary={}))
+    assert (fed.state.trials[4].status, fed.state.over) == ("interrupted", True)
+
+
+def test_a_sweep_is_complete_when_all_its_trials_have_ended() -> None:
+    fed = Fed(trials=2)
+    fed.trial(1, 0.1)
+    assert not fed.state.complete
+    fed.trial(2, 0.1)
+    assert fed.state.complete
+
+
+def test_a_paused_trial_has_no_devices_until_it_goes_on() -> None:
+    fed = Fed()
+    fed.begin(1)
+    fed.report(1, 1, 0.1, verdict="pause")
+    assert not fed.state.running
+    fed.begin(1)
+    assert fed.state.running == [fed.state.trials[1]]
+    assert fed.state.trials[1].decision.verdict == "continue"
+
+
+def test_what_was_decided_is_void_once_a_trial_starts_again() -> None:
+    fed = Fed()
+    fed.begin(1)
+    fed.report(1, 1, 0.1, verdict="stopped early")
+    fed.state.apply(TrialRecovered(trial=1))
+    assert fed.state.trials[1].decision.verdict == "continue"
+
+
+def test_a_snapshot_brings_all_of_it_back() -> None:
+    fed = Fed()
+    fed.trial(1, 0.2, 0.9, 0.3)
+    fed.trial(2, 0.4, outcome="failed", reason="RuntimeError: no")
+    fed.begin(3, y="text")
+    fed.report(3, 1, 0.5)
+    fed.save(3)
+    fed.begin(4)
+    fed.report(4, 1, 0.1, verdict="pause")
+    kept = pickle.loads(pickle.dumps(fed.state.snapshot()))
+    again = Fed().state
+    again.restore(kept)
+    again.restore(kept)  # a second time changes nothing
+    for number, trial in fed.state.trials.items():
+        restored = again.trials[number]
+        assert restored.curve == trial.curve
+        assert restored.checkpoints == trial.checkpoints
+        assert (restored.best, restored.value, restored.reason) == (trial.best, trial.value, trial.reason)
+        assert restored.began_with == trial.began_with
+    assert [trial.status for trial in again.trials.values()] == ["finished", "failed", "interrupted", "paused"]
+    assert again.best is again.trials[1]
+    assert again.best_at_end is again.trials[1]
+    assert again.ended_since_best == fed.state.ended_since_best
+    assert again.ended_here == []
+    assert len(again.device_time.intervals) == len(fed.state.device_time.intervals)
+
+
+def test_a_snapshot_of_another_version_is_refused_before_anything_changes() -> None:
+    fed = Fed()
+    fed.trial(1, 0.2)
+    with pytest.raises(ValueError, match="its version is 99, and this code reads version 1"):
+        fed.state.restore({**fed.state.snapshot(), "version": 99, "trials": []})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        fed.state.restore({**fed.state.snapshot(), "trials": [{**fed.state.trials[1].snapshot(), "colour": "red"}]})
+    assert list(fed.state.trials) == [1]
+
+
+def test_the_best_checkpoint_is_the_best_of_those_that_are_still_there(tmp_path: Path) -> None:
+    fed = Fed()
+    fed.begin(1)
+    for step, score in enumerate((0.9, 0.5, 0.7), start=1):
+        fed.report(1, step, score)
+        fed.save(1)
+    for saved in fed.state.trials[1].checkpoints[1:]:
+        (tmp_path / saved.place).mkdir(parents=True)
+    best = fed.state.best_checkpoint(tmp_path, fed.state.trials.values())
+    assert best is not None
+    assert (best.step, best.value) == (3, 0.7)
+    fed.save(1)  # the same place once more
+    assert len(fed.state.trials[1].checkpoints) == 3
