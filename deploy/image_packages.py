@@ -1,9 +1,11 @@
-"""Which packages Intel's image brings, and whether they are still the same: the standard library alone.
+"""Which packages Intel's image brings, and whether they are still the same: the standard library and pip alone.
 
-    python3 deploy/image_packages.py record FILE             with the image's Python, before anything is installed
-    .venv/bin/python deploy/image_packages.py check FILE     with the Python of the environment, afterwards
+    python3 deploy/image_packages.py record FILE                       before anything is installed
+    .venv/bin/python deploy/image_packages.py constrain PINS FILE      before anything is installed
+    .venv/bin/python deploy/image_packages.py check FILE               afterwards
 
-FILE is a requirements file for pip, a line per package: ``torch==2.9.0+hpu.git  # where it lies``.
+The FILE of record and check is a requirements file for pip, a line per package: ``torch==2.9.0+hpu.git  # where it
+lies``. That of constrain is a constraints file for pip.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +34,59 @@ class Package(NamedTuple):
 
 def image_packages() -> dict[str, Package]:
     """Return torch's and habana's packages as this Python finds them, by their normalised names."""
-    found: dict[str, Package] = {}
+    return {
+        name: Package(distribution.version, str(Path(str(distribution.locate_file(""))).resolve()))
+        for name, distribution in image_distributions().items()
+    }
+
+
+def image_distributions() -> dict[str, importlib.metadata.Distribution]:
+    """Return the same packages with all of their metadata."""
+    found: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
-        if name in TORCH or name.startswith("habana"):
+        name = normalised(distribution.metadata["Name"] or "")
+        if is_of_the_image(name):
             # Of two with one name the first on the path is the one that Python imports.
-            location = str(Path(str(distribution.locate_file(""))).resolve())
-            found.setdefault(name, Package(distribution.version, location))
+            found.setdefault(name, distribution)
     return found
+
+
+def is_of_the_image(name: str) -> bool:
+    """Whether a package of this normalised name is torch's or habana's."""
+    return name in TORCH or name.startswith("habana")
+
+
+def normalised(name: str) -> str:
+    """Return a package's name as pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constrain(pins: Path, file: Path) -> None:
+    """Write the pins to ``file`` that can hold on the image, and print those that cannot.
+
+    Left out are torch's and habana's packages, which stay the image's, and versions that those rule out.
+    """
+    from pip._vendor.packaging.requirements import Requirement  # pip is there; packaging need not be
+
+    needs: dict[str, list[Requirement]] = {}
+    for distribution in image_distributions().values():
+        for requirement in map(Requirement, distribution.requires or []):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needs.setdefault(normalised(requirement.name), []).append(requirement)
+    kept = []
+    for line in pins.read_text().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        pin = Requirement(line)
+        name, version = normalised(pin.name), str(pin.specifier).removeprefix("==")
+        if is_of_the_image(name) or not (pin.marker is None or pin.marker.evaluate()):
+            continue
+        against = [need for need in needs.get(name, []) if not need.specifier.contains(version, prereleases=True)]
+        if against:
+            print(f"{pin.name}=={version} of {pins.name} is left out: the image's packages need {against[0]}")
+        else:
+            kept.append(f"{pin.name}=={version}\n")
+    file.write_text("".join(kept))
 
 
 def record(file: Path) -> None:
@@ -84,11 +131,14 @@ def differences(before: Mapping[str, Package], after: Mapping[str, Package]) -> 
 
 def main() -> None:
     """Run the command that is named."""
-    commands = {"record": record, "check": check}
-    if len(sys.argv) != 3 or sys.argv[1] not in commands:
+    commands: dict[tuple[str, int], Callable[..., None]] = {
+        ("record", 1): record, ("constrain", 2): constrain, ("check", 1): check,
+    }  # fmt: skip
+    name, files = "".join(sys.argv[1:2]), [Path(argument) for argument in sys.argv[2:]]
+    if (name, len(files)) not in commands:
         sys.exit(__doc__)
     try:
-        commands[sys.argv[1]](Path(sys.argv[2]))
+        commands[name, len(files)](*files)
     except ValueError as error:
         sys.exit(f"error: {error}")
 
