@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu test lint audit ui server benchmarks faults constraints clean
+.PHONY: help demo demo-hpu check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,13 +16,27 @@ demo-hpu: $(READY) ## The same on a stand-in for four HPUs, two per trial: haban
 	PYTHONPATH=$(CURDIR)/tests/stand_in HABANA_STAND_IN_MODULES=4 $(BIN)/python experiments/tune_bert.py \
 		--recipe sample --workers-per-trial 2 --num-samples 6
 
-test: $(READY) ## Run all tests
-	$(BIN)/python -m pytest
+check: $(READY) ## Check style and types, and run the tests that start no process: about a minute
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
+
+test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and its driver if they are missing
+	tests/install_services.sh
+	$(MAKE) --no-print-directory --jobs=2 test-workers test-others
 
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Halves of the tests, side by side: Ray's processes wait for each other, the others of one test run one after another.
+test-workers: $(READY)
+	$(BIN)/python -m pytest -m workers
+test-others: $(READY)
+	$(BIN)/python -m pytest -m "not workers"
+test-quick-sweep: $(READY)
+	$(BIN)/python -m pytest -m "not workers and not processes" tests/experiments/sweep
+test-quick-rest: $(READY)
+	$(BIN)/python -m pytest -m "not workers and not processes" --ignore=tests/experiments/sweep
 
 audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
@@ -42,7 +56,7 @@ benchmarks: $(READY) ## Measure trial turnaround, memory, search, the cost of tr
 	$(BIN)/python tests/benchmarks/tracking.py
 	$(BIN)/python tests/benchmarks/resume.py
 
-faults: $(READY) ## Do 19 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
+faults: $(READY) ## Do 21 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew
@@ -54,8 +68,8 @@ clean: ## Remove the environment and caches; results and the MLflow store stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache *.egg-info
 
 ifeq ($(ON_GAUDI),True)
-# Intel's container: its torch, torchvision and habana packages stay as they are, whatever else is installed.
-$(READY): pyproject.toml
+# Intel's container: its torch, torchvision and habana packages stay as they are; the rest is that of constraints.txt.
+$(READY): pyproject.toml constraints.txt
 	deploy/install_on_gaudi.sh $(PYTHON) .venv --quiet --editable '.[test,lint]'
 	touch $@
 else
