@@ -1,12 +1,16 @@
-"""A whole sweep on the stand-in for Gaudis: the code path is that of HPUs, end to end."""
+"""The main job as a user runs it, python experiments/tune_bert.py, on the stand-in for Gaudis: end to end."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
@@ -16,10 +20,21 @@ pytestmark = pytest.mark.workers
 
 
 class Sweep:
-    """A finished sweep of 3 trials on a group of two HPUs."""
+    """A finished sweep of 4 trials on a group of two HPUs."""
 
     def __init__(self, folder: Path) -> None:
-        options = ["--num-samples", "3", "--epochs", "2", "--workers-per-trial", "2", "--recipe", "sample"]
+        options = [
+            "--num-samples",
+            "4",
+            "--epochs",
+            "3",
+            "--workers-per-trial",
+            "2",
+            "--recipe",
+            "sample",
+            "--seed",
+            "1",
+        ]
         with subprocess.Popen(
             [sys.executable, "experiments/tune_bert.py", "--name", "hpu", "--storage", str(folder), *options],
             cwd=PROJECT_ROOT,
@@ -30,8 +45,8 @@ class Sweep:
         ) as process:
             self.pid = process.pid
             self.printed = process.communicate(timeout=400)[0]
-        self.status = process.returncode
-        assert self.status == 0, self.printed
+        assert process.returncode == 0, self.printed
+        self.folder = folder
         self.summary = json.loads((folder / "hpu" / "summary.json").read_text())
         self.owned: list[Ownership] = ownerships(folder / "modules")
 
@@ -43,7 +58,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert "device  hpu: the best of what is here (2 hpu, 0 cuda, " in sweep.printed
-    assert sum(sweep.summary["trials"].values()) == 3
+    assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]
     devices = sweep.summary["ledger"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]
@@ -55,3 +70,32 @@ def test_every_hpu_has_one_owner_and_is_given_back(sweep: Sweep) -> None:
     assert double_owners(sweep.owned) == 0
     assert all(ownership.until is not None for ownership in sweep.owned)
     assert sweep.pid not in {ownership.pid for ownership in sweep.owned}
+
+
+def test_it_prints_progress_and_says_how_to_use_the_best_checkpoint(sweep: Sweep) -> None:
+    best = sweep.summary["best"]
+    assert best["value"] > sweep.summary["baseline"] + 0.1
+    assert re.search(r"^\[.*\] trial 001 .* val_accuracy 0\.\d+", sweep.printed, re.MULTILINE)  # it is a pipe
+    assert f"checkpoint  {best['checkpoint']}" in sweep.printed
+    assert sweep.summary["mlflow"] in sweep.printed
+    model = r'^model +import mlflow; .* mlflow\.pyfunc\.load_model\("models:/m-\w+"\)$'
+    assert re.search(model, sweep.printed, re.MULTILINE)
+    load_it = re.search(r"^load it +(.*)$", sweep.printed, re.MULTILINE)
+    assert load_it is not None
+    loaded: dict[str, Any] = {}
+    exec(load_it[1], loaded)
+    assert sorted(loaded["model"].config.id2label.values()) == [
+        "matplotlib", "networkx", "pandas", "sklearn", "sqlalchemy",
+    ]  # fmt: skip
+
+
+def test_it_leaves_no_process_behind(sweep: Sweep) -> None:
+    others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+    assert not [process for process in others if str(sweep.folder) in command_of(process)]
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

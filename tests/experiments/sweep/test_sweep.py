@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ from experiments.sweep.show.pictures.catalogue import PICTURES
 from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
+from experiments.sweep.show.trackers.tracker import TRACKERS
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.experiments.sweep.show.trackers.json_lines import JsonLinesTracker
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(ray_here: None, folder: Path) -> tune.ResultGrid:
     # fifo: an early stop could come before the mishap, depending on which group starts first.
     options: dict[str, Any] = {"num_samples": 8, "epochs": 4, "seed": 3, "scheduler": "fifo"}
-    tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TRACKERS, JsonLinesTracker.name, lambda plan: JsonLinesTracker(events_of(plan.folder)))
+        tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, **options)
     assert isinstance(tuner, tune.Tuner)
     return tuner.fit()
+
+
+def events_of(folder: Path) -> Path:
+    """The file of the second tracker, which has nothing but its one module."""
+    return folder.with_suffix(".jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +232,29 @@ def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(
     assert "complete, as of" in report
     told = re.sub(r"<[^>]*>", "", report.split("<dt>Trials</dt>")[1].split("</dl>")[0])
     assert all(f"{count} {outcome}" in told for outcome, count in summary["trials"].items())
+
+
+def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, folder: Path) -> None:
+    lines = JsonLinesTracker(events_of(folder)).lines()
+    events = [line["event"] for line in lines]
+    assert (events[0], events[-1]) == ("SweepBegan", "closed")
+    assert (events.count("SweepBegan"), events.count("SweepEnded")) == (1, 1)
+    after_the_end = set(events[events.index("SweepEnded") + 1 :])
+    assert after_the_end <= {"PicturesDrawn", "ModelFound", "closed"}
+    assert sum(line["event"] == "PicturesDrawn" and line["last"] for line in lines) == 1
+    for trial in range(1, 9):
+        own = [line for line in lines if line.get("trial") == trial and line["event"] != "ModelFound"]
+        assert (own[0]["event"], own[-1]["event"]) == ("TrialBegan", "TrialEnded")
+        assert sum(line["event"] == "TrialEnded" for line in own) == 1
+        reports = [line for line in own if line["event"] == "Reported"]
+        steps = [line["step"] for line in reports]
+        assert steps == sorted(set(steps))
+        decided = [after["decision"] for line, after in pairwise(own) if line["event"] == "Reported"]
+        assert len(decided) == len(reports)
+    ends = {line["trial"]: line["outcome"] for line in lines if line["event"] == "TrialEnded"}
+    assert (ends[1], ends[2], ends[3]) == ("finished", "failed", "failed")
+    (summary,) = [line["summary"] for line in lines if line["event"] == "SweepEnded"]
+    assert summary["trials"] == Counter(ends.values())
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(

@@ -11,15 +11,18 @@ import pickle
 import random
 import re
 import shutil
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.on_ray.signals import TERMINATED
 from experiments.sweep.on_ray.tune_files import (
     KEPT,
     OURS,
@@ -36,7 +39,7 @@ from tests.experiments.sweep.fed_state import Fed
 from tests.faults.accumulating import ACCUMULATING
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
-from tests.faults.sweep import EPOCH_S, GONE_WITHIN_S, Sweep
+from tests.faults.sweep import DRIVER, EPOCH_S, UP_WITHIN_S, Sweep
 
 pytestmark = pytest.mark.workers
 
@@ -45,28 +48,100 @@ LATER = "2999-01-01_00-00-00"
 """When Tune's state was written, it seems, if the clock is set back after that."""
 
 
+ENDS_WITHIN_S = 60
+GOES_ON = "sweep goes on: "
+WITH_A_CALLBACK = f"""
+from ray import tune
+from experiments.sweep.on_ray.tuner import SweepTuner
+
+class Extra(tune.Callback):
+    def get_state(self):
+        return {{"extra": 1}}
+    def set_state(self, state):
+        print("a state for", type(self).__name__, state, flush=True)
+
+def with_extra(self, made=SweepTuner._run_config):
+    config = made(self)
+    config.callbacks.insert(0, Extra())
+    return config
+
+SweepTuner._run_config = with_extra
+{DRIVER}
+"""
+"""A command line whose sweep has one callback more than before, and before the others."""
+
+
+class Ending(NamedTuple):
+    """How a driver ended."""
+
+    status: int | None
+    printed: str
+    summary: dict[str, Any]
+
+
+class Story(NamedTuple):
+    """A sweep, and how its drivers ended before the last."""
+
+    sweep: Sweep
+    killed: Ending
+    terminated: Ending
+    without_gcs: Ending
+
+
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    """A sweep with a trial that diverges, one that loses its worker and half its checkpoint, and a killed driver whose
-    state is torn, and of a day to come; resumed with one trial more."""
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Trials that diverge and lose worker and half a checkpoint, and three drivers that end, and do not go on alike.
+
+    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and gets SIGTERM with all
+    of its process group; the third loses Ray's control service as it begins. Callbacks come and go between them.
+    """
     folder = tmp_path_factory.mktemp("faults")
     at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
     sweep = Sweep(folder, "sweep", f"sqlite:///{folder}/mlflow.db", TRIALS, seed=1, variables=at_once)
     inflict = Inflict(sweep, None, random.Random(0))
+    told = 0
+
+    def ending() -> Ending:
+        nonlocal told
+        status, printed = sweep.ended_with(ENDS_WITHIN_S), sweep.printed[told:]
+        told = len(sweep.printed)
+        file = sweep.folder / "summary.json"
+        return Ending(status, printed, json.loads(file.read_text()) if file.is_file() else {})
+
     try:
+        sweep.code = WITH_A_CALLBACK
         sweep.start()
         assert sweep.wait_for_all(0.0), sweep.printed
         inflict.nan()
         inflict.torn_checkpoint()
         sweep.driver.kill()
-        sweep.ended_with(GONE_WITHIN_S)
+        killed = ending()
         date_state(sweep.folder, LATER)
         inflict.tear_state()
+
+        sweep.code, since = DRIVER, time.time()
         sweep.resume(add_trials=1)
+        assert sweep.wait_for_all(since), sweep.printed
+        sweep.terminate_group()
+        terminated = ending()
+
+        sweep.code = WITH_A_CALLBACK
+        sweep.resume()
+        assert sweep.wait_until(lambda: GOES_ON in sweep.printed[told:], UP_WITHIN_S), sweep.printed
+        sweep.ray_process("gcs_server").kill()
+        without_gcs = ending()
+
+        sweep.resume()
         sweep.finish()
-        yield sweep
+        yield Story(sweep, killed, terminated, without_gcs)
     finally:
         sweep.end()
+
+
+@pytest.fixture
+def disturbed(story: Story) -> Sweep:
+    """The sweep, ended."""
+    return story.sweep
 
 
 def date_state(folder: Path, date: str) -> None:
@@ -80,7 +155,28 @@ def date_state(folder: Path, date: str) -> None:
 def test_nothing_is_lost_doubled_or_leaked(disturbed: Sweep) -> None:
     check(disturbed)
     assert disturbed.faults == {"lost": 0, "doubled": 0, "leaked": 0}, disturbed.printed
-    assert f"sweep goes on: {TRIALS + 1} trials" in disturbed.printed
+    assert f"{GOES_ON}{TRIALS + 1} trials" in disturbed.printed
+
+
+def test_sigterm_to_the_process_group_ends_it_in_good_order(story: Story) -> None:
+    status, printed, summary = story.terminated
+    assert status == TERMINATED, printed
+    assert summary["ended_early"]["why"] == "it received SIGTERM"
+    assert summary["interrupted"]
+    assert "go on with it: python" in printed
+
+
+def test_without_rays_control_service_it_ends_and_says_how_to_go_on(story: Story) -> None:
+    status, printed, summary = story.without_gcs
+    assert status == 1, printed
+    assert "the sweep ends early: Ray's control service (GCS) is gone" in printed
+    assert "go on with it: python" in printed
+    assert summary["ended_early"]["status"] == 1
+
+
+def test_no_callback_is_given_the_state_of_another(story: Story) -> None:
+    assert story.killed.status == -signal.SIGKILL
+    assert "a state for" not in story.sweep.printed
 
 
 def test_every_trial_has_a_folder_of_its_own(disturbed: Sweep) -> None:

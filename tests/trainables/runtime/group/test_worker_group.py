@@ -182,11 +182,6 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
             WorkerRaisedError,
             r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
         ),
-        (
-            "StopIteration",
-            WorkerRaisedError,
-            r"StopIteration without a message, raised at loops\.py:\d+ \(.*next\(iter",
-        ),
         ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
     ],
 )

@@ -33,6 +33,7 @@ def swept(
     name = f"with-{scheduler}"
     # No checkpoint fits: each goes as soon as it is not needed any more.
     options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB", **changes}
+    options |= {"workers_per_trial": 2}  # one group starts sooner than two
     results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
     there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
     named = {result.checkpoint.path for result in results if result.checkpoint}
@@ -44,7 +45,7 @@ def swept(
     return results, json.loads((folder / name / "summary.json").read_text()), study
 
 
-def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
+def test_promotion_resumes_paused_trials_on_a_warm_group_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
     results, summary, study = swept("asha-promote", tmp_path)
     assert not results.errors
     assert summary["complete"]
@@ -64,7 +65,7 @@ def test_promotion_resumes_paused_trials_on_warm_groups_and_ends_the_rest(ray_he
 def test_weak_trials_end_early_and_the_best_at_its_end(
     scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
 ) -> None:
-    results, summary, study = swept(scheduler, tmp_path, num_samples=12, workers_per_trial=2)  # one group starts sooner
+    results, summary, study = swept(scheduler, tmp_path, num_samples=12)
     assert not results.errors
     assert summary["complete"]
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
