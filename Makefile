@@ -74,6 +74,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 else
 $(READY): pyproject.toml constraints.txt
+	@echo "installing into .venv, which takes some minutes the first time"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[test,lint]'

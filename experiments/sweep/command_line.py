@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
 
 def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
+    from experiments.sweep.show.trackers.tracker import in_words
     from experiments.sweep.state.device_time import shares_of
 
     summary = run.summary
@@ -150,7 +152,7 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
         f"summary     {plan.summary_file}",
         f"report      {plan.report_file}",
-        *(f"{tracker.name:<10}  {tracker.address}" for tracker in run.trackers),
+        *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
     ]
     console.print("\n" + "\n".join(lines))
     return status
@@ -161,8 +163,13 @@ def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any]) -> int:
     if summary["complete"]:
         return 0
     ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in summary["trials"].items())
+    counts = Counter(summary["trials"])
+    counts["not begun"] = plan.num_samples - counts.total()
+    how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
     print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
-    print(f"of {plan.num_samples} trials: {counts or 'none had begun'}", file=sys.stderr)
+    print(
+        f"of {plan.num_samples} trials: {how_many}",
+        file=sys.stderr,
+    )
     print(f"go on with it: {plan.resume_command()}", file=sys.stderr)
     return int(ended["status"])

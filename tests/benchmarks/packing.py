@@ -2,12 +2,13 @@
 
 Prints the plan and the sweep's own lines and, last, one JSON object:
 
-    {"occupancy": ..., "double_owners": 0, "leaks": 0, "trials": {...}, "ledger": {...}, "peak_pss_gb": ...}
+    {"occupancy": ..., "double_owners": 0, "leaks": 0, "trials": {...}, "device_seconds": {...}, "peak_pss_gb": ...}
 
 ``occupancy`` is the share of the HPUs' time in which a trial had them, from the moment when all groups are up until the
 last trial has begun; ``double_owners`` counts acquisitions of an HPU that another process had, ``leaks`` HPUs that were
-not given back when the sweep had ended; ``ledger`` is the seconds of all HPUs by kind. The trials sleep, so that eight
-workers fit on two cores; what is measured is everything around them. Takes 5 minutes on 2 cores, and 16 GB of memory.
+not given back when the sweep had ended; ``device_seconds`` is the seconds of all HPUs by kind. The trials sleep, so
+that eight workers fit on two cores; what is measured is everything around them. Takes 5 minutes on 2 cores, and 16 GB
+of memory.
 
     python tests/benchmarks/packing.py [--trials 64] [--modules 8] [--timeline timeline.png]
 """
@@ -104,7 +105,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     return {
         "occupancy": round(occupancy(device_time), 4),
         "trials": summary["trials"],
-        "ledger": summary["device_seconds"],
+        "device_seconds": summary["device_seconds"],
         "wall_s": summary["wall_s"],
     }
 

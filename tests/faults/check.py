@@ -56,12 +56,12 @@ def check_summary(sweep: Sweep) -> None:
     outcomes = Counter(finished=sweep.trials - failed, failed=failed)
     sweep.count("lost", counted != outcomes, f"trials {summary['trials']} instead of {outcomes}")
     sweep.count("lost", not summary["complete"], "the sweep says that it is not complete")
-    trials = sorted(map(int, summary["ledger"]["trials"]))
-    sweep.count("lost", trials != list(range(1, sweep.trials + 1)), f"the ledger's trials are {trials}")
-    for device, seconds in summary["ledger"]["devices"].items():
+    trials = sorted(map(int, summary["device_time"]["trials"]))
+    sweep.count("lost", trials != list(range(1, sweep.trials + 1)), f"the device time's trials are {trials}")
+    for device, seconds in summary["device_time"]["devices"].items():
         difference = abs(sum(seconds.values()) - summary["wall_s"])
         wrong = difference > 0.01 * summary["wall_s"] or min(seconds.values()) < 0
-        sweep.count("lost", wrong, f"the ledger of {device}: {seconds}, {summary['wall_s']} s in all")
+        sweep.count("lost", wrong, f"the device time of {device}: {seconds}, {summary['wall_s']} s in all")
 
 
 def check_mlflow(sweep: Sweep) -> dict[float, set[int]]:

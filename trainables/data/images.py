@@ -100,7 +100,7 @@ def images_of(config: ImageConfig) -> ImageData:
     bad: dict[str, str] = known["bad"]
     notes = list(known["notes"])
     if bad:
-        notes.append(f"left out {len(bad)} file(s) that cannot be read as images, the first {next(iter(bad))}")
+        notes.append(f"left out {len(bad)} files that cannot be read as images, the first {next(iter(bad))}")
     return ImageData(
         train=Images(index, "train", config),
         val=Images(index, "val", config),
@@ -181,7 +181,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
         named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
         more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
         raise ValueError(
-            f"--data {data}: {len(listed.bad)} file(s) cannot be read as images: {named}{more}. "
+            f"--data {data}: {len(listed.bad)} files cannot be read as images: {named}{more}. "
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})

@@ -92,7 +92,7 @@ class TrialConfig:
         if wrong:
             names_are_wrong = any(said.endswith(("is not known", "is missing")) for said in wrong)
             known = f" It knows: {', '.join(cls.field_names())}." if names_are_wrong else ""
-            raise ValueError(f"{cls.__name__}: {'; '.join(wrong)}.{known}")
+            raise ValueError(f"{'; '.join(wrong)}.{known}")
         return built
 
 

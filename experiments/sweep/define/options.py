@@ -15,7 +15,9 @@ from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from experiments.sweep.define.errors import SweepError
 
-PROJECT_ROOT = Path(__file__).resolve().parents[3]
+_CODE = Path(__file__).resolve().parents[3]
+PROJECT_ROOT = _CODE if (_CODE / "pyproject.toml").is_file() else Path.cwd()
+"""The checkout; or the current folder if the packages are installed, for nothing of a user belongs in site-packages."""
 DEFAULT_STORAGE = PROJECT_ROOT / "results"
 LEAST_CHECKPOINT_BUDGET = 1000
 """Bytes; no checkpoint is smaller."""

@@ -11,6 +11,7 @@ from typing import Any
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
+from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices
 
 SUMMARY_FILE = "summary.json"
@@ -90,8 +91,8 @@ class Plan:
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler",
             f"recipe  {self.recipe}: {same or self.recipe_reason}",
-            f"device  {self.devices.type.kind}: {same or self.devices.reason}; {self.groups} trials at a time, "
-            f"{width} worker(s) each",
+            f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
+            f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
             *(f"        {fact}" for fact in self.facts),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
             f"files   {self.folder}",

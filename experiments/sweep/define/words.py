@@ -23,6 +23,11 @@ def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None,
     return " ".join(f"{name}={format_value(config[name], digits)}" for name in shown)
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words: "1 worker", "2 workers"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Return a length of time in words, to the second below an hour and to the minute above."""
     minutes, rest = divmod(round(seconds), 60)

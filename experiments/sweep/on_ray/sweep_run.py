@@ -34,7 +34,7 @@ from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.show.pictures.drawing import DrawPictures
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
-from experiments.sweep.show.trackers.tracker import Tracker
+from experiments.sweep.show.trackers.tracker import Tracker, in_words
 from experiments.sweep.show.view import View
 from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.events import (
@@ -318,7 +318,7 @@ class SweepRun:
                 tracker.close()
 
     def _address(self) -> str:
-        return self.trackers[0].address if self.trackers else ""
+        return in_words(self.trackers[0]) if self.trackers else ""
 
     def _leave_without_ray(self, ending: Ending) -> None:
         """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.words import counted
 
 ANSWER_WITHIN_S = 8
 """How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
@@ -22,7 +23,8 @@ class Cluster:
     """Ray's resources of each node that is alive."""
 
     def __str__(self) -> str:
-        return f"{self.address}, {len(self.nodes)} node(s); what other sweeps on it book is not free for this one"
+        nodes = counted(len(self.nodes), "node")
+        return f"{self.address}, {nodes}; what other sweeps on it book is not free for this one"
 
 
 def join(address: str | None) -> Cluster | None:

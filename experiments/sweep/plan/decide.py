@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -90,16 +91,18 @@ def choose_settings(
     for entry in options.settings:
         key, equals, value = entry.partition("=")
         if not equals or key not in free:
-            raise SweepError(f"--set {entry}: give KEY=VALUE, and as KEY one of {', '.join(free)}")
+            near = "".join(f" (did you mean {name}?)" for name in get_close_matches(key, free, n=1))
+            wrong = f"there is no setting {key!r}{near}" if equals else "give KEY=VALUE"
+            raise SweepError(f"--set {entry}: {wrong}; the settings are {', '.join(free)}")
         if key in given:
             raise SweepError(f"--set {entry}: {key} is given twice")
-        given[key] = value
+        try:
+            given[key] = typed(experiment.config_class, key, value)
+        except ValueError as error:
+            raise SweepError(f"--set {entry}: {error}") from error
         if key in hyperparameters:
-            try:
-                fixed[key] = typed(experiment.config_class, key, value)
-            except ValueError as error:
-                raise SweepError(f"--set {entry}: {error}") from error
-    return {**experiment.recipes[recipe].settings(), **given, **fixed}, fixed
+            fixed[key] = given[key]
+    return {**experiment.recipes[recipe].settings(), **given}, fixed
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:

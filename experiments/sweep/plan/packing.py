@@ -18,7 +18,7 @@ def pack(devices: Devices, workers_per_trial: int) -> int:
         nodes = f" on {len(devices.nodes)} nodes" if len(devices.nodes) > 1 else ""
         raise SweepError(
             f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
-            f"device(s){nodes}; possible here: {', '.join(map(str, possible))}"
+            f"devices{nodes}; possible here: {', '.join(map(str, possible))}"
         )
     return groups
 

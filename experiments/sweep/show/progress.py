@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.define.words import duration, format_params
+from experiments.sweep.define.words import counted, duration, format_params
 from experiments.sweep.state.events import (
     Event,
     Reported,
@@ -45,8 +45,8 @@ class ShowProgress:
         match event:
             case SweepBegan():
                 self._began = time.monotonic()
-                groups, width = self._plan.groups, self._plan.options.workers_per_trial
-                self._say(f"starting {groups} worker group(s) of {width} on {self._plan.devices.type.kind} ...")
+                groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
+                self._say(f"starting {groups} of {width} on {self._plan.devices.type.kind} ...")
                 if self._console.is_terminal:
                     self._live = Live(console=self._console, auto_refresh=False, transient=True)
                     self._live.start()

@@ -56,7 +56,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "interrupted": interrupted,
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
-        "ledger": {
+        "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
         },

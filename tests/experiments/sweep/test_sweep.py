@@ -190,21 +190,21 @@ def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[R
     assert not any(mlflow.MlflowClient().list_artifacts(run.info.run_id) for run in others)
 
 
-def test_the_ledger_accounts_for_every_second_of_each_device(summary: dict[str, Any], folder: Path) -> None:
-    devices = summary["ledger"]["devices"]
+def test_the_device_time_accounts_for_every_second_of_each_device(summary: dict[str, Any], folder: Path) -> None:
+    devices = summary["device_time"]["devices"]
     assert sorted(devices) == ["cpu 0", "cpu 1"]
     for seconds in devices.values():
         assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.1)
         assert seconds["starting"] > 1  # the workers
         assert seconds["training"] > 0
         assert seconds["lost"] >= 0
-    assert set(summary["ledger"]["trials"]) == {str(number) for number in range(1, 9)}
-    by_trial = sum(seconds.get("training", 0) for seconds in summary["ledger"]["trials"].values())
+    assert set(summary["device_time"]["trials"]) == {str(number) for number in range(1, 9)}
+    by_trial = sum(seconds.get("training", 0) for seconds in summary["device_time"]["trials"].values())
     assert summary["device_seconds"]["training"] == pytest.approx(by_trial, abs=0.1)
     assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mlflow_has_the_ledger(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
     parent, children = runs
     assert parent.data.metrics["seconds/idle"] == summary["device_seconds"]["idle"]
     assert children[0].data.metrics["seconds/training"] >= 0

@@ -89,7 +89,7 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
         images_of(config(folder))
     data = images_of(config(folder, skip_bad_images=True))
     assert len(data.train) == 6
-    assert data.notes == ["left out 3 file(s) that cannot be read as images, the first train/ants/notes.txt"]
+    assert data.notes == ["left out 3 files that cannot be read as images, the first train/ants/notes.txt"]
 
 
 @pytest.mark.parametrize(

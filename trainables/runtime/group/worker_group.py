@@ -115,7 +115,7 @@ class WorkerGroup:
         self._workers: list[Any] = []
         self._first_residue = self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
-        logger.info("starting %s: %d worker(s) on %s", name, spec.num_workers, spec.device.kind)
+        logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
         self._trainer.start()
         try:
             within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0

@@ -85,7 +85,7 @@ def samples_per_pass(config: TrainingConfig, workers: int) -> int:
     """
     if config.batch_size % (workers * config.accumulation):
         raise ValueError(
-            f"batch_size must be a multiple of the {workers} worker(s) times the accumulation of {config.accumulation} "
+            f"batch_size must be a multiple of the {workers} workers times the accumulation of {config.accumulation} "
             f"that share it, but got {config.batch_size}"
         )
     return config.batch_size // (workers * config.accumulation)

@@ -48,12 +48,18 @@ class MlflowTracker:
     @property
     def address(self) -> str:
         """Where a person looks at the sweep."""
-        uri, local = self._plan.tracking_uri, "http://127.0.0.1:5000"
-        base = uri if uri.startswith("http") else local
-        start = "make ui" if uri == STORE_URI else f"mlflow ui --backend-store-uri {uri}"
-        note = f"  (start the page with: {start})" if base == local else ""
+        uri = self._plan.tracking_uri
+        base = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
         ids = self._outbox.ids if self._outbox is not None else {}
-        return f"{base.rstrip('/')}/#/experiments/{ids.get(EXPERIMENT, '')}/runs/{ids.get(SWEEP, '')}{note}"
+        return f"{base}/#/experiments/{ids.get(EXPERIMENT, '')}/runs/{ids.get(SWEEP, '')}"
+
+    @property
+    def hint(self) -> str:
+        """How to start the page, where no server runs."""
+        uri = self._plan.tracking_uri
+        if uri.startswith("http"):
+            return ""
+        return f"start the page with: {'make ui' if uri == STORE_URI else f'mlflow ui --backend-store-uri {uri}'}"
 
     def load_line(self) -> str | None:
         """Return the Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
@@ -194,7 +200,7 @@ class MlflowTracker:
     def _end_sweep(self, event: events.SweepEnded, state: SweepState, at: int) -> None:
         for trial in state.trials.values():
             if trial.status == "interrupted":
-                self._put(Update(run=run_of(trial.number), time_ms=at, status="KILLED"))
+                self._put(Update(run=run_of(trial.number), time_ms=at, tags={STATUS: trial.status}, status="KILLED"))
         self._put(records.LogDocument(run=SWEEP, time_ms=at, name="summary.json", content=dict(event.summary)))
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
         if (best := event.summary["best"]) is not None:

@@ -30,10 +30,10 @@ def test_parts_of_nodes_do_not_make_a_group() -> None:
 @pytest.mark.parametrize(
     ("kind", "nodes", "width", "says"),
     [
-        ("hpu", (8,), 3, "8 hpu device(s); possible here: 1, 2, 4, 8"),
-        ("hpu", (8,), 0, "8 hpu device(s); possible here: 1, 2, 4, 8"),
-        ("hpu", (8, 8), 12, "16 hpu device(s) on 2 nodes; possible here: 1, 2, 4, 8, 16"),
-        ("cpu", (2,), 3, "2 cpu device(s); possible here: 1, 2"),
+        ("hpu", (8,), 3, "8 hpu devices; possible here: 1, 2, 4, 8"),
+        ("hpu", (8,), 0, "8 hpu devices; possible here: 1, 2, 4, 8"),
+        ("hpu", (8, 8), 12, "16 hpu devices on 2 nodes; possible here: 1, 2, 4, 8, 16"),
+        ("cpu", (2,), 3, "2 cpu devices; possible here: 1, 2"),
     ],
 )
 def test_another_width_is_an_error_that_names_the_possible_ones(

@@ -149,7 +149,7 @@ def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(stora
     joined = replace(alone, cluster=str(Cluster("10.0.0.7:6379", [{"CPU": 2.0}, {"CPU": 2.0}])))
     (line,) = (line for line in joined.lines() if line.startswith("ray "))
     assert line.startswith(
-        "ray     joins the cluster at 10.0.0.7:6379, 2 node(s); what other sweeps on it book is not free"
+        "ray     joins the cluster at 10.0.0.7:6379, 2 nodes; what other sweeps on it book is not free"
     )
 
 

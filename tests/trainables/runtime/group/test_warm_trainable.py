@@ -113,7 +113,7 @@ def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
         check_metrics({"epoch": 0.0, "step": 0}, "", names.STEP)
 
 
-def test_what_the_ledger_reads_is_checked() -> None:
+def test_what_the_device_time_reads_is_checked() -> None:
     assert set(REPORTED) <= set(names.BOOKED)
 
 

@@ -15,6 +15,7 @@ class JsonLinesTracker:
     """Keeps a sweep in a file."""
 
     name = "json lines"
+    hint = ""
 
     def __init__(self, file: Path) -> None:
         self._file = file
