@@ -28,7 +28,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         trackers: Where a person looks at the sweep, by the tracker's name.
     """
     device_time, trials = state.device_time, state.trials.values()
-    interrupted = [trial.number for trial in trials if not trial.has_ended]
+    interrupted = sorted(trial.number for trial in trials if not trial.has_ended)
     counts, best = dict(state.counts()), None
     if state.best is not None:
         saved = state.best_checkpoint(plan.folder, [state.best])
