@@ -7,11 +7,12 @@ from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.published import Published
 
 if TYPE_CHECKING:
     from experiments.sweep.on_ray.tuner import build_tuner
 
-__all__ = ["Budget", "Experiment", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main"]
+__all__ = ["Budget", "Experiment", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main"]
 
 
 def __getattr__(name: str) -> Any:

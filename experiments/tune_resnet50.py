@@ -5,7 +5,7 @@ sample: a quarter-width ResNet-50 from scratch on handwritten digits of 32 by 32
 is 0.1, the best trial of a sweep passes 0.85.
 """
 
-from experiments import Budget, Experiment, Recipe, main
+from experiments import Budget, Experiment, Published, Recipe, main
 from search_spaces.resnet50 import BASELINE, SPACE
 from trainables import resnet, resnet50
 from trainables.data.sample_digits import digit_settings
@@ -30,6 +30,21 @@ EXPERIMENT = Experiment(
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
     display_params=("lr", "momentum", "batch_size"),
+    published=Published(
+        source="Ray 2.53 documentation: ResNet training with Intel Gaudi",
+        devices="2 Gaudi HPUs, lazy mode, fp32",
+        workers=2,
+        accuracy=0.9605,
+        first_epoch_s=24.7,
+        later_epoch_s=1.37,
+        total_s=43.0,
+        notes=(
+            "Its accuracy is that of rank 0, 73 of the 76 images that it saw, with a standard error of 0.022; here all "
+            "153 count.",
+            "Its model was not wrapped for data-parallel training: each worker trained its own, on half of the images.",
+            "Its last batch of an epoch was smaller; here that one is left out.",
+        ),
+    ),
 )
 
 if __name__ == "__main__":

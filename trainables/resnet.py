@@ -39,8 +39,8 @@ class ResNetConfig(ImageConfig):
         """Return each rule in words, and whether it is kept."""
         return super().rules() | {
             f"with an image_size of {ONE_PIXEL_LEFT} or less, batch normalisation has one value per channel and image, "
-            "so that batch_size must be at least twice the accumulation": (
-                self.image_size > ONE_PIXEL_LEFT or self.batch_size >= 2 * self.accumulation
+            "so that batch_size must be at least 2, and pass_size not 1": (
+                self.image_size > ONE_PIXEL_LEFT or (self.batch_size >= 2 and self.pass_size != 1)
             )
         }
 

@@ -31,6 +31,8 @@ class ResNet50ImageNetConfig(ResNetConfig):
     """Epochs between two falls of the schedule ``step``."""
     gamma: float = 0.1
     """Factor of each fall of the schedule ``step``."""
+    pass_size: int = 256
+    """Most samples that a worker trains on at once, the published batch of one device. 0: no limit."""
     compile: bool = True
     """Whether to compile the model (torch.compile; hpu_backend on an HPU)."""
     loader_workers: int = 8

@@ -51,8 +51,8 @@ class ViTTrialConfig(ImageConfig):
     """Smallest share of an image's area that a random crop of training keeps."""
     normalization: Literal["imagenet", "half"] = "half"
     """Mean and standard deviation that the channels are brought to."""
-    accumulation: int = 2
-    """Passes whose gradients are summed for one optimizer step; the workers synchronise in the last of them."""
+    pass_size: int = 128
+    """Most samples that a worker trains on at once; published are 256 a worker in 2 passes. 0: no limit."""
     clip_norm: float = 1.0
     """Largest norm of all gradients together. 0 means no limit."""
     loader_workers: int = 4

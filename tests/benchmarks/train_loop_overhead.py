@@ -30,7 +30,7 @@ import trainables.image_classifier
 from experiments import Experiment
 from trainables.runtime.session import open_session
 from trainables.runtime.training.loop import Task, train
-from trainables.runtime.training.training_config import TrainingConfig
+from trainables.runtime.training.training_config import TrainingConfig, passes_of
 
 MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
 EPOCHS = 13
@@ -42,18 +42,19 @@ class ByHand:
 
     def __init__(self, task: Task, config: TrainingConfig) -> None:
         self.task, self.config = task, config
+        self.accumulation = passes_of(config, workers=1)
         self.model = copy.deepcopy(task.model)
         self.optimizer = config.make_optimizer(self.model.parameters(), torch.device("cpu"))
         self.train_loader: DataLoader[Any] = DataLoader(
             task.train_data,
-            config.batch_size // config.accumulation,
+            config.batch_size // self.accumulation,
             shuffle=True,
             drop_last=True,
             collate_fn=lambda batch: batch,
         )
         self.val_loader: DataLoader[Any] = DataLoader(task.val_data, 64, collate_fn=lambda batch: batch)
-        steps = len(self.train_loader) // config.accumulation
-        self.passes = steps * config.accumulation  # no last step of fewer passes
+        steps = len(self.train_loader) // self.accumulation
+        self.passes = steps * self.accumulation  # no last step of fewer passes
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: task.schedule.factor(step, EPOCHS * steps, steps)
         )
@@ -65,8 +66,8 @@ class ByHand:
         loss_sum = 0.0
         for number, batch in enumerate(islice(self.train_loader, self.passes), start=1):
             loss = F.cross_entropy(self.task.forward(self.model, batch), batch["labels"])
-            (loss / self.config.accumulation).backward()
-            if number % self.config.accumulation == 0:
+            (loss / self.accumulation).backward()
+            if number % self.accumulation == 0:
                 if self.config.clip_norm:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
                 self.optimizer.step()

@@ -13,7 +13,7 @@ from tests.sessions import hyperparameters_of_each_step, reports_of
 from trainables.runtime import names
 
 SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
-SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "accumulation": 1, "warmup": 0.0, "loader_workers": 0}
+SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "pass_size": 0, "warmup": 0.0, "loader_workers": 0}
 PEAKS_AT_ONCE = {"schedule": "step"}
 """For models with a choice of schedules; the published table of ImageNet has its peak in no short trial."""
 DONOR = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "seed": 1}

@@ -27,9 +27,9 @@ def test_weights_with_another_head_serve(tmp_path: Path) -> None:
 
 
 def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
-    message = "batch_size must be at least twice the accumulation, but got batch_size=8, accumulation=8, image_size=32"
+    message = "batch_size must be at least 2, and pass_size not 1, but got batch_size=8, pass_size=1, image_size=32"
     with pytest.raises(ValueError, match=message):
-        imagenet(batch_size=8, accumulation=8)
+        imagenet(batch_size=8, pass_size=1)
 
 
 def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Mode, Objective
+from experiments.sweep.define.published import Published
 from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
 from trainables.runtime import TrialConfig, names
 
@@ -30,6 +31,14 @@ class Recipe:
     """How long a trial trains that is not stopped early."""
     num_samples: int
     """Trials in a sweep, the baseline included."""
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
+    """A search space of this recipe's own; None: the experiment's."""
+    baseline: Mapping[str, Any] | None = None
+    """The first trial of this recipe's own space."""
+
+    def __post_init__(self) -> None:
+        if (self.space is None) != (self.baseline is None):
+            raise ValueError("a recipe's space and baseline go together: give both, or neither")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +70,16 @@ class Experiment:
     """Reported by the train loop."""
     mode: Mode = "max"
     """Whether more or less of ``metric`` is better."""
+    per_worker: tuple[str, ...] = ()
+    """Hyperparameters that ``space`` and ``baseline`` give for one worker: they are multiplied by a trial's workers, as
+    a batch is that is published per device."""
+    published: Published | None = None
+    """What the source of the baseline says of it."""
 
     def __post_init__(self) -> None:
         Objective(self.metric, self.mode)  # says what is wrong with them
+        if strange := sorted(set(self.per_worker) - set(self.baseline)):
+            raise ValueError(f"per_worker must name hyperparameters of the baseline, but got {strange}")
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
         if unknown:
             raise ValueError(f"display_params must name fields of {self.config_class.__name__}, but got {unknown}")
@@ -72,6 +88,15 @@ class Experiment:
             raise ValueError(
                 f"predictor must be a function of a module that others can import, but got {self.predictor}"
             )
+
+    def at(self, recipe: RecipeName, workers: int) -> Experiment:
+        """Return the experiment with the search space and the baseline of a recipe for trials of so many workers."""
+        own = self.recipes[recipe]
+        if own.space is not None and own.baseline is not None:
+            return replace(self, space=own.space, baseline=own.baseline, per_worker=())
+        times = {name: workers * value for name, value in self.baseline.items() if name in self.per_worker}
+        space = self.search_space.multiply(self.per_worker, workers)
+        return replace(self, space=space, baseline={**self.baseline, **times}, per_worker=())
 
     def worker_environment(self, config: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables that a worker must be started with for a trial of this configuration."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -51,18 +51,24 @@ class SearchSpace:
     function :data:`DRAWS` times.
     """
 
-    def __init__(self, definition: Mapping[str, Any] | SpaceFunction, fixed: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        definition: Mapping[str, Any] | SpaceFunction,
+        fixed: Mapping[str, Any] | None = None,
+        times: Mapping[str, int] | None = None,
+    ) -> None:
         """Read the definition.
 
         Args:
             definition: Ranges of Optuna or of Ray Tune and constants, by name; or a function of an Optuna trial.
             fixed: Hyperparameters that are not searched, and have these values in every trial. They are settings, and
                 no part of a proposal.
+            times: By what the bounds or choices of a hyperparameter are multiplied, as :meth:`multiply` says.
 
         Raises:
             SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
         """
-        self._fixed = dict(fixed or {})
+        self._fixed, self._times = dict(fixed or {}), dict(times or {})
         if isinstance(definition, Mapping):
             self._function: SpaceFunction = partial(_ask_for_all, *_ranges_and_constants(definition))
         elif callable(definition):
@@ -74,13 +80,17 @@ class SearchSpace:
 
     def fix(self, values: Mapping[str, Any]) -> SearchSpace:
         """Return this space without the given hyperparameters, which have these values in every trial."""
-        return SearchSpace(self._function, {**self._fixed, **values})
+        return SearchSpace(self._function, {**self._fixed, **values}, self._times)
+
+    def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
+        """Return this space with the bounds or choices of some hyperparameters, which are numbers, multiplied."""
+        return SearchSpace(self._function, self._fixed, {**self._times, **dict.fromkeys(names, factor)})
 
     def propose(self, study: Study) -> tuple[dict[str, Any], int]:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
         # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        constants = self._function(cast("Trial", _Asked(trial, self._fixed)))
+        constants = self._function(cast("Trial", _Asked(trial, self._fixed, self._times)))
         return self._drawn(trial, constants).config, trial.number
 
     def at(self, params: Mapping[str, Any], number: int = 0) -> Draw:
@@ -106,7 +116,7 @@ class SearchSpace:
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""
-        asked = _Asked(trial, self._fixed)
+        asked = _Asked(trial, self._fixed, self._times)
         try:
             constants = self._function(cast("Trial", asked))
         except Exception as error:
@@ -204,10 +214,11 @@ class SearchSpace:
 
 
 class _Asked:
-    """A trial as a space's function sees it: answers for what is fixed itself, and knows what was asked for last."""
+    """A trial as a space's function sees it: answers for what is fixed itself, multiplies ranges, and knows what was
+    asked for last."""
 
-    def __init__(self, trial: Trial, fixed: Mapping[str, Any]) -> None:
-        self._trial, self._fixed = trial, fixed
+    def __init__(self, trial: Trial, fixed: Mapping[str, Any], times: Mapping[str, int]) -> None:
+        self._trial, self._fixed, self._times = trial, fixed, times
         self.last: str | None = None
 
     def __getattr__(self, attribute: str) -> Any:
@@ -215,9 +226,20 @@ class _Asked:
 
         def suggest(name: str, *args: Any, **kwargs: Any) -> Any:
             self.last = name
-            return self._fixed[name] if name in self._fixed else found(name, *args, **kwargs)
+            if name in self._fixed:
+                return self._fixed[name]
+            factor = self._times.get(name, 1)
+            bounds = [_multiplied(value, factor) for value in args]
+            return found(name, *bounds, **{key: _multiplied(value, factor) for key, value in kwargs.items()})
 
         return suggest if attribute.startswith("suggest_") else found
+
+
+def _multiplied(value: Any, factor: int) -> Any:
+    """Return a bound or each of the choices multiplied; what is no number, such as ``log=True``, stays."""
+    if isinstance(value, list | tuple):
+        return [_multiplied(choice, factor) for choice in value]
+    return value if factor == 1 or isinstance(value, bool) or not isinstance(value, Real) else value * factor
 
 
 def _ask_for_all(

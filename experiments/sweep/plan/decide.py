@@ -135,5 +135,5 @@ def typed(config_class: type[TrialConfig], name: str, value: object) -> Any:
     try:
         return TypeAdapter(get_type_hints(config_class)[name]).validate_python(value)
     except ValidationError as error:
-        message = error.errors()[0]["msg"].replace("Input should be", "must be")
+        message = error.errors()[0]["msg"].replace("Input should be", "must be").partition(", unable to parse")[0]
         raise ValueError(f"{name} {message}, but got {value!r}") from error

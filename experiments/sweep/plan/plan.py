@@ -30,7 +30,6 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         SweepError: The first thing that cannot work, with its rule, value and fix.
     """
     options = checked(asdict(options))
-    check.check_space(experiment)
     if options.resume is not None:
         options = options_of_sweep(experiment.name, options)
     elif options.add_trials:
@@ -46,6 +45,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     room = pack(devices, options.workers_per_trial)
     recipe, reason = decide.choose_recipe(options, devices.type.kind)
     usual = experiment.recipes[recipe]
+    experiment = experiment.at(recipe, options.workers_per_trial)
+    check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
     uri = tracking_uri(options.tracking_uri)

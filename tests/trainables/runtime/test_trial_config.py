@@ -31,7 +31,7 @@ def test_a_broken_rule_is_said_in_words() -> None:
         ({"lr": math.inf}, "must be finite, but got lr=inf, weight_decay=0.0, clip_norm=0.0"),
         ({"momentum": 2}, "momentum must be from 0 to below 1, but got 2.0"),
         ({"weight_decay": math.nan}, "weight_decay must not be negative, but got nan"),
-        ({"accumulation": 0}, "accumulation must be at least 1, but got 0"),
+        ({"pass_size": -1}, "pass_size must not be negative, but got -1"),
         ({"val_samples": -3}, "must not be negative, but got train_samples=0, val_samples=-3"),
         ({"steps": 5, "epochs": 0, "eval_every": 6}, "must be from 1 to it, but got steps=5, eval_every=6"),
     ],

@@ -351,7 +351,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     except BaseException as error:
         text = text_of_loop(error)
         if device.is_out_of_memory(error):
-            text += f"\n{OUT_OF_MEMORY}: a smaller batch_size, or more accumulation, needs less"
+            text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
         channel.fail(text)
         if isinstance(error, Exception):
             raise

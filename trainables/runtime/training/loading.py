@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from trainables.runtime.training.fresh_start import seed_host
-from trainables.runtime.training.training_config import TrainingConfig, samples_per_pass
+from trainables.runtime.training.training_config import TrainingConfig, passes_of
 
 Batch = dict[str, torch.Tensor]
 """Tensors of one batch, first dimension the samples; for a classifier ``labels`` holds class indices of shape (n,)."""
@@ -43,7 +43,8 @@ class TrainSampler(Sampler[BatchIndices]):
             seed=config.seed,
             drop_last=True,
         )
-        self._size, self._accumulation = samples_per_pass(config, world), config.accumulation
+        self._passes = passes_of(config, world)
+        self._size = config.batch_size // world // self._passes
         self._seed = (config.seed, rank)
         self.steps_per_epoch = samples // config.batch_size
         self._epoch = self._first_step = 0
@@ -55,11 +56,11 @@ class TrainSampler(Sampler[BatchIndices]):
 
     def __iter__(self) -> Iterator[BatchIndices]:
         order, size = list(self._sampler), self._size
-        for number in range(self._first_step * self._accumulation, self.steps_per_epoch * self._accumulation):
+        for number in range(self._first_step * self._passes, self.steps_per_epoch * self._passes):
             yield BatchIndices((*self._seed, self._epoch, number), order[number * size : (number + 1) * size])
 
     def __len__(self) -> int:
-        return (self.steps_per_epoch - self._first_step) * self._accumulation
+        return (self.steps_per_epoch - self._first_step) * self._passes
 
 
 class _Seeded(Dataset[Any]):

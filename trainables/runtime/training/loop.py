@@ -36,7 +36,7 @@ from trainables.runtime.training.loading import (
 )
 from trainables.runtime.training.schedules import Schedule
 from trainables.runtime.training.sync_batch_norm import synchronise_batch_norm
-from trainables.runtime.training.training_config import TrainingConfig, check_batch
+from trainables.runtime.training.training_config import TrainingConfig, check_batch, passes_of
 
 if TYPE_CHECKING:
     from evaluate import Metric
@@ -135,6 +135,7 @@ class _Trial:
         self.device_type = DEVICE_TYPES[self.device.type]
         samples = len(task.train_data)  # type: ignore[arg-type]
         check_batch(config, self.world, samples)
+        self.passes = passes_of(config, self.world)
         self.sampler = TrainSampler(samples, config, self.rank, self.world)
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
@@ -183,12 +184,12 @@ class _Trial:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * factor
         loss_sum = torch.zeros((), device=self.device)
-        for part in range(self.config.accumulation):
+        for part in range(self.passes):
             batch = next(self._batches)
             with self._synchronised_in(part):
                 with self.device_type.autocast(self.config.mixed_precision):
                     summed, count = self.train_loss(self.task.forward(self.train_model, batch).float(), batch)
-                    loss = summed / count / self.config.accumulation
+                    loss = summed / count / self.passes
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()
@@ -275,7 +276,7 @@ class _Trial:
 
     def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
         """Return the context of one pass: workers exchange gradients in the last pass of a step only."""
-        if part == self.config.accumulation - 1 or not isinstance(self.model, DistributedDataParallel):
+        if part == self.passes - 1 or not isinstance(self.model, DistributedDataParallel):
             return nullcontext()
         return cast("AbstractContextManager[None]", self.model.no_sync())
 

@@ -26,7 +26,7 @@ class TrainingConfig(TrialConfig):
     lr: float
     """Peak learning rate."""
     batch_size: int
-    """Samples in one optimizer step, split over the workers and over ``accumulation``."""
+    """Samples in one optimizer step, split over the workers."""
     momentum: float
     """Momentum of SGD. Not read by AdamW."""
     weight_decay: float
@@ -37,8 +37,9 @@ class TrainingConfig(TrialConfig):
     """``sgd`` takes ``momentum``; ``adamw`` has torch's own betas and eps."""
     label_smoothing: float = 0.0
     """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
-    accumulation: int = 1
-    """Passes whose gradients are summed for one optimizer step; the workers synchronise in the last of them."""
+    pass_size: int = 0
+    """Most samples that a worker trains on at once, as many as its device holds. A larger share of the batch takes
+    several equal passes, whose gradients are summed; the workers synchronise in the last of them. 0: no limit."""
     clip_norm: float = 0.0
     """Largest norm of all gradients together; longer ones are shortened. 0 means no limit."""
     mixed_precision: Literal["auto", "bf16", "off"] = "auto"
@@ -64,7 +65,7 @@ class TrainingConfig(TrialConfig):
             "weight_decay must not be negative": self.weight_decay >= 0,
             "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
             "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
-            "accumulation must be at least 1": self.accumulation >= 1,
+            "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
             "loader_workers must not be negative": self.loader_workers >= 0,
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
@@ -77,18 +78,25 @@ class TrainingConfig(TrialConfig):
         return make(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)
 
 
-def samples_per_pass(config: TrainingConfig, workers: int) -> int:
-    """Return how many samples of a batch one worker trains on in one pass.
+def passes_of(config: TrainingConfig, workers: int) -> int:
+    """Return how many equal passes a worker takes for its share of a batch.
 
     Raises:
         ValueError: The batch cannot be split evenly.
     """
-    if config.batch_size % (workers * config.accumulation):
+    share, rest = divmod(config.batch_size, workers)
+    if rest:
         raise ValueError(
-            f"batch_size must be a multiple of the {workers} workers times the accumulation of {config.accumulation} "
-            f"that share it, but got {config.batch_size}"
+            f"batch_size must be a multiple of the {workers} workers that share it, but got {config.batch_size}"
         )
-    return config.batch_size // (workers * config.accumulation)
+    passes = -(-share // config.pass_size) if config.pass_size else 1
+    if share % passes:
+        raise ValueError(
+            f"batch_size must be such that a worker's share of it is {passes} equal passes of at most pass_size, but "
+            f"got batch_size={config.batch_size}, which is {share} samples for each of {workers}, and "
+            f"pass_size={config.pass_size}"
+        )
+    return passes
 
 
 def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
@@ -97,7 +105,7 @@ def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
     Raises:
         ValueError: It cannot, or there are too few.
     """
-    samples_per_pass(config, workers)
+    passes_of(config, workers)
     if config.batch_size > samples:
         raise ValueError(
             f"batch_size must be at most the {samples} training samples, but got {config.batch_size}; "

@@ -159,3 +159,13 @@ def test_ray_is_imported_only_for_its_own_ranges() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@EVERY_WAY
+def test_bounds_and_choices_can_be_multiplied(definition: Any) -> None:
+    space = SearchSpace(definition).multiply(["width"], 4)
+    assert space.ranges["width"] == [IntDistribution(32, 128, step=32)]
+    assert space.ranges["lr"] == [FloatDistribution(1e-4, 1e-1, log=True)]
+    assert space.fix({"lr": 0.1}).ranges["width"] == [IntDistribution(32, 128, step=32)]
+    choices = SearchSpace({"batch_size": CategoricalDistribution([8, 16])}).multiply(["batch_size"], 2)
+    assert choices.values("batch_size") == [16, 32]

@@ -1,0 +1,68 @@
+"""Print what is published of every experiment, and the baseline that repeats it on 1 and on 8 workers.
+
+    python -m experiments.published [--json]
+
+Starts nothing. With --json one object: ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.words import counted, format_params
+
+WIDTHS = (1, 8)
+"""Workers of a trial for which the baselines are printed."""
+
+
+def experiments() -> list[Experiment]:
+    """Return the experiment of each ``experiments/tune_*.py``, by file name."""
+    scripts = sorted(file.stem for file in Path(__file__).parent.glob("tune_*.py"))
+    return [importlib.import_module(f"experiments.{script}").EXPERIMENT for script in scripts]
+
+
+def published(experiment: Experiment) -> dict[str, Any]:
+    """Return the baselines of the full recipe by width, the published figures that there are, and their source."""
+    figures = {} if experiment.published is None else asdict(experiment.published)
+    source = figures.pop("source", None)
+    return {
+        "baseline": {str(width): dict(experiment.at("full", width).baseline) for width in WIDTHS},
+        "published": {name: value for name, value in figures.items() if value is not None},
+        "source": source,
+    }
+
+
+def lines(name: str, found: dict[str, Any]) -> list[str]:
+    """Return what :func:`published` found in words, a line each."""
+    figures = dict(found["published"])
+    notes = figures.pop("notes", ())
+    return [
+        f"{name}: {found['source'] or 'not published'}",
+        f"  {format_params(figures)}",
+        *(
+            f"  baseline, {counted(int(width), 'worker')}: {format_params(values)}"
+            for width, values in found["baseline"].items()
+        ),
+        *(f"  {note}" for note in notes),
+    ]
+
+
+def main() -> None:
+    """Print all of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    found = {experiment.name: published(experiment) for experiment in experiments()}
+    if parser.parse_args().json:
+        print(json.dumps(found))
+        return
+    print("\n".join(line for name, one in found.items() for line in lines(name, one)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What a source says of the run that a baseline repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The figures of a published run, and how its source came by them."""
+
+    source: str
+    """Who published it, and where."""
+    devices: str
+    """What it ran on, in the source's words."""
+    workers: int
+    """Devices that trained together."""
+    accuracy: float | None = None
+    """Of the validation data at the end, from 0 to 1."""
+    first_epoch_s: float | None = None
+    """Seconds of the first epoch, in which graphs are compiled."""
+    later_epoch_s: float | None = None
+    """Seconds of each later epoch."""
+    total_s: float | None = None
+    """Seconds of the whole run."""
+    samples_per_s: tuple[float, float] | None = None
+    """Lowest and highest throughput of all workers that it names."""
+    notes: tuple[str, ...] = ()
+    """How the source measured, and what its run does otherwise than this project's."""

@@ -1,0 +1,111 @@
+"""What is published, pinned: baselines, budgets and figures of the five recipes. And every space holds its baseline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from experiments import Experiment, published
+from experiments.sweep.define.experiment import RecipeName
+from experiments.sweep.plan.check import check_space
+from trainables import resnet50_imagenet, vit
+from trainables.runtime.training.training_config import TrainingConfig, passes_of
+
+BY_NAME = {experiment.name: experiment for experiment in published.experiments()}
+SGD = {"momentum": 0.9, "warmup": 0.0}
+BASELINES: dict[tuple[str, int], dict[str, Any]] = {
+    ("resnet50", 2): {"lr": 0.001, "batch_size": 32, **SGD},
+    ("bert", 2): {"lr": 0.001, "batch_size": 8, "optimizer": "sgd", **SGD},
+    ("resnet50-imagenet", 1): {"lr": 0.8, "batch_size": 256, "weight_decay": 1e-4, "label_smoothing": 0.0, **SGD},
+    ("resnet50-imagenet", 8): {"lr": 0.8, "batch_size": 2048, "weight_decay": 1e-4, "label_smoothing": 0.0, **SGD},
+    ("vit", 8): {"lr": 0.06, "batch_size": 2048, "momentum": 0.9, "warmup": 500 / 20_000},
+    ("resnet18", 2): {"lr": 0.001, "batch_size": 128, "momentum": 0.0, "warmup": 0.0},
+}
+"""By experiment and workers of a trial."""
+NO_DECAY = {"resnet50", "bert", "vit", "resnet18"}
+"""Published without weight decay, which the logarithmic ranges of the spaces cannot hold."""
+
+
+def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingConfig:
+    """The full recipe's baseline as a trial gets it."""
+    full, baseline = experiment.recipes["full"], experiment.at("full", workers).baseline
+    settings = {**full.settings(), **full.budget.settings(), **baseline, **changes}
+    config = experiment.config_class.from_dict(settings)
+    assert isinstance(config, TrainingConfig)
+    return config
+
+
+@pytest.mark.parametrize(("name", "workers"), BASELINES)
+def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
+    baseline = BY_NAME[name].at("full", workers).baseline
+    assert {key: baseline[key] for key in BASELINES[name, workers]} == BASELINES[name, workers]
+    if name in NO_DECAY:
+        assert baseline["weight_decay"] <= 1e-6
+
+
+def test_budgets_and_settings_are_the_published_ones() -> None:
+    budgets = {name: str(experiment.recipes["full"].budget) for name, experiment in BY_NAME.items()}
+    assert budgets == {
+        "resnet50": "10 epochs",
+        "bert": "10 epochs",
+        "resnet50-imagenet": "90 epochs",
+        "vit": "20000 steps (a report every 1000)",
+        "resnet18": "1 epochs",
+    }
+    transformer = config_of(BY_NAME["vit"], 8)
+    assert isinstance(transformer, vit.ViTTrialConfig)
+    assert (transformer.size, transformer.image_size, transformer.crop_scale) == ("B/16", 160, 0.05)
+    assert (transformer.clip_norm, transformer.normalization) == (1.0, "half")
+    imagenet = config_of(BY_NAME["resnet50-imagenet"], 8)
+    assert isinstance(imagenet, resnet50_imagenet.ResNet50ImageNetConfig)
+    assert (imagenet.loader_workers, imagenet.compile, imagenet.schedule) == (8, True, "published")
+    table = resnet50_imagenet.schedule_of(imagenet)
+    epochs = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 29: 0.8, 30: 0.08, 60: 0.008, 79: 0.008, 80: 0.0008}
+    rates = {epoch: imagenet.lr * table.factor(epoch * 10, 900, steps_per_epoch=10) for epoch in epochs}
+    assert rates == pytest.approx(epochs)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "batch_size", "passes"),
+    [("vit", 8, 2048, 2), ("vit", 1, 2048, 16), ("vit", 1, 256, 2), ("resnet50-imagenet", 8, 2048, 1),
+     ("resnet50-imagenet", 1, 256, 1), ("resnet50-imagenet", 1, 2048, 8)],
+)  # fmt: skip
+def test_the_published_batch_trains_in_passes_that_a_device_holds(
+    name: str, workers: int, batch_size: int, passes: int
+) -> None:
+    assert passes_of(config_of(BY_NAME[name], workers, batch_size=batch_size), workers) == passes
+
+
+@pytest.mark.parametrize("recipe", ["full", "sample"])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_space_holds_its_baseline_at_every_width(name: str, workers: int, recipe: RecipeName) -> None:
+    experiment = BY_NAME[name].at(recipe, workers)
+    check_space(experiment)
+    sizes = experiment.search_space.values("batch_size")
+    assert experiment.baseline["batch_size"] in sizes
+    assert all(size % workers == 0 for size in sizes)
+
+
+def test_it_is_printed_for_programs_and_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["published", "--json"])
+    published.main()
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == set(BY_NAME)
+    assert found["vit"]["baseline"]["1"]["batch_size"] == 256
+    assert found["vit"]["baseline"]["8"]["batch_size"] == 2048
+    assert found["vit"]["published"]["samples_per_s"] == [13_500.0, 14_600.0]
+    of_s1 = found["resnet50"]["published"]
+    figures = ("workers", "accuracy", "first_epoch_s", "later_epoch_s", "total_s")
+    assert [of_s1[figure] for figure in figures] == [2, 0.9605, 24.7, 1.37, 43.0]
+    assert found["bert"]["published"]["total_s"] == 3 * 60 + 53
+    assert all(one["source"] for one in found.values())
+    monkeypatch.setattr(sys, "argv", ["published"])
+    published.main()
+    printed = capsys.readouterr().out
+    assert "  baseline, 8 workers: lr=0.8 batch_size=2048 " in printed
