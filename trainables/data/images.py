@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -100,7 +101,7 @@ def images_of(config: ImageConfig) -> ImageData:
     bad: dict[str, str] = known["bad"]
     notes = list(known["notes"])
     if bad:
-        notes.append(f"left out {len(bad)} files that cannot be read as images, the first {next(iter(bad))}")
+        notes.append(f"left out {_files(bad)} that cannot be read as images, the first {next(iter(bad))}")
     return ImageData(
         train=Images(index, "train", config),
         val=Images(index, "val", config),
@@ -181,7 +182,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
         named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
         more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
         raise ValueError(
-            f"--data {data}: {len(listed.bad)} files cannot be read as images: {named}{more}. "
+            f"--data {data}: {_files(listed.bad)} cannot be read as images: {named}{more}. "
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
@@ -192,3 +193,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
         np.save(into / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64))
     known = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
     (into / "index.json").write_text(json.dumps(known, indent=1))
+
+
+def _files(bad: Sized) -> str:
+    return f"{len(bad)} file{'' if len(bad) == 1 else 's'}"

@@ -83,7 +83,9 @@ class SearchOptions:
     scheduler: Annotated[SchedulerName, shown("NAME")] = "asha"
     """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
     seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)")] = 0
-    """Seeds the search and every trial."""
+    """Seeds the search, and each trial with a seed of its own."""
+    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None
+    """Gives all trials this seed, so that they differ in nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)

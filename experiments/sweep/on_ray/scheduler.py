@@ -9,6 +9,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
+from experiments.sweep.on_ray.trials import error_of
 
 if TYPE_CHECKING:
     from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -36,7 +37,8 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         self._chosen.on_trial_add(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Pass on that a trial failed, or goes on after a failure."""
+        """Pass on that a trial failed, or goes on after a failure; Tune tells the searcher after this."""
+        self._run.searcher.on_error(trial.trial_id, error_of(trial))
         self._chosen.on_trial_error(tune_controller, trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:

@@ -95,4 +95,5 @@ def make_searcher(
         storage=storage or study_address(plan.folder),
         budget=plan.budget,
         num_trials=plan.num_samples,
+        trial_seed=plan.options.trial_seed,
     )

@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
+from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
 from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
@@ -23,6 +24,8 @@ from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
 from trainables.runtime.internals import optuna as internals
 
+ATTEMPTS = 50
+"""How often to ask the sampler for a proposal that is likely to fit into the device's memory; then any will do."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
@@ -49,6 +52,7 @@ class StudySearcher(Searcher):
         storage: str | BaseStorage,
         budget: Budget,
         num_trials: int | None = None,
+        trial_seed: int | None = None,
     ) -> None:
         """Keep what the study is made of; it is opened at the first use.
 
@@ -59,6 +63,7 @@ class StudySearcher(Searcher):
             baseline: The first proposal.
             sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`.
             seed: Seeds the sampler and, with the trial's number, every trial.
+            trial_seed: The seed of every trial; None: each has its own.
             study_name: Name of the study in the storage.
             storage: The database's address, or Optuna's own object.
             budget: Of a full trial.
@@ -67,11 +72,14 @@ class StudySearcher(Searcher):
         super().__init__(metric=metric, mode=mode)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage, self._budget, self._num_trials = study_name, storage, budget, num_trials
+        self._trial_seed = trial_seed
         self._open_record: StudyRecord | None = None
         self._at_a_time: int | None = None
         self._proposed = 0
         self._numbers: dict[str, int] = {}
         """Number in the study of each trial that has not ended, by Tune's id."""
+        self._errors: dict[str, str] = {}
+        """The last error of trials that may have ended with it."""
         self._paused: set[str] = set()
         self._again: list[int] = []
         """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
@@ -115,18 +123,17 @@ class StudySearcher(Searcher):
             return None
         trials = self._record.trials()
         # Not the trial's number: others may have put trials into the study.
-        seed = trial_seed(self._seed, self._proposed)
+        own_seed = trial_seed(self._seed, self._proposed)
+        seed = own_seed if self._trial_seed is None else self._trial_seed
         self._proposed += 1
         if self._again:
             self._numbers[trial_id] = self._again.pop(0)
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
-        model = model_study(self._record.memory, make_sampler(self._sampler, seed), self._budget)
+        model = model_study(self._record.memory, make_sampler(self._sampler, own_seed), self._budget)
         if self._proposed == 1:
             model.enqueue_trial(self._baseline)
-        config, number = self._space.propose(model)
-        assert number == len(trials), "the model has the trials of the record"
-        asked = model.get_trials(deepcopy=False)[number]
+        config, asked = self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(
                 state=TrialState.RUNNING,
@@ -138,6 +145,18 @@ class StudySearcher(Searcher):
         )
         self._record.keep_attributes_of(model)
         return {**config, "seed": seed}
+
+    def _proposal_that_fits(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return what the sampler proposes next, passing over what is likely to run out of memory."""
+        does_not_fit = too_large(self._record.trials())
+        for _ in range(ATTEMPTS):
+            config, number = self._space.propose(model)
+            asked = model.get_trials(deepcopy=False)[number]
+            if does_not_fit is None or not does_not_fit(asked):
+                break
+            known = [trial.values[0] for trial in model.get_trials(deepcopy=False) if trial.values]
+            model.tell(number, min(known) if self.mode == "max" else max(known))  # so that it looks elsewhere
+        return config, asked
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a report; one of a trial that has ended in the study already changes nothing."""
@@ -154,6 +173,10 @@ class StudySearcher(Searcher):
 
         self._record.change(trial.number, add)
 
+    def on_error(self, trial_id: str, text: str) -> None:
+        """Hear of an error before Tune says whether it has ended the trial."""
+        self._errors[trial_id] = text.strip().rpartition("\n")[2]
+
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Record the end of a trial; without a result, one that was paused has ended."""
         if result:
@@ -163,8 +186,9 @@ class StudySearcher(Searcher):
         self._paused.discard(trial_id)
         if trial is None:
             return
+        error_text = self._errors.pop(trial_id, "") or "an error ended it"
         curve, best = trial.intermediate_values, max if self.mode == "max" else min
-        failure = why_diverged(result or {}, self.metric) or ("an error ended it" if error else "")
+        failure = why_diverged(result or {}, self.metric) or (error_text if error else "")
         if not failure and not curve:
             failure = f"no report of a finite {self.metric}"
         complete = not failure and max(curve) >= self._budget.total

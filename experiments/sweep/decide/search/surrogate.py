@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from experiments.sweep.decide.search.extrapolation import extrapolate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Mode
+from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import (
     SharedTrial,
     constraint_attributes,
@@ -33,8 +34,8 @@ def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> o
     expect of it at the full budget (:mod:`experiments.sweep.decide.search.extrapolation`). Left to Optuna, a
     stopped trial would look complete at the wrong budget, and each running one would count as bad, the promising
     ones for longest. One that has not reported is running (and counts as bad, which keeps the next proposal away
-    from it); a failed one is left out of the model by Optuna, but one that diverged counts as the worst there is,
-    so that others keep away from it.
+    from it); a failed one is left out of the model by Optuna, but one that diverged, or did not fit into the device's
+    memory, counts as the worst there is, so that others keep away from it.
     """
     study = optuna.create_study(direction=record.direction, sampler=sampler)
     trials = record.get_trials(deepcopy=False)
@@ -44,9 +45,15 @@ def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> o
     worst = (min if mode == "max" else max)((value for value in values if value is not None), default=None)
     for trial, value in zip(trials, values, strict=True):
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
-        study.add_trial(_as_told(trial, worst if diverged else value))
+        hopeless = diverged or ran_out_of_memory(trial)
+        study.add_trial(_as_told(trial, worst if hopeless else value))
     carry_attributes(record, study)
     return study
+
+
+def ran_out_of_memory(trial: FrozenTrial) -> bool:
+    """Whether a trial failed because the device's memory was full."""
+    return OUT_OF_MEMORY in str(trial.user_attrs.get(ATTR_FAILURE, ""))
 
 
 def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:

@@ -100,7 +100,10 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"settings": ("seed=1",)}, "--set seed=1: there is no setting 'seed'; the settings are lr, batch_size"),
         ({"settings": ("lr=1", "lr=2")}, "--set lr=2: lr is given twice"),
         ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
-        ({"settings": ("max_length=long",)}, "--set max_length=long: max_length must be a valid integer, but got 'long'"),
+        (
+            {"settings": ("max_length=long",)},
+            "--set max_length=long: max_length must be a valid integer, but got 'long'",
+        ),
         ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
         ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
         (
@@ -226,7 +229,7 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
     ("changes", "message"),
     [
         ({"lr": [0.1, 0.2]}, r"lr: \[0.1, 0.2\] is no range; to search among these values give tune.choice"),
-        ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, .* but it may be 'b'"),
+        ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
         ({"optimizer": tune.choice(["sgd", "lion"])}, "optimizer must be 'sgd' or 'adamw', but it may be 'lion'"),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
         ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),

@@ -22,6 +22,7 @@ from experiments.sweep.decide.search.surrogate import model_study
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.search_space import SearchSpace
+from trainables.runtime.devices.device import OUT_OF_MEMORY
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -409,3 +410,36 @@ def test_samplers_go_by_short_name_or_class_name() -> None:
 def test_an_unknown_sampler_is_an_error_that_names_those_there_are(name: str) -> None:
     with pytest.raises(SweepError, match=f"--search {name}: "):
         make_sampler(name, 0)
+
+
+LARGE: dict[str, tuple[dict[str, Any], int]] = {
+    "choices": ({"size": tune.choice([32, 64, 128, 256, 512, 1024])}, 128),
+    "whole numbers": ({"size": tune.randint(1, 1025)}, 512),
+}
+"""Spaces of which half fits, and the largest size that does; the larger the better."""
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
+    sizes, largest = LARGE[kind]
+    space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
+    searcher = searcher_in(tmp_path, space, baseline={"size": 64, "lr": 1e-2}, storage=InMemoryStorage())
+    for number in range(80):
+        config, trial_id = proposal(searcher, str(number)), str(number)
+        if config["size"] > largest:
+            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller pass_size needs less")
+            searcher.on_trial_complete(trial_id, error=True)
+            out_of_memory.append(number)
+        else:
+            train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
+    assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
+    (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
+    assert OUT_OF_MEMORY in why
+
+
+def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
+    own, same = searcher_in(tmp_path), searcher_in(tmp_path, storage=InMemoryStorage(), trial_seed=7)
+    assert len({proposal(own, str(n))["seed"] for n in range(3)}) == 3
+    proposed = [proposal(same, str(n)) for n in range(3)]
+    assert {config["seed"] for config in proposed} == {7}
+    assert len({config["lr"] for config in proposed}) == 3
