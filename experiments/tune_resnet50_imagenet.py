@@ -24,10 +24,10 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=90), num_samples=32),
+        "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32),
         "sample": Recipe(
             settings=sample_settings,
-            budget=Budget(epochs=9),
+            budget=Budget(epochs=9, reduction=4),
             num_samples=8,
             space=SAMPLE_SPACE,
             baseline=SAMPLE_BASELINE,

@@ -115,7 +115,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         storage=asked.folder / "results",
         name="cluster",
         tracking_uri=f"sqlite:///{asked.folder}/mlflow.db",
-        settings=("epoch_s=1.0",),
+        settings=("epoch_s=0.5",),
     )
     plan = make_plan(SLEEPING, options)
     print("\n".join(plan.lines()), flush=True)

@@ -68,6 +68,14 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     assert rates == pytest.approx(epochs)
 
 
+def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
+    for recipe, rungs in (("full", [5, 15, 45]), ("sample", [1, 4])):
+        budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget  # type: ignore[index]
+        assert budget.rungs() == rungs
+        drops = [share * budget.total for share, _ in resnet50_imagenet.PUBLISHED_TABLE]
+        assert not any(drop - 1 <= rung <= drop for rung in rungs for drop in drops[1:] if drop > 4)
+
+
 @pytest.mark.parametrize(
     ("name", "workers", "batch_size", "passes"),
     [("vit", 8, 2048, 2), ("vit", 1, 2048, 16), ("vit", 1, 256, 2), ("resnet50-imagenet", 8, 2048, 1),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from trainables.runtime import TrialConfig, names
 
 REPORTS = "training_iteration"
 """What Ray Tune calls the number of a trial's reports."""
-REDUCTION_FACTOR = 3
-"""From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
+BUDGET_OPTIONS = ("epochs", "steps", "eval_every", "grace", "reduction")
+"""The fields of a budget, each of which is an option of a sweep, too."""
+WORTH_STOPPING = 0.8
+"""Share of the budget after which no trial is stopped any more: that would save less than a fifth of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +26,17 @@ class Budget:
     """Optimizer steps. 0 where ``epochs`` counts."""
     eval_every: int = 0
     """Steps between two reports; 0 where ``epochs`` counts."""
+    grace: int = 0
+    """Epochs or steps after which trials are compared for the first time; 0: at their first report."""
+    reduction: int = 3
+    """From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
 
     def __post_init__(self) -> None:
         TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # whose rules are the budget's
+        if self.reduction < 2:
+            raise ValueError(f"reduction must be at least 2, but got {self.reduction}")
+        if not 0 <= self.grace <= self.total:
+            raise ValueError(f"grace must be from 0 to the budget of {self}, but got {self.grace}")
 
     @property
     def unit(self) -> str:
@@ -49,11 +59,12 @@ class Budget:
         return int(result.get(self.unit, result.get(REPORTS, 0) * self.between_reports))
 
     def rungs(self) -> list[int]:
-        """Return where trials are compared: at the first report, and each time they have trained thrice as long."""
-        rungs = [self.between_reports]
-        while rungs[-1] * REDUCTION_FACTOR < self.total:
-            rungs.append(rungs[-1] * REDUCTION_FACTOR)
-        return [rung for rung in rungs if rung < self.total]
+        """Return where trials are compared: after the grace, and each time they have trained ``reduction`` times as
+        long, unless that is so late that to stop there saves little."""
+        rungs = [self.grace or self.between_reports]
+        while rungs[-1] * self.reduction <= WORTH_STOPPING * self.total:
+            rungs.append(rungs[-1] * self.reduction)
+        return [rung for rung in rungs if rung <= WORTH_STOPPING * self.total]
 
     def spent(self, result: Mapping[str, Any]) -> bool:
         """Whether a trial has trained in full."""
@@ -61,7 +72,7 @@ class Budget:
 
     def settings(self) -> dict[str, int]:
         """Return it as settings of a train loop."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return {name: value for name in ("epochs", "steps", "eval_every") if (value := getattr(self, name))}
 
     def __str__(self) -> str:
         every = f" (a report every {self.eval_every})" if self.eval_every else ""

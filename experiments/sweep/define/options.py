@@ -82,6 +82,10 @@ class SearchOptions:
     """tpe (usual), random, gp, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME")] = "asha"
     """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
+    grace: Annotated[Positive | None, shown("N")] = None
+    """Epochs (or steps) before any trial is stopped."""
+    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N")] = None
+    """One in N trials goes on, for N times as long."""
     seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)")] = 0
     """Seeds the search, and each trial with a seed of its own."""
     trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.define.words import counted
@@ -67,7 +67,7 @@ class Plan:
 
     def decided(self) -> dict[str, Any]:
         """Return the options, with what was decided where they left it open."""
-        budget = {name: getattr(self.budget, name) or None for name in ("epochs", "steps", "eval_every")}
+        budget = {name: getattr(self.budget, name) or None for name in BUDGET_OPTIONS}
         sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
         chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
         return {**asdict(self.options), **chosen, **budget, **sources, "num_samples": self.num_samples}

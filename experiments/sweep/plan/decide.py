@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import SweepOptions, flag
@@ -53,19 +53,20 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
     Raises:
         SweepError: The options do not make a budget.
     """
-    given = {name: getattr(options, name) for name in ("epochs", "steps", "eval_every") if getattr(options, name)}
-    if not given:
-        return usual
+    given = {name: getattr(options, name) for name in BUDGET_OPTIONS if getattr(options, name)}
     if options.epochs and options.steps:
         raise SweepError(
             f"--epochs {options.epochs} --steps {options.steps}: a budget is in epochs or in steps; give one of the two"
         )
     steps = options.steps or (0 if options.epochs else usual.steps)
-    every = options.eval_every or (0 if options.steps else usual.eval_every)
+    epochs = options.epochs or (0 if steps else usual.epochs)
+    every = options.eval_every or (-(-steps // 10) if options.steps else 0 if options.epochs else usual.eval_every)
+    # The recipe's grace is a share of its budget, such as its warm-up.
+    grace = options.grace or round(usual.grace * (epochs or steps) / usual.total)
     try:
-        if options.epochs:
-            return Budget(epochs=options.epochs, steps=steps, eval_every=options.eval_every or 0)
-        return Budget(epochs=0 if steps else usual.epochs, steps=steps, eval_every=every or -(-steps // 10))
+        return Budget(
+            epochs=epochs, steps=steps, eval_every=every, grace=grace, reduction=options.reduction or usual.reduction
+        )
     except ValueError as error:
         asked = " ".join(f"{flag(name)} {value}" for name, value in given.items())
         raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error

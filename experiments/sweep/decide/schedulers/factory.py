@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
-from experiments.sweep.decide.schedulers.halving import PROBES, SuccessiveHalving
+from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.median import MedianRule
 from experiments.sweep.decide.schedulers.population import make_population
-from experiments.sweep.define.budget import REDUCTION_FACTOR, Budget
+from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.options import SchedulerName
 
 if TYPE_CHECKING:
     from experiments.sweep.define.search_space import SearchSpace
-
-PROBED_FROM = 5 * PROBES
-"""Trials of a sweep from which on it is worth its epochs to see whether the first rung informs."""
 
 
 def make_scheduler(
@@ -34,17 +31,16 @@ def make_scheduler(
         name: What :class:`experiments.sweep.define.options.SweepOptions` says of each.
         budget: Of a full trial.
         space: Where pbt finds new values.
-        trials: In the whole sweep: asha-promote must know when the last one has come, and a small one has no probes.
+        trials: In the whole sweep: asha-promote must know when the last one has come.
         groups: Trials that train at a time; asha-promote resumes no more than that.
 
     Raises:
         SweepError: pbt cannot change anything in this space.
     """
-    probing = trials >= PROBED_FROM
     if name == "asha":
-        return SuccessiveHalving(budget, probing=probing)
+        return SuccessiveHalving(budget)
     if name == "asha-promote":
-        return SuccessiveHalving(budget, pausing=True, probing=probing, trials=trials, groups=groups)
+        return SuccessiveHalving(budget, pausing=True, trials=trials, groups=groups)
     if name == "hyperband":
         return SuccessiveHalving(budget, shares=bracket_shares(budget))
     if name == "median":
@@ -59,8 +55,8 @@ def bracket_shares(budget: Budget) -> list[float]:
     """Return Hyperband's share of trials that begin at each rung, the last of which is never stopped.
 
     Hyperband (Li et al., 2018) gives each bracket about the same number of epochs: of brackets 0 to *s*, bracket *b*
-    has a number of trials in proportion to 3**(s - b) / (s - b + 1).
+    has a number of trials in proportion to r**(s - b) / (s - b + 1), where *r* is the reduction.
     """
     last = len(budget.rungs())
-    weights = [REDUCTION_FACTOR ** (last - bracket) / (last - bracket + 1) for bracket in range(last + 1)]
+    weights = [budget.reduction ** (last - bracket) / (last - bracket + 1) for bracket in range(last + 1)]
     return [weight / sum(weights) for weight in weights]

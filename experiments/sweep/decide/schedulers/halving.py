@@ -1,48 +1,43 @@
-"""Asynchronous successive halving: of the trials that reach a rung, the best third goes on to the next."""
+"""Asynchronous successive halving: of the trials that reach a rung, the best share goes on to the next."""
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import pandas as pd
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
-from experiments.sweep.define.budget import REDUCTION_FACTOR, Budget
+from experiments.sweep.define.budget import Budget
+from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import searcher_of
 
-logger = logging.getLogger(__name__)
-
-PROBES = 8
-"""Trials that pass the first rung whatever they report, to show whether its order is that of the next."""
-INFORMS = 0.7
-"""Rank correlation of the first two rungs from which on the first one decides. Like the number of probes chosen on the
-tables of ``tests/benchmarks/search_quality.py``; the log of 2026-11-22 has what it gave, and what else was tried."""
+Score: TypeAlias = tuple[float, float]
+"""The objective, and for ties the validation loss; more is better in both."""
+SHARES = {2: "half", 3: "third", 4: "quarter"}
+"""Words for one in so many trials."""
 
 
 class SuccessiveHalving(Fifo):
     """ASHA (Li et al., 2020) with the rungs of the budget, in two kinds.
 
-    *Stopping*: a trial that reaches a rung goes on if it is in the best third of those that got there before it, and
-    ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best third now; otherwise it writes a
-    checkpoint and waits until enough others have come that it is. When no new trial is to come, a third is rounded up,
-    so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+    *Stopping*: a trial that reaches a rung goes on if it is in the best share of those that got there before it, and
+    ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best share now; otherwise it writes a
+    checkpoint and waits until enough others have come that it is. When no new trial is to come, the share is rounded
+    up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+
+    The share is one in ``budget.reduction``, usually a third. Trials that report the same are told apart by their
+    validation loss: an accuracy on few samples has few values.
 
     With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
-
-    With *probing*, the first rung has to show that it is worth listening to. A few trials pass it in any case, and if
-    their order at the second rung is another, all do, until the orders agree. Early epochs mislead where, for example,
-    learning rates warm up.
 
     All that it knows is plain data, which the sweep's snapshots keep. A trial whose earlier reports are not known
     (because a snapshot was lost) fills no rung that it has passed.
     """
 
-    _kept = ("_bracket", "_at", "_scores", "_held", "_next", "_probes")
+    _kept = ("_bracket", "_at", "_scores", "_held", "_next")
 
     def __init__(
         self,
@@ -50,7 +45,6 @@ class SuccessiveHalving(Fifo):
         *,
         pausing: bool = False,
         shares: Sequence[float] = (1.0,),
-        probing: bool = False,
         trials: int = 0,
         groups: int = 0,
     ) -> None:
@@ -60,30 +54,25 @@ class SuccessiveHalving(Fifo):
             budget: Of a full trial.
             pausing: Whether weak trials wait; otherwise they end.
             shares: The share of trials of each bracket.
-            probing: Whether the first rung has to show that it informs; for a single bracket.
             trials: In the whole sweep; counts where ``pausing``.
             groups: Trials that train at a time; counts where ``pausing``.
         """
         super().__init__()
         self._budget, self._pausing, self._shares = budget, pausing, list(shares)
+        self._share = SHARES.get(budget.reduction, f"1/{budget.reduction}")
         self._trials, self._groups = trials, groups
         self._bracket: dict[str, int] = {}
         """Bracket of each trial, in the order in which they were added."""
         self._at: dict[str, int] = {}
         """Epochs or steps of each trial's last report."""
-        self._scores: list[dict[int, dict[str, float]]] = [
+        self._scores: list[dict[int, dict[str, Score]]] = [
             {r: {} for r in budget.rungs()[b:]} for b in range(len(shares))
         ]
-        """For each bracket and rung the scores (more is better) of the trials that got there."""
+        """For each bracket and rung the scores of the trials that got there."""
         self._held: dict[str, int] = {}
         """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
-        self._probing = probing and len(budget.rungs()) > 1
-        self._probes: list[str] = []
-        """Trials that passed the first rung in any case."""
-        self._told = False
-        """Whether the user knows that the first rung misleads."""
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
@@ -96,26 +85,24 @@ class SuccessiveHalving(Fifo):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Decide at a rung; between rungs a trial goes on."""
-        name, score = trial.trial_id, self._score(result)
+        name, score = trial.trial_id, (self._score(result), -float(result.get(names.VAL_LOSS, 0.0)))
         if name in self._next:
             self._next.remove(name)
-        if not math.isfinite(score):
+        if not math.isfinite(score[0]):
             return TrialScheduler.STOP
         rung = self._rung_reached(name, self._budget.progress(result))
         if rung is None:
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
         scores[name] = score
-        if self._passes_first_rung(name, rung):
-            return TrialScheduler.CONTINUE
         if self._pausing:
             goes_on = name in self._promotable(scores)
-        else:  # fewer than a third are better; a tie is not
+        else:  # fewer than the share are better; a tie is not
             better = sum(other > score for other in scores.values())
-            goes_on = better < max(1.0, len(scores) / REDUCTION_FACTOR)
+            goes_on = better < max(1.0, len(scores) / self._budget.reduction)
         if not goes_on:
             self._held[name] = rung
-            self.reasons[name] = f"not among the best third of {len(scores)} at {self._budget.unit} {rung}"
+            self.reasons[name] = f"not among the best {self._share} of {len(scores)} at {self._budget.unit} {rung}"
         if not self._pausing:
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         if not goes_on:
@@ -167,40 +154,13 @@ class SuccessiveHalving(Fifo):
         passed = [rung for rung in self._scores[self._bracket[name]] if before < rung <= progress]
         return max(passed, default=None)
 
-    def _passes_first_rung(self, name: str, rung: int) -> bool:
-        """Whether the trial goes on because the first rung may not inform; it is one that shows whether it does."""
-        if not self._probing or rung != self._budget.rungs()[0]:
-            return False
-        if len(self._probes) >= PROBES and self._first_rung_informs():
-            return False
-        self._probes.append(name)
-        return True
-
-    def _first_rung_informs(self) -> bool:
-        """Whether the probes that got to the second rung have about the same order there; as long as few did, yes."""
-        low, high = self._budget.rungs()[:2]
-        first, second = self._scores[0][low], self._scores[0][high]
-        probed = pd.DataFrame(
-            [(first[name], second[name]) for name in self._probes if name in first and name in second]
-        )
-        if len(probed) < PROBES // 2:
-            return True
-        correlation = float(probed[0].rank().corr(probed[1].rank()))
-        misleads = correlation < INFORMS  # not if there is none, because all are equal
-        if misleads and not self._told:
-            self._told = True
-            logger.warning(
-                "the order of trials at %s %d is not that at %d (rank correlation %.2f): none is stopped before that",
-                self._budget.unit, low, high, correlation,
-            )  # fmt: skip
-        return not misleads
-
     def _no_more(self) -> bool:
         return len(self._bracket) >= self._trials
 
-    def _promotable(self, scores: Mapping[str, float]) -> list[str]:
+    def _promotable(self, scores: Mapping[str, Score]) -> list[str]:
         """Return the trials of a rung that belong to the next, the best first."""
-        count = -(-len(scores) // REDUCTION_FACTOR) if self._no_more() else len(scores) // REDUCTION_FACTOR
+        share = self._budget.reduction
+        count = -(-len(scores) // share) if self._no_more() else len(scores) // share
         return sorted(scores, key=lambda name: scores[name], reverse=True)[:count]
 
     def _promote(self, tune_controller: Any) -> None:
