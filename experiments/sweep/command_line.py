@@ -154,6 +154,10 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
         f"report      {plan.report_file}",
         *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
     ]
+    if plan.options.baseline_only:
+        from experiments.sweep.show.reproduction import reproduction
+
+        lines = [*reproduction(plan), "", *lines]
     console.print("\n" + "\n".join(lines))
     return status
 
