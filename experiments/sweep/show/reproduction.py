@@ -48,6 +48,8 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
         ("in all, s", published.total_s, sum(seconds)),
         ("samples/s", there, median(rates) if rates else None),
     ]
+    other_data = ["the sample recipe trains on other data: its figures are not comparable"]
+    notes = [*(other_data if plan.recipe == "sample" else []), *published.notes]
     here = f"{counted(plan.options.workers_per_trial, plan.devices.type.kind + ' worker')}, recipe {plan.recipe}"
     return [
         f"published by {published.source}, on {published.devices}",
@@ -58,12 +60,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
             for what, said, found in figures
         ),
         f"here: {here}, {format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})}",
-        *(
-            ["the sample recipe trains on other data: its figures are not comparable"]
-            if plan.recipe == "sample"
-            else []
-        ),
-        *published.notes,
+        *notes,
     ]
 
 
