@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -86,10 +85,7 @@ def main() -> None:
     for option, default in (("nodes", 2), ("hpus", 1), ("width", 1), ("trials", 6), ("lose", 0), ("add", 0)):
         parser.add_argument(f"--{option}", type=int, default=default)
     asked = parser.parse_args()
-    with socket.socket() as free:  # Ray takes another port by itself in ray.init() alone
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port}
+    head = {"num_cpus": 2, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = Nodes(cluster, asked.folder, asked.hpus, asked.lose, asked.add)
     for _ in range(asked.nodes):

@@ -98,7 +98,7 @@ def ray_here() -> Iterator[None]:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
-        ray.init("local", num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
 

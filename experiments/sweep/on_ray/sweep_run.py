@@ -403,7 +403,8 @@ def free_orphans() -> None:
 
     Ray Train's controller makes the placement group of its workers. Ray removes it only when both the controller and
     the whole job are dead (ray#54305), and the controller itself forgets it when a worker group fails while it starts
-    (Ray 2.60): the devices would stay booked until the end of the sweep.
+    (Ray 2.60): the devices would stay booked until the end of the sweep. Ray Train has an actor in each group against
+    that, which needs Ray's dashboard; this does without both.
     """
     for orphan in orphaned_placement_groups():
         remove_placement_group(orphan)

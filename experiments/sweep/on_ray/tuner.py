@@ -219,9 +219,8 @@ def start_ray(plan: Plan) -> None:
     cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    # Without the dashboard Ray Train never gives back the devices of a group whose trial actor is gone (ray#54305).
     try:
-        ray.init("local", num_cpus=cores, include_dashboard=True, log_to_driver=False, logging_level="warning")
+        ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"

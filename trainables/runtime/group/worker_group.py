@@ -27,7 +27,7 @@ from typing import Any
 
 import ray
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.runtime import names
@@ -48,6 +48,7 @@ from trainables.runtime.group.errors import (
 from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
+from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
 from trainables.runtime.session import SaveFunction, get_context, open_session
 from trainables.runtime.training.fresh_start import fresh_start, release_memory
 from trainables.runtime.writing import once_there_is_room
@@ -229,13 +230,13 @@ class WorkerGroup:
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
 
-    def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> TorchTrainer:
+    def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> LeanTorchTrainer:
         # Ray Train reads these in this process when the trainer is made.
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor per group, for clouds that announce evictions
         on_gaudi = spec.device.kind == "hpu"
         config = {"train_loop": spec.train_loop, "mailbox": self._mailbox, "device": spec.device}
-        return TorchTrainer(
+        return LeanTorchTrainer(
             serve_trials,
             train_loop_config=config,
             torch_config=GaudiTorchConfig() if on_gaudi else TorchConfig(backend=spec.device.backend),

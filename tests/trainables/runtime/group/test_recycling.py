@@ -20,7 +20,7 @@ from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.warm_trainable import WarmTrainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 
-ray.init("local", num_cpus=1, include_dashboard=True, log_to_driver=False)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 spec = WorkerGroupSpec(train_loop=leaking, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage")
 trials = [{"megabytes": size} for size in (1, 1, 300, 1, 1)]
 made = tune.with_parameters(WarmTrainable, spec=spec, settings={}, environment_of=lambda config: {})(trials[0])

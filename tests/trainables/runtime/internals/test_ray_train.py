@@ -10,16 +10,16 @@ import pytest
 from ray.actor import _modify_class
 from ray.train import WorkerGroupError
 from ray.train.backend import Backend
-from ray.train.torch import TorchConfig
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution.context import DistributedContext
-from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, Worker
+from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
 from trainables.runtime.internals import ray_train
-from trainables.runtime.internals.ray_train_torch import TorchBackend
+from trainables.runtime.internals.ray_train_torch import DISPENSABLE, LeanTorchTrainer, TorchBackend
 
 
 def worker(module: str, rank: int) -> ray_train.Worker:
@@ -104,3 +104,12 @@ def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPat
     group = SimpleNamespace(get_workers=lambda: [Worker(actor, None, {})])
     ray_train.end_workers(group, within_s=3)
     assert waited == [(["leaves"], {"num_returns": 1, "timeout": 3})]
+
+
+def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
+    made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
+    lean = [type(callback) for callback in LeanTorchTrainer(print)._create_default_callbacks()]
+    assert set(DISPENSABLE) <= set(made)
+    assert lean == [callback for callback in made if callback not in DISPENSABLE]
+    # What the one for data gives each worker may be missing.
+    assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None

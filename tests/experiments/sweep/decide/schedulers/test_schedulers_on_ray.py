@@ -32,8 +32,8 @@ def swept(
 ) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
     name = f"with-{scheduler}"
     # No checkpoint fits: each goes as soon as it is not needed any more.
-    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB", **changes}
-    options |= {"workers_per_trial": 2}  # one group starts sooner than two
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
+    options |= {"workers_per_trial": 2, **changes}  # one group starts sooner than two
     results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
     there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
     named = {result.checkpoint.path for result in results if result.checkpoint}
@@ -77,7 +77,9 @@ def test_weak_trials_end_early_and_the_best_at_its_end(
 
 
 def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:
-    results, summary, study = swept("pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",))
+    results, summary, study = swept(
+        "pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",), workers_per_trial=1
+    )
     assert not results.errors
     assert summary["complete"]
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
