@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from trainables.data.configs import ImageConfig
-from trainables.data.images import centre_crop, images_of, normalization, read_image
+from trainables.data.images import as_validated, images_of, normalization, read_image
 from trainables.prediction import PACKAGES, ClassPredictor
 from trainables.runtime.training.checkpoint import read_state
 from trainables.runtime.training.loading import Batch
@@ -92,10 +92,10 @@ def image_predictor(checkpoint: Path, model: nn.Module, packages: Sequence[str] 
     """
     description = _description(checkpoint)
     size = description["image_size"]
-    crop, normalize = centre_crop(size), normalization(description["normalization"])
+    prepare, normalize = as_validated(size, description["resize"]), normalization(description["normalization"])
 
     def logits(files: list[bytes]) -> torch.Tensor:
-        images = torch.stack([crop(_image_in(file)) for file in files])
+        images = torch.stack([prepare(_image_in(file)) for file in files])
         return _logits(model, {"images": normalize(images)})
 
     grey = io.BytesIO()
@@ -127,6 +127,6 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def _describe(config: ImageConfig, classes: list[str], network: dict[str, Any], directory: Path) -> None:
-    prepared = {"image_size": config.image_size, "normalization": config.normalization}
+    prepared = {name: getattr(config, name) for name in ("image_size", "resize", "normalization")}
     description = {"classes": classes, **prepared, "network": network}
     (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1))

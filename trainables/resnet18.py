@@ -17,6 +17,8 @@ class ResNet18Config(ResNetConfig):
     """The folder of Tiny ImageNet as downloaded, or another folder of images in ``train/`` and ``val/``."""
     architecture: Literal["resnet18", "resnet34"] = "resnet18"
     """torchvision's name of the network."""
+    normalization: Literal["imagenet", "half", "none"] = "none"
+    """Mean and standard deviation that the channels are brought to. none: they stay from 0 to 1."""
     loader_workers: int = 4
     """Processes per worker that prepare batches. 0: the worker prepares them itself."""
 

@@ -49,14 +49,27 @@ class ViTTrialConfig(ImageConfig):
     """Side of the square that the network sees, in pixels; other sizes than the weights' interpolate its positions."""
     crop_scale: float = 0.05
     """Smallest share of an image's area that a random crop of training keeps."""
-    normalization: Literal["imagenet", "half"] = "half"
+    flip: bool = False
+    """Whether training mirrors half of the images."""
+    resize: Literal["crop", "square"] = "square"
+    """What validation sees: the middle of an image whose shorter side is a seventh longer, or all of it, squeezed into
+    the square."""
+    normalization: Literal["imagenet", "half", "none"] = "half"
     """Mean and standard deviation that the channels are brought to."""
+    dropout: float = 0.1
+    """Share of the activations that each layer drops in training."""
+    zero_head: bool = True
+    """Whether the new head begins with zeros, so that the first gradients do not disturb the pretrained layers."""
     pass_size: int = 128
     """Most samples that a worker trains on at once; published are 256 a worker in 2 passes. 0: no limit."""
     clip_norm: float = 1.0
     """Largest norm of all gradients together. 0 means no limit."""
     loader_workers: int = 4
     """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -69,7 +82,8 @@ def train_loop(config: dict[str, Any]) -> None:
     fresh_start(vit.seed)
     network = describe_network(vit)
     schedule = Schedule(kind="cosine", per="step", warmup=vit.warmup)
-    train_classifier(vit, partial(build_vit, vit.model, vit.size, network), schedule, network.to_dict())
+    build = partial(build_vit, vit.model, vit.size, network, zero_head=vit.zero_head)
+    train_classifier(vit, build, schedule, network.to_dict())
 
 
 def check(config: ViTTrialConfig) -> list[str]:

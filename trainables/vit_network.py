@@ -47,12 +47,13 @@ def describe_network(config: ViTTrialConfig) -> ViTConfig:
                 f"--model {config.model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
                 f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
             )
-        return ViTConfig.from_dict(described)
+        return ViTConfig.from_dict({**described, "hidden_dropout_prob": config.dropout})
     width, _, patch = config.size.partition("/")
-    return ViTConfig(**WIDTHS[width], patch_size=int(patch or SAMPLE_PATCH), image_size=config.image_size)
+    sides = {"patch_size": int(patch or SAMPLE_PATCH), "image_size": config.image_size}
+    return ViTConfig(**WIDTHS[width], **sides, hidden_dropout_prob=config.dropout)
 
 
-def build_vit(model: str, size: str, network: ViTConfig, classes: int) -> ViTClassifier:
+def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_head: bool = False) -> ViTClassifier:
     """Return a ViT on the CPU, with a new head.
 
     Args:
@@ -60,6 +61,7 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int) -> ViTCla
         size: See there.
         network: What :func:`describe_network` returned; gets the number of ``classes``.
         classes: Outputs of the head.
+        zero_head: Whether the head begins with zeros.
 
     Raises:
         ValueError: The weights are not there, or are another network's.
@@ -68,7 +70,7 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int) -> ViTCla
     logging.disable_progress_bar()
     network.num_labels = classes
     if model == RANDOM:
-        return ViTClassifier(ViTForImageClassification(network))
+        return _with_head(ViTForImageClassification(network), zero_head)
     load = partial(
         ViTForImageClassification.from_pretrained,
         config=network,
@@ -79,4 +81,11 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int) -> ViTCla
     absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
     if absent:
         raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")
+    return _with_head(vit, zero_head)
+
+
+def _with_head(vit: ViTForImageClassification, zero_head: bool) -> ViTClassifier:
+    if zero_head:
+        nn.init.zeros_(vit.classifier.weight)
+        nn.init.zeros_(vit.classifier.bias)
     return ViTClassifier(vit)

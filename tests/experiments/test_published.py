@@ -12,6 +12,7 @@ from experiments import Experiment, published
 from experiments.sweep.define.experiment import RecipeName
 from experiments.sweep.plan.check import check_space
 from trainables import resnet50_imagenet, vit
+from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
 
 BY_NAME = {experiment.name: experiment for experiment in published.experiments()}
@@ -59,6 +60,12 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     assert isinstance(transformer, vit.ViTTrialConfig)
     assert (transformer.size, transformer.image_size, transformer.crop_scale) == ("B/16", 160, 0.05)
     assert (transformer.clip_norm, transformer.normalization) == (1.0, "half")
+    assert (transformer.flip, transformer.resize, transformer.dropout, transformer.zero_head) == (
+        False, "square", 0.1, True,
+    )  # fmt: skip
+    tiny = config_of(BY_NAME["resnet18"], 2)
+    assert isinstance(tiny, ImageConfig)
+    assert (tiny.normalization, tiny.flip, tiny.resize, tiny.loader_workers) == ("none", True, "crop", 4)
     imagenet = config_of(BY_NAME["resnet50-imagenet"], 8)
     assert isinstance(imagenet, resnet50_imagenet.ResNet50ImageNetConfig)
     assert (imagenet.loader_workers, imagenet.compile, imagenet.schedule) == (8, True, "published")

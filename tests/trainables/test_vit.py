@@ -60,3 +60,11 @@ def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path
 def test_a_network_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check(vit(**changes))
+
+
+@pytest.mark.parametrize("zero_head", [True, False])
+def test_dropout_and_a_head_of_zeros_are_settings(zero_head: bool) -> None:
+    network = describe_network(vit(dropout=0.3))
+    built = build_vit(RANDOM, "sample", network, classes=3, zero_head=zero_head).vit
+    assert built.config.hidden_dropout_prob == 0.3
+    assert bool(built.classifier.weight.any()) is not zero_head

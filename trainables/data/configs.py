@@ -43,8 +43,11 @@ class ImageConfig(TrainingConfig):
     """Whether training mirrors half of the images."""
     augment: bool = True
     """Whether training crops and mirrors at random. If not, images are loaded as for validation."""
-    normalization: Literal["imagenet", "half"] = "imagenet"
-    """Mean and standard deviation that the channels are brought to."""
+    resize: Literal["crop", "square"] = "crop"
+    """What validation sees: the middle of an image whose shorter side is a seventh longer, or all of it, squeezed into
+    the square."""
+    normalization: Literal["imagenet", "half", "none"] = "imagenet"
+    """Mean and standard deviation that the channels are brought to. none: they stay from 0 to 1."""
     skip_bad_images: bool = False
     """Whether to leave out files that cannot be read as images. Otherwise they are an error."""
 

@@ -28,8 +28,9 @@ INDEX_FORMAT = 1
 NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
-"""Mean and standard deviation of each channel, values from 0 to 1: those of ImageNet, and those of the ViT authors."""
+"""Mean and standard deviation of each channel, values from 0 to 1: ImageNet's, those of the ViT authors, and none."""
 RESIZE_TO_CROP = 256 / 224
 """A validation image's shorter side before the centre crop, as in the evaluation of every published ImageNet model."""
 BAD_NAMED = 3
@@ -54,7 +55,7 @@ class Images(Dataset[Any]):
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
         self._paths = np.load(index / f"{split}_paths.npy", mmap_mode="r")[: limit or None]
         self.labels = np.load(index / f"{split}_labels.npy")[: limit or None]
-        self._crop = random_crop(config) if self.augments else centre_crop(config.image_size)
+        self._crop = random_crop(config) if self.augments else as_validated(config.image_size, config.resize)
         self._normalize = normalization(config.normalization)
 
     def __len__(self) -> int:
@@ -150,8 +151,10 @@ def random_crop(config: ImageConfig) -> v2.Compose:
     return v2.Compose([*steps, v2.RandomHorizontalFlip()] if config.flip else steps)
 
 
-def centre_crop(size: int) -> v2.Compose:
+def as_validated(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
     """Return the transform of evaluation: from a uint8 image of any size to one of shape (3, size, size)."""
+    if resize == "square":
+        return v2.Compose([v2.Resize((size, size), antialias=True)])
     return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
 
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from trainables.data.configs import ImageConfig
-from trainables.data.images import centre_crop, images_of, normalization, random_crop
+from trainables.data.images import as_validated, images_of, normalization, random_crop
 from trainables.data.sample_digits import sample_digits
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -187,7 +187,7 @@ def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
-    at_random, centred = random_crop(config(folder, image_size=16)), centre_crop(16)
+    at_random, centred = random_crop(config(folder, image_size=16)), as_validated(16, "crop")
     assert not torch.equal(at_random(image), at_random(image))
     assert torch.equal(centred(image), centred(image))
     assert at_random(image).shape == centred(image).shape == (3, 16, 16)
@@ -196,9 +196,21 @@ def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     assert images_of(config(folder)).train.augments
 
 
+def test_validation_sees_the_middle_or_all_of_an_image() -> None:
+    halves = torch.cat([torch.zeros(3, 40, 40), torch.full((3, 40, 40), 255.0)], dim=2).to(torch.uint8)
+    squeezed, middle = as_validated(16, "square")(halves), as_validated(16, "crop")(halves)
+    assert squeezed.shape == middle.shape == (3, 16, 16)
+    assert (squeezed == 0).float().mean() == pytest.approx(0.5, abs=0.1)
+    wide = torch.cat([halves, halves[:, :, 40:]], dim=2)  # black is its first third, which a crop leaves out
+    assert (as_validated(16, "crop")(wide) == 0).float().mean() < 0.05
+    assert (as_validated(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
+
+
 def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:
     grey = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
     assert normalization("half")(grey).unique().tolist() == [1.0]
+    assert normalization("none")(grey).unique().tolist() == [1.0]
+    assert normalization("none")(grey // 255 * 51).unique().tolist() == pytest.approx([0.2])
     imagenet = normalization("imagenet")(grey)[0, :, 0, 0]
     torch.testing.assert_close(imagenet, torch.tensor([2.2489, 2.4286, 2.6400]), rtol=1e-4, atol=0.0)
 
