@@ -23,21 +23,11 @@ class Sweep:
     """A finished sweep of 4 trials on a group of two HPUs."""
 
     def __init__(self, folder: Path) -> None:
-        options = [
-            "--num-samples",
-            "4",
-            "--epochs",
-            "3",
-            "--workers-per-trial",
-            "2",
-            "--recipe",
-            "sample",
-            "--seed",
-            "1",
-        ]
+        script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1"
+        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample"]
         with subprocess.Popen(
-            [sys.executable, "experiments/tune_bert.py", "--name", "hpu", "--storage", str(folder), *options],
-            cwd=PROJECT_ROOT,
+            [sys.executable, str(script), "--name", "hpu", "--storage", str(folder), *options],
+            cwd=folder,  # where MLflow puts the artifacts of a database
             env=environment(folder / "modules", HABANA_STAND_IN_MODULES="2"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
