@@ -20,7 +20,6 @@ check: $(READY) ## Check style and types, and run the tests that start no proces
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
 test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and its driver if they are missing
-	tests/install_services.sh
 	$(MAKE) --no-print-directory --jobs=2 test-workers test-others
 
 lint: $(READY) ## Check style and types
@@ -32,6 +31,7 @@ lint: $(READY) ## Check style and types
 test-workers: $(READY)
 	$(BIN)/python -m pytest -m workers
 test-others: $(READY)
+	tests/install_services.sh
 	$(BIN)/python -m pytest -m "not workers"
 test-quick-sweep: $(READY)
 	$(BIN)/python -m pytest -m "not workers and not processes" tests/experiments/sweep

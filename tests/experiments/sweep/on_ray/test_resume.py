@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,8 +91,8 @@ class Story(NamedTuple):
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Trials that diverge and lose worker and half a checkpoint, and three drivers that end, and do not go on alike.
 
-    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and gets SIGTERM with all
-    of its process group; the third loses Ray's control service as it begins. Callbacks come and go between them.
+    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and as it begins gets
+    SIGTERM with all of its process group; the third then loses Ray's control service. Callbacks come and go.
     """
     folder = tmp_path_factory.mktemp("faults")
     at_once = {"HABANA_STAND_IN_BUSY_S": "0"}  # else each group that comes after a kill is started twice
@@ -108,6 +107,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         file = sweep.folder / "summary.json"
         return Ending(status, printed, json.loads(file.read_text()) if file.is_file() else {})
 
+    def begun() -> bool:
+        return "starting 2 worker groups" in sweep.printed[told:]
+
     try:
         sweep.code = WITH_A_CALLBACK
         sweep.start()
@@ -119,15 +121,15 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         date_state(sweep.folder, LATER)
         inflict.tear_state()
 
-        sweep.code, since = DRIVER, time.time()
+        sweep.code = DRIVER
         sweep.resume(add_trials=1)
-        assert sweep.wait_for_all(since), sweep.printed
+        assert sweep.wait_until(begun, UP_WITHIN_S), sweep.printed
         sweep.terminate_group()
         terminated = ending()
 
         sweep.code = WITH_A_CALLBACK
         sweep.resume()
-        assert sweep.wait_until(lambda: "starting 2 worker groups" in sweep.printed[told:], UP_WITHIN_S), sweep.printed
+        assert sweep.wait_until(begun, UP_WITHIN_S), sweep.printed
         sweep.ray_process("gcs_server").kill()
         without_gcs = ending()
 
