@@ -14,6 +14,8 @@ from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices
 
+WITH_RUNGS = ("asha", "asha-promote", "hyperband")
+"""Schedulers that compare trials at the rungs of the budget."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 
@@ -87,9 +89,11 @@ class Plan:
         trials = (
             "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
         )
+        at = ", ".join(map(str, self.budget.rungs()))
+        rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
-            f"{self.options.search} search, {self.options.scheduler} scheduler",
+            f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
             f"recipe  {self.recipe}: {same or self.recipe_reason}",
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",

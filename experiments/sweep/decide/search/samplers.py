@@ -22,20 +22,28 @@ SAMPLERS = {
 """Short names of Optuna's samplers; any other is named by its class."""
 
 
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    # Where a space branches, hyperparameters of one branch are drawn together, too; Optuna's default draws them apart.
+    "TPESampler": {"multivariate": True, "group": True}
+}
+"""What samplers get besides a seed, by class."""
+
+
 def make_sampler(name: str, seed: int) -> BaseSampler:
     """Return Optuna's sampler of that name.
 
     Raises:
         SweepError: There is none.
     """
-    sampler_class = getattr(optuna.samplers, SAMPLERS.get(name.lower(), name), None)
+    class_name = SAMPLERS.get(name.lower(), name)
+    sampler_class = getattr(optuna.samplers, class_name, None)
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # the user named it
-            sampler: BaseSampler = cast(Any, sampler_class)(seed=seed)
+            sampler: BaseSampler = cast(Any, sampler_class)(seed=seed, **ARGUMENTS.get(class_name, {}))
     except (TypeError, ValueError, ImportError) as error:
         raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
     return sampler
