@@ -1,6 +1,6 @@
 """How good the search is: the project's own searcher and schedulers against Ray's, on tables of real trainings.
 
-Nothing is trained: every learning curve is in ``tests/benchmarks/search_tables`` (see its README). A sweep has 8
+Nothing is trained: the learning curves are tables (see the READMEs of ``search_tables`` and ``public_tables``). A sweep has 8
 workers that train at once, each for as long as its table says, and ends after 700 epochs. The real ``StudySearcher``
 and ``make_scheduler`` objects are called as Tune calls them; a proposal goes to the nearest row not used yet, and the
 searcher is told that row. "ray" is Ray's ``OptunaSearch`` (Optuna's TPE) with ``ASHAScheduler`` (reduction 3, grace 1),
