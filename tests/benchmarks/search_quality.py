@@ -1,10 +1,10 @@
 """How good the search is: the project's own searcher and schedulers against Ray's, on tables of real trainings.
 
-Nothing is trained: the learning curves are tables (see the READMEs of ``search_tables`` and ``public_tables``). A sweep has 8
-workers that train at once, each for as long as its table says, and ends after 700 epochs. The real ``StudySearcher``
-and ``make_scheduler`` objects are called as Tune calls them; a proposal goes to the nearest row not used yet, and the
-searcher is told that row. "ray" is Ray's ``OptunaSearch`` (Optuna's TPE) with ``ASHAScheduler`` (reduction 3, grace 1),
-"ray-random" the same scheduler with random search; others are named <search>+<scheduler>.
+Nothing is trained: the learning curves are tables (see the READMEs of ``search_tables`` and ``public_tables``). A sweep
+has 8 workers that train at once, each for as long as its table says, and ends after 700 epochs. The real
+``StudySearcher`` and ``make_scheduler`` objects are called as Tune calls them; a proposal goes to the nearest row not
+used yet, and the searcher is told that row. "ray" is Ray's ``OptunaSearch`` (Optuna's TPE) with ``ASHAScheduler``
+(reduction 3, grace 1), "ray-random" the same scheduler with random search; others are named <search>+<scheduler>.
 
 The regret of a sweep is the lowest loss that it has seen less the lowest of the table. The speed-up of a strategy is
 the epochs after which Ray's median regret is what it is after 700, over the epochs the strategy takes to the same
