@@ -27,11 +27,14 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Halves of the tests, side by side: Ray's processes wait for each other, the others of one test run one after another.
+# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Two
+# files whose sweeps have a Ray of their own run with the others.
+WITH_THE_OTHERS := tests/experiments/sweep/on_ray/test_resume.py tests/experiments/test_hpu_sweep.py
 test-workers: $(READY)
-	$(BIN)/python -m pytest -m workers
+	$(BIN)/python -m pytest -m workers $(WITH_THE_OTHERS:%=--ignore=%)
 test-others: $(READY)
 	tests/install_services.sh
+	$(BIN)/python -m pytest $(WITH_THE_OTHERS)
 	$(BIN)/python -m pytest -m "not workers"
 test-quick-sweep: $(READY)
 	$(BIN)/python -m pytest -m "not workers and not processes" tests/experiments/sweep
