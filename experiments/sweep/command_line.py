@@ -154,10 +154,11 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
         f"report      {plan.report_file}",
         *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
     ]
-    if plan.options.baseline_only:
-        from experiments.sweep.show.reproduction import reproduction
+    if plan.options.baseline_only and plan.experiment.published is not None:
+        from experiments.sweep.on_ray.tune_files import reports_of
+        from experiments.sweep.show.reproduction import compared
 
-        lines = [*reproduction(plan), "", *lines]
+        lines = [*compared(reports_of(plan.folder, best["trial"]), plan, plan.experiment.published), "", *lines]
     console.print("\n" + "\n".join(lines))
     return status
 

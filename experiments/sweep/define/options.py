@@ -87,7 +87,7 @@ class SearchOptions:
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N")] = None
     """One in N trials goes on, for N times as long."""
     seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)")] = 0
-    """Seeds the search, and each trial with a seed of its own."""
+    """Seeds the search, and from it every trial."""
     trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None
     """Gives all trials this seed, so that they differ in nothing else."""
 

@@ -22,6 +22,7 @@ from experiments.sweep.decide.search.study_record import STUDY_FILE, stored_tria
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.trial_state import trial_name
+from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,13 @@ LOOK_EVERY_S = 1.0
 """How often to see whether Tune has written its state."""
 OURS = "gaudi-tune"
 """What our part of Tune's callback states is called; Tune itself knows callbacks by their position alone."""
+
+
+def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
+    """Return the reports of a trial of the sweep in ``folder``; of a step that was reported again, the last."""
+    lines = (folder / trial_name(number) / "result.json").read_text().splitlines()
+    reports = [json.loads(line) for line in lines]
+    return list({report.get(names.STEP, report["training_iteration"]): report for report in reports}.values())
 
 
 def _unpickled(file: Path) -> Any:

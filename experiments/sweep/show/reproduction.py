@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -15,16 +14,6 @@ from trainables.runtime import names
 
 SETTINGS = ("data", "mixed_precision", "compile", "lazy_mode")
 """What makes a run comparable to the published one, or not."""
-
-
-def reproduction(plan: Plan) -> list[str]:
-    """Return measured beside published, a line each; none if nothing is published, or the baseline has not reported."""
-    file = plan.folder / "trial-001" / "result.json"
-    if plan.experiment.published is None or not file.is_file():
-        return []
-    # A trial that lost its workers may have reported an epoch twice: the later one counts.
-    reports = {report.get(names.STEP): report for report in map(json.loads, file.read_text().splitlines())}
-    return compared(list(reports.values()), plan, plan.experiment.published) if reports else []
 
 
 def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[str]:

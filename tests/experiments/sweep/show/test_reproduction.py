@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from experiments import SweepOptions
+from experiments.sweep.on_ray.tune_files import reports_of
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.reproduction import reproduction
+from experiments.sweep.show.reproduction import compared
 from experiments.tune_resnet50 import EXPERIMENT
-from tests.experiments.sweep.quadratic import QUADRATIC
 
 
 def report(epoch: int, accuracy: float, compile_s: float = 0.0) -> dict[str, Any]:
+    steps = {"epoch": epoch, "step": 7 * epoch, "training_iteration": epoch}
     timed = {"train_s": 1.0, "compile_s": compile_s, "eval_s": 0.5, "samples_per_s": 320.0}
-    return {"epoch": epoch, "step": 7 * epoch, "val_accuracy": accuracy, "config": {"batch_size": 32}, **timed}
+    return {**steps, "val_accuracy": accuracy, "config": {"batch_size": 32}, **timed}
 
 
 def test_measured_stands_beside_published(storage: Path) -> None:
     plan = make_plan(EXPERIMENT, SweepOptions(storage=storage, name="again", device="cpu", baseline_only=True))
-    assert reproduction(plan) == []  # nothing was reported
     file = plan.folder / "trial-001" / "result.json"
     file.parent.mkdir(parents=True)
     made = [report(1, 0.5, compile_s=20.0), report(2, 0.8), report(2, 0.7), report(3, 0.9)]  # the second twice
     file.write_text("".join(json.dumps(one) + "\n" for one in made))
-    said = reproduction(plan)
+    assert EXPERIMENT.published is not None
+    said = compared(reports_of(plan.folder, 1), plan, EXPERIMENT.published)
     assert said[0].startswith("published by Ray 2.53 documentation")
     rows = [line.split() for line in said[1:]]
     assert rows[1:4] == [
@@ -43,8 +44,3 @@ def test_measured_stands_beside_published(storage: Path) -> None:
     assert any(line.startswith("here: 1 cpu worker, recipe sample, ") for line in said)
     assert "the sample recipe trains on other data: its figures are not comparable" in said
     assert any("73 of the 76 images" in line for line in said)
-
-
-def test_where_nothing_is_published_nothing_is_compared(storage: Path) -> None:
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="own", device="cpu", baseline_only=True))
-    assert reproduction(plan) == []
