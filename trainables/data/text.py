@@ -147,13 +147,14 @@ def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
     unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
     if unseen:
         raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
-    if config.hold_out:
-        splits |= _held_out(config, splits["val"], loaded.get("test") if validation == "validation" else None, labels)
-    return splits, labels
+    public = loaded.get("test")
+    return splits | _held_out(config, splits["val"], None if public is val else public, labels), labels
 
 
 def _held_out(config: TextConfig, val: Any, public: Any, labels: list[str]) -> dict[str, Any]:
-    """Return the test data: a test split with labels beside that for validation, or else half of that."""
+    """Return the test data, if it is held out: a test split with labels beside that for validation, or half of that."""
+    if not config.hold_out:
+        return {}
     if public is not None and {str(name) for name in _label_names(public, config.label_column)} <= set(labels):
         _check_rows(config, "test", public)
         return {"test": public}

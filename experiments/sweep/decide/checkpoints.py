@@ -44,7 +44,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     at_end = state.best_at_end.value if state.best_at_end is not None else None
     # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
     leads = best is None or not state.objective.better(best, than=trial.value)
-    return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
+    leads_at_end = ends and (at_end is None or not state.objective.better(at_end, than=trial.value))
+    return (leads and not trial.confirms) or leads_at_end
 
 
 class CheckpointBudget:
@@ -108,7 +109,7 @@ class CheckpointBudget:
                 known = [self._folder / saved.place for saved in trial.checkpoints]
                 unknown = {place for place in there if place.parent.name == trial.name} - set(known)  # being written
                 needed |= unknown | set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
-        best = [state.best_checkpoint(self._folder, state.trials.values())]
+        best = [state.best_checkpoint(self._folder, state.searched)]
         best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
         needed |= {self._folder / saved.place for saved in best if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:

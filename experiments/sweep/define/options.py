@@ -90,6 +90,10 @@ class SearchOptions:
     """Seeds the search, and from it every trial."""
     trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None
     """Gives all trials this seed, so that they differ in nothing else."""
+    confirm: Annotated[Count | None, shown("K")] = None
+    """Best trials to train again with other seeds; 0: none."""
+    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S")] = None
+    """Seeds for each of them, and for the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     check.check_store(uri, experiment.name)
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
-    common, fixed = decide.choose_settings(experiment, options, recipe)
+    confirm, seeds = decide.choose_confirmation(options, usual, trials)
+    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
     settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
@@ -67,6 +68,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         settings=settings,
         budget=budget,
         num_samples=trials,
+        confirm=confirm,
+        seeds=seeds,
         name=name,
         tracking_uri=uri,
         facts=facts,

@@ -64,7 +64,7 @@ class Task:
     val_data: Dataset[Any]
     """Likewise."""
     test_data: Dataset[Any] | None = None
-    """Likewise; scored once, at the end of a trial that confirms another. None: there is none."""
+    """Likewise, for trials that confirm others. None: there is none."""
     loss: Loss | None = None
     """What is minimised: the mean of each pass, so that passes and workers weigh alike. None: the cross-entropy of the
     batch's ``labels``, in training with ``label_smoothing``."""
@@ -95,9 +95,9 @@ def train(task: Task, config: TrainingConfig) -> None:
     while trial.steps_done < trial.steps:
         trained = trial.train_to_next_report()
         began = time.perf_counter()
-        validated = trial.evaluate() if math.isfinite(trained.loss) else trial.not_evaluated()
-        if config.confirms and task.test_data is not None and trial.steps_done >= trial.steps:
-            scored = trial.evaluate(task.test_data) if math.isfinite(trained.loss) else trial.not_evaluated()
+        validated = trial.evaluate(trial.val_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
+        if trial.test_loader is not None:
+            scored = trial.evaluate(trial.test_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
             validated |= {names.of_test(name): value for name, value in scored.items()}
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
@@ -154,6 +154,7 @@ class _Trial:
         self._started_at = self.steps_done
         self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
         self.val_loader = self._eval_loader(task.val_data)
+        self.test_loader = self._eval_loader(task.test_data) if task.test_data is not None and config.confirms else None
         self._batches = self._all_batches()
         self.train_model, self.eval_model = self.model, self.bare_model
         if config.compile:
@@ -205,12 +206,9 @@ class _Trial:
         return loss_sum
 
     @torch.no_grad()
-    def evaluate(self, data: Dataset[Any] | None = None) -> dict[str, float]:
-        """Return the mean loss over all validation samples, and the metrics, which are NaN but on rank 0.
-
-        Args:
-            data: Takes the place of the validation data.
-        """
+    def evaluate(self, loader: DataLoader[Any]) -> dict[str, float]:
+        """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
+        by their names of validation."""
         self.bare_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
         self._share_buffers()
         static = self.config.compile or self.device_type.static_shapes
@@ -218,7 +216,7 @@ class _Trial:
         count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [nothing], [nothing]
-        for batch in self._on_device(self.val_loader if data is None else self._eval_loader(data)):
+        for batch in self._on_device(loader):
             size = size_of(batch)
             whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
             with self.device_type.autocast(self.config.mixed_precision):

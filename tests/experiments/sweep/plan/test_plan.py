@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -60,7 +61,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
     Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
     plan = plan_for(storage, data="mine")
     assert plan.settings["data"] == str(tmp_path / "mine")
-    assert "40 texts to train on, 10 to validate" in plan.facts[0]
+    assert "40 texts to train on, 5 to validate, 5 to test" in plan.facts[0]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,14 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             {"tracking_uri": "http://ada:secret@host:5000"},
             r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
         ),
+        ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave it out"),
+        (
+            {"confirm": 2, "scheduler": "pbt"},
+            "--confirm 2: --scheduler pbt changes hyperparameters",
+        ),
+        ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
+        ({"confirm": 0, "seeds": 3}, "--seeds 3 goes with --confirm K"),
+        ({"seeds": 1}, "--seeds 1: must be at least 2"),
         ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -422,6 +431,21 @@ def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
     plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
     assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
     assert not {"batch_size", "optimizer"} & {*plan.experiment.search_space.names, *plan.experiment.baseline}
+
+
+def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that_is(storage: Path) -> None:
+    plan = plan_for(storage, num_samples=3, confirm=5, seeds=2)
+    assert (plan.confirm, plan.seeds) == (2, 2), "there are two others"
+    assert plan.settings["hold_out"] is True
+    assert "then the best 2 trials and the baseline again, in full, with 2 seeds each" in "\n".join(plan.lines())
+    texts = re.search(r"(\d+) to validate, (\d+) to test", plan.facts[0])
+    without = plan_for(storage, confirm=0)
+    assert (without.confirm, without.seeds, without.settings["hold_out"]) == (0, 0, False)
+    whole = re.search(r"(\d+) to validate, 5 classes", without.facts[0])
+    assert texts is not None and whole is not None
+    assert sum(map(int, texts.groups())) == int(whole[1])
+    for without in (plan_for(storage, baseline_only=True), plan_for(storage, scheduler="pbt")):
+        assert without.confirm == 0
 
 
 def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
