@@ -44,8 +44,7 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     at_end = state.best_at_end.value if state.best_at_end is not None else None
     # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
     leads = best is None or not state.objective.better(best, than=trial.value)
-    leads_at_end = ends and (at_end is None or not state.objective.better(at_end, than=trial.value))
-    return (leads and not trial.confirms) or leads_at_end
+    return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
 
 
 class CheckpointBudget:
