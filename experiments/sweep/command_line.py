@@ -158,7 +158,7 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
         f"report      {plan.report_file}",
         *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
     ]
-    if plan.options.baseline_only and plan.experiment.published is not None:
+    if plan.options.baseline_only and plan.options.baseline is None and plan.experiment.published is not None:
         from experiments.sweep.on_ray.tune_files import reports_of
         from experiments.sweep.show.reproduction import compared
 

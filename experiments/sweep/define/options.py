@@ -68,8 +68,10 @@ class TrialOptions:
     """Leave out images that cannot be read."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
     """Other settings, or hyperparameters not to search."""
+    baseline: Annotated[Text | None, shown("SWEEP")] = None
+    """An earlier sweep, whose winner is the baseline of this."""
     baseline_only: Annotated[bool, shown("")] = False
-    """Train the published hyperparameters alone."""
+    """Train the baseline's hyperparameters alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

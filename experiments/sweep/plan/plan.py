@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from experiments.sweep.define.errors import SweepError
@@ -46,6 +46,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     recipe, reason = decide.choose_recipe(options, devices.type.kind)
     usual = experiment.recipes[recipe]
     experiment = experiment.at(recipe, options.workers_per_trial)
+    if options.baseline is not None:
+        experiment = replace(experiment, baseline=check.winner_of(options.baseline, options.storage, experiment))
     check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -27,7 +28,7 @@ from experiments.sweep.plan import check
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan
 from experiments.tune_bert import EXPERIMENT
-from search_spaces.bert import SPACE
+from search_spaces.bert import BASELINE, SPACE
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
@@ -446,6 +447,29 @@ def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that
     assert sum(map(int, texts.groups())) == int(whole[1])
     for without in (plan_for(storage, baseline_only=True), plan_for(storage, scheduler="pbt")):
         assert without.confirm == 0
+
+
+def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage: Path) -> None:
+    def summary(name: str, **changes: Any) -> None:
+        best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
+        (storage / name).mkdir(parents=True)
+        contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
+        (storage / name / "summary.json").write_text(json.dumps(contents))
+
+    summary("searched")
+    rivals = [{"trial": 7, "config": {**BASELINE, "lr": 0.02}}, {"trial": 4, "config": {**BASELINE, "lr": 0.03}}]
+    summary("confirmed", confirmation={"rivals": rivals})
+    summary("none", best=None)
+    summary("other", experiment="vit")
+    assert plan_for(storage, baseline="searched").experiment.baseline == {**BASELINE, "lr": 0.03}
+    assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
+    for name, says in (
+        ("none", "has no winner"),
+        ("gone", "has no winner"),
+        ("other", "is a sweep of vit, not of bert"),
+    ):
+        with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
+            plan_for(storage, baseline=name)
 
 
 def test_a_recipes_own_folder_is_found_wherever_the_workers_are(

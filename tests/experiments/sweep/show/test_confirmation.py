@@ -23,8 +23,9 @@ def sweep(*scores_of: list[float], mode: Any = "max", test: bool = True, confirm
         for seed, score in enumerate(scores):
             number += 1
             fed.begin(number, confirms=confirms, seed=seed)
-            fed.report(number, 1, 0.8 if test else score, **({"test_score": score} if test else {}))
-            fed.report(number, 2, 0.0 if mode == "max" else 1.0, **({"test_score": 0.99} if test else {}))
+            scored: list[dict[str, Any]] = [{"test_score": score}, {"test_score": 0.99}] if test else [{}, {}]
+            fed.report(number, 1, 0.8 if test else score, **scored[0])
+            fed.report(number, 2, 0.0 if mode == "max" else 1.0, **scored[1])
             fed.end(number)
     result = confirmed(fed.state)
     assert result is not None

@@ -306,7 +306,7 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     view.plan.folder.mkdir()
     files = {file.name for file in draw_sweep(view)}
     assert "confirmation.png" in files
-    pictures = {picture.name: picture.figure for picture in draw_pictures(view)}
+    pictures: dict[str, Any] = {picture.name: picture.figure for picture in draw_pictures(view)}
     lines, seeds, means = pictures["confirmation"].data
     assert list(seeds.x) == [1] * 3 + [2] * 3
     assert list(means.y) == pytest.approx([0.11, 0.41])
