@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from statistics import fmean
+from statistics import fmean, stdev, variance
 from typing import Any
 
 from scipy import stats
@@ -73,16 +73,18 @@ def _interval(scores: list[float]) -> list[float] | None:
 def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], mode: str) -> dict[str, Any]:
     """Return how much better than the baseline the winner is, and with what confidence; None where that is not known:
     with one score, or if the seeds make no difference to either."""
-    scores, against = rivals[0]["scores"], baseline["scores"]
-    sign = 1.0 if mode == "max" else -1.0
-    gain: dict[str, Any] = {"mean": sign * (fmean(scores) - fmean(against)), "interval": None, "confidence": None}
-    if min(len(scores), len(against)) >= 2 and max(len(set(scores)), len(set(against))) > 1:
-        better = [sign * score for score in scores], [sign * score for score in against]
-        test = stats.ttest_ind(*better, equal_var=False, alternative="two-sided").confidence_interval(LEVEL)
-        chance = stats.ttest_ind(*better, equal_var=False, alternative="greater").pvalue
-        gain |= {"interval": [float(test.low), float(test.high)]}
-        gain |= {"confidence": 1 - min(1.0, len(rivals) * float(chance))}
-    return gain
+    scores, against, sign = rivals[0]["scores"], baseline["scores"], 1.0 if mode == "max" else -1.0
+    mean = sign * (fmean(scores) - fmean(against))
+    gain: dict[str, Any] = {"mean": mean, "interval": None, "confidence": None}
+    if min(len(scores), len(against)) < 2 or not any(map(stdev, (scores, against))):
+        return gain
+    # Welch (1947): the error of the difference, and its degrees of freedom.
+    errors = [variance(each) / len(each) for each in (scores, against)]
+    error = math.sqrt(sum(errors))
+    freedom = sum(errors) ** 2 / sum(e**2 / (len(each) - 1) for e, each in zip(errors, (scores, against), strict=True))
+    half = error * float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+    chance = float(stats.t.sf(mean / error, freedom))
+    return {**gain, "interval": [mean - half, mean + half], "confidence": 1 - min(1.0, len(rivals) * chance)}
 
 
 def in_lines(result: Mapping[str, Any]) -> list[str]:

@@ -46,6 +46,8 @@ def test_means_intervals_and_the_winner() -> None:
 def test_the_confidence_that_the_winner_beats_the_baseline_counts_how_many_could_have_won() -> None:
     result = sweep(BASELINE, FIRST, SECOND)
     chance = stats.ttest_ind(FIRST, BASELINE, equal_var=False, alternative="greater").pvalue
+    bounds = stats.ttest_ind(FIRST, BASELINE, equal_var=False).confidence_interval(0.95)
+    assert result["gain"]["interval"] == pytest.approx([bounds.low, bounds.high])
     assert result["gain"]["mean"] == pytest.approx(sum(FIRST) / 3 - 0.51)
     assert result["gain"]["confidence"] == pytest.approx(1 - 2 * chance)
     assert verdict(result).startswith("trial 002 beats the baseline by 0.1033 (")
