@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from trainables.data.configs import ImageConfig
-from trainables.data.images import as_validated, images_of, normalization, random_crop
+from trainables.data.images import as_validated, augmentation, images_of, normalization
 from trainables.data.sample_digits import sample_digits
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -187,7 +187,7 @@ def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
-    at_random, centred = random_crop(config(folder, image_size=16)), as_validated(16, "crop")
+    at_random, centred = augmentation(config(folder, image_size=16)), as_validated(16, "crop")
     assert not torch.equal(at_random(image), at_random(image))
     assert torch.equal(centred(image), centred(image))
     assert at_random(image).shape == centred(image).shape == (3, 16, 16)
