@@ -206,6 +206,76 @@ def test_validation_sees_the_middle_or_all_of_an_image() -> None:
     assert (as_validated(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
 
 
+ONE_BY_ONE = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_a_policy_of_torchvision_changes_the_colours_of_what_is_cropped(name: str) -> None:
+    def shades(**changes: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        data = images_of(config(sample_digits("train-val"), image_size=32, flip=False, crop_scale=1.0, **changes)).train
+        return data.__getitems__(list(range(12)))["images"]
+
+    changed = (shades(auto_augment=name) - shades()).abs().mean(dim=(1, 2, 3))
+    assert (changed > 0.05).float().mean() > 0.5
+    assert torch.equal(shades(auto_augment=name), shades(auto_augment=name))
+
+
+@pytest.mark.parametrize("normalization", ["imagenet", "half", "none"])
+def test_erasing_leaves_a_rectangle_of_the_mean_in_that_share_of_the_images(folder: Path, normalization: str) -> None:
+    for file in folder.glob("train/*/*.png"):
+        draw(file, shade=255, size=(40, 40))
+    torch.manual_seed(0)
+    shares = {}
+    for share in (0.0, 0.5, 1.0):
+        data = images_of(config(folder, image_size=32, random_erase=share, normalization=normalization)).train
+        red = data.__getitems__([0, 1, 2, 3, 4, 5] * 20)["images"][:, 0]
+        erased = red.abs() < 0.01  # a 256th of the range, over a deviation
+        shares[share] = float(erased.any(dim=(1, 2)).float().mean())
+        for image in erased[erased.any(dim=(1, 2))]:
+            rows, columns = image.any(dim=1).sum(), image.any(dim=0).sum()
+            assert image.sum() == rows * columns
+    assert shares == {0.0: 0.0, 0.5: pytest.approx(0.5, abs=0.15), 1.0: 1.0}
+
+
+def test_mixup_blends_images_as_it_blends_their_labels(folder: Path) -> None:
+    """Each class has a shade of its own, so an image says how much of which class is in it."""
+    for label, shade in (("ants", 0), ("bees", 255)):
+        for file in (folder / "train" / label).glob("*.png"):
+            draw(file, shade=shade)
+    for mix in ({"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 1.0, "cutmix": 1.0}):
+        data = images_of(config(folder, image_size=8, normalization="none", **mix))
+        blended, cut = 0, 0
+        for seed in range(20):
+            torch.manual_seed(seed)
+            batch = data.train.__getitems__([0, 1, 2, 3, 4, 5])
+            red = batch["images"][:, 0]
+            assert batch["labels"].shape == (6, 2)
+            torch.testing.assert_close(red.mean(dim=(1, 2)), batch["labels"][:, 1])
+            flat = red.flatten(1).max(dim=1).values == red.flatten(1).min(dim=1).values
+            blended += bool(((red > 0.01) & (red < 0.99)).any())
+            cut += bool((~flat).any())
+        assert (blended > 0) is ("mixup" in mix)
+        assert (cut > 0) is ("cutmix" in mix)
+        assert data.val.__getitems__([0, 1])["labels"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixup": -0.1}, "mixup and cutmix must be finite and not negative, but got mixup=-0.1, cutmix=0.0"),
+        ({"cutmix": float("nan")}, "mixup and cutmix must be finite and not negative"),
+        ({"random_erase": 1.5}, "random_erase must be from 0 to 1, but got 1.5"),
+        ({"auto_augment": "Sharpen"}, "auto_augment='Sharpen'"),
+        ({"augment": False, "mixup": 0.2}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+        ({"augment": False, "auto_augment": "AugMix"}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+    ],
+)
+def test_augmentation_out_of_bounds_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config("anywhere", **changes)
+
+
 def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:
     grey = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
     assert normalization("half")(grey).unique().tolist() == [1.0]
