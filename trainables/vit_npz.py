@@ -1,6 +1,6 @@
 """The weights of the ViT authors as they publish them: ``.npz`` files of arrays with Flax's names.
 
-https://github.com/google-research/vision_transformer lists the files, and its ``models_vit.py`` has the names.
+https://github.com/google-research/vision_transformer lists the files; its ``vit_jax/models_vit.py`` has the names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ SUFFIX = ".npz"
 EMBEDDING, POSITIONS = "embedding/kernel", "Transformer/posembed_input/pos_embedding"
 LAYER = "Transformer/encoderblock_{}/"
 ATTENTION, MLP = "MultiHeadDotProductAttention_1/", "MlpBlock_3/"
+"""Flax's names that are needed twice."""
 NETWORK = {"embedding": "embeddings.patch_embeddings.projection", "Transformer/encoder_norm": "layernorm"}
 """Parts of the network, by transformers' names. Left out are the head and, where there is one, the layer before it
 (``pre_logits``), as the authors do to fine-tune."""

@@ -67,7 +67,10 @@ def _of_classes(description: str, score: Callable[[Any, Any], Any]) -> Metric:
     return OfClasses(keep_in_memory=True)
 
 
-BALANCED: dict[str, Callable[[], Metric]] = {names.VAL_BALANCED_ACCURACY: balanced_accuracy_metric, names.VAL_MACRO_F1: macro_f1_metric}
+BALANCED: dict[str, Callable[[], Metric]] = {
+    names.VAL_BALANCED_ACCURACY: balanced_accuracy_metric,
+    names.VAL_MACRO_F1: macro_f1_metric,
+}
 """What ``balanced_metrics`` adds to the metrics of a task."""
 
 
