@@ -38,8 +38,6 @@ class TrainingConfig(TrialConfig):
     """Share of all optimizer steps in which the learning rate rises to its peak. 0 means none."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """``sgd`` takes ``momentum``; ``adamw`` has torch's own betas and eps."""
-    nesterov: bool = False
-    """Whether SGD looks ahead by its momentum (Nesterov). Not read by AdamW."""
     label_smoothing: float = 0.0
     """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
     pass_size: int = 0
@@ -47,6 +45,8 @@ class TrainingConfig(TrialConfig):
     several equal passes, whose gradients are summed; the workers synchronise in the last of them. 0: no limit."""
     clip_norm: float = 0.0
     """Largest norm of all gradients together; longer ones are shortened. 0 means no limit."""
+    nesterov: bool = False
+    """Whether SGD looks ahead by its momentum (Nesterov). Only SGD reads it."""
     ema_decay: float = 0.0
     """What a moving average of the weights keeps of itself in each step. The average is evaluated and saved in place of
     the weights; checkpoints have both. 0 means none."""
@@ -76,12 +76,12 @@ class TrainingConfig(TrialConfig):
             "lr, weight_decay and clip_norm must be finite": max(self.lr, self.weight_decay, self.clip_norm) < math.inf,
             "batch_size must be at least 1": self.batch_size >= 1,
             "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
-            "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
             "weight_decay must not be negative": self.weight_decay >= 0,
             "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
             "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
+            "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
             "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
             "loader_workers must not be negative": self.loader_workers >= 0,
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
