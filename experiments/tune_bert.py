@@ -27,8 +27,8 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32),
-        "sample": Recipe(settings=sample_settings, budget=Budget(epochs=9), num_samples=16),
+        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32, confirm=1),
+        "sample": Recipe(settings=sample_settings, budget=Budget(epochs=9), num_samples=16, confirm=1, seeds=3),
     },
     check=bert.check,
     load_line='from trainables.bert import load_model; model, tokenizer = load_model("{checkpoint}")',

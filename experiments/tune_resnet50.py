@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32),
+        "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32, confirm=1),
         "sample": Recipe(settings=sample_settings, budget=Budget(epochs=5), num_samples=8),
     },
     check=resnet.check_resnet,

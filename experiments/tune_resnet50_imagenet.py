@@ -24,7 +24,7 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32),
+        "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
             budget=Budget(epochs=9, reduction=4),

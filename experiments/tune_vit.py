@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     space=SPACE,
     baseline=BASELINE,
     recipes={
-        "full": Recipe(settings=dict, budget=Budget(steps=20_000, eval_every=1_000), num_samples=32),
+        "full": Recipe(settings=dict, budget=Budget(steps=20_000, eval_every=1_000), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
             budget=Budget(steps=360, eval_every=40),

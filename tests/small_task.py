@@ -61,6 +61,7 @@ def small_task(config: SmallConfig) -> Task:
         forward=lambda model, batch: model(batch["points"]),
         train_data=Points(config.size, config.noise),
         val_data=Points(131, 0.0),
+        test_data=Points(77, 0.0),
         schedule=Schedule(kind="cosine", warmup=config.warmup),
     )
 

@@ -58,6 +58,7 @@ def train_loop(config: dict[str, Any]) -> None:
         forward=_logits,
         train_data=texts.train,
         val_data=texts.val,
+        test_data=texts.test,
         schedule=Schedule(warmup=bert.warmup),
         describe=partial(_describe, model, texts.tokenizer),
     )
@@ -83,6 +84,7 @@ def check(config: BertConfig) -> list[str]:
     check_classes(config, len(texts.labels))
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
+        f"{f'{len(texts.test)} to test, ' if texts.test else ''}"
         f"{len(texts.labels)} classes ({', '.join(texts.labels[:8])}{', …' if len(texts.labels) > 8 else ''})",
         f"model: {config.model}: {model.model_type}, {config.max_length} tokens per text",
     ]

@@ -44,6 +44,7 @@ def train_classifier(config: ImageConfig, build: Build, schedule: Schedule, netw
         forward=_logits,
         train_data=images.train,
         val_data=images.val,
+        test_data=images.test,
         schedule=schedule,
         describe=partial(_describe, config, images.classes, network),
     )
@@ -62,6 +63,7 @@ def check_images(config: ImageConfig) -> list[str]:
     shown = ", ".join(images.classes[:8]) + (", …" if len(images.classes) > 8 else "")
     return [
         f"data: {config.data}: {len(images.train)} images to train on, {len(images.val)} to validate, "
+        f"{f'{len(images.test)} to test, ' if images.test else ''}"
         f"{len(images.classes)} classes ({shown}), {config.image_size} pixels",
         *(f"data: {note}" for note in images.notes),
     ]

@@ -109,7 +109,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
         ended = sum(trial.state.is_finished() for trial in trials_to_resume(plan.folder))
     if ended >= plan.num_samples:
-        return [f"all {ended} trials have ended: nothing is left to do (--add-trials N makes it longer)"]
+        left = "but what it has yet to confirm" if plan.confirm else "to do"
+        return [f"all {ended} trials have ended: nothing is left {left} (--add-trials N makes it longer)"]
     from optuna.storages import InMemoryStorage
 
     from experiments.sweep.plan.plan import make_searcher
@@ -117,7 +118,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
     searcher = make_searcher(plan, InMemoryStorage())
     proposed = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     shown = [{k: v for k, v in config.items() if k != "seed"} for config in proposed if isinstance(config, dict)]
-    units, unit = (plan.num_samples - ended) * plan.budget.total, plan.budget.unit
+    trials = plan.num_samples - ended + (plan.seeds * (1 + plan.confirm) if plan.confirm else 0)
+    units, unit = trials * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
         *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
@@ -128,24 +130,26 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
 
 def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
+    from experiments.sweep.show.confirmation import in_lines
     from experiments.sweep.show.trackers.tracker import in_words
     from experiments.sweep.state.device_time import shares_of
 
     summary = run.summary
     assert summary is not None, "the sweep is over"
-    best, status = summary["best"], _print_why_it_ended_early(plan, summary)
+    best, status = summary["best"], _print_why_it_ended_early(plan, summary, run.state.expected)
     if best is None:
         if summary["complete"]:
             where = ", ".join(tracker.address for tracker in run.trackers)
             print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
         return status or 1
-    unit, checkpoint = plan.budget.unit, best["checkpoint"]
+    unit, checkpoint, confirmation = plan.budget.unit, best["checkpoint"], summary["confirmation"]
     models = [line for tracker in run.trackers if (line := tracker.load_line()) is not None]
     reached, baseline = format_value(best["value"]), format_value(summary["baseline"]) or "none"
     lines = [
         f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]}"
         f" (baseline {baseline})",
         f"config      {format_params(best['config'])}",
+        *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
         f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
         *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
         *(f"model       {line}" for line in models),
@@ -154,7 +158,7 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
         f"report      {plan.report_file}",
         *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
     ]
-    if plan.options.baseline_only and plan.experiment.published is not None:
+    if plan.options.baseline_only and plan.options.baseline is None and plan.experiment.published is not None:
         from experiments.sweep.on_ray.tune_files import reports_of
         from experiments.sweep.show.reproduction import compared
 
@@ -163,17 +167,22 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
     return status
 
 
-def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any]) -> int:
+def in_rows(word: str, lines: Sequence[str]) -> list[str]:
+    """Return lines of the result, the first beside its word and the others below."""
+    return [f"{word if not row else '':<10}  {line}" for row, line in enumerate(lines)]
+
+
+def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any], expected: int) -> int:
     """Print why a sweep ended early and the command that goes on with it, and return the exit status."""
     if summary["complete"]:
         return 0
     ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
     counts = Counter(summary["trials"])
-    counts["not begun"] = plan.num_samples - counts.total()
+    counts["not begun"] = expected - counts.total()
     how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
     print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
     print(
-        f"of {plan.num_samples} trials: {how_many}",
+        f"of {expected} trials: {how_many}",
         file=sys.stderr,
     )
     print(f"go on with it: {plan.resume_command()}", file=sys.stderr)

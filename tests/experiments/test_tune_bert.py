@@ -31,11 +31,12 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     printed = capsys.readouterr().out
     for expected in (
         "sweep   plan: 16 trials",
+        "then the best trial and the baseline again, in full, with 3 seeds each",
         "recipe  sample: there is no accelerator",
         "device  cpu",
         "settings  ",
         "trial 001  lr=0.001",
-        "at most 144 epochs",
+        "at most 198 epochs",
     ):
         assert expected in printed
     assert not (storage / "plan").exists()

@@ -48,6 +48,31 @@ def test_one_file_is_split(configure: Configure, tmp_path: Path) -> None:
     assert (len(data.train), len(data.val), data.labels) == (40, 10, ["0", "1"])
 
 
+def ids(texts: Any) -> set[bytes]:
+    return {row.tobytes() for row in texts.input_ids}
+
+
+def test_without_a_test_part_half_of_the_validation_texts_is_held_out(configure: Configure) -> None:
+    whole, data = tokenized(configure()), tokenized(configure(hold_out=True))
+    assert whole.test is None and data.test is not None
+    assert len(data.val) + len(data.test) == len(whole.val)
+    assert ids(data.val) | ids(data.test) == ids(whole.val)
+    both = np.bincount(data.val.labels), np.bincount(data.test.labels)
+    assert max(abs(both[0] - both[1])) <= 1, "each class is halved"
+    assert ids(data.val).isdisjoint(ids(data.test))
+
+
+@pytest.mark.parametrize(("public", "held_out"), [("pos", 3), ("nobody told", 1)])
+def test_a_test_split_with_labels_is_held_out(configure: Configure, tmp_path: Path, public: str, held_out: int) -> None:
+    write_csv(tmp_path / "mine", "train", [("good film", "pos"), ("bad film", "neg"), ("a film", "pos")])
+    write_csv(tmp_path / "mine", "validation", [("good", "pos"), ("bad", "neg")])
+    write_csv(tmp_path / "mine", "test", [("fair", public), ("fine", public), ("fun", "neg")])
+    columns = {"text_column": "review", "label_column": "stars", "batch_size": 2}
+    data = tokenized(configure(data=str(tmp_path / "mine"), max_length=8, hold_out=True, **columns))
+    assert data.test is not None and len(data.test) == held_out
+    assert len(data.val) == (2 if held_out == 3 else 1)
+
+
 def test_sample_counts_take_the_first_rows(configure: Configure) -> None:
     few, more = tokenized(configure(train_samples=16, val_samples=4)), tokenized(configure(train_samples=32))
     assert (len(few.train), len(few.val)) == (16, 4)

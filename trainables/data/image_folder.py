@@ -30,8 +30,10 @@ class ImageList:
 
     train: list[LabelledFile]
     val: list[LabelledFile]
+    test: list[LabelledFile]
+    """Empty if there is no labelled test split beside that for validation."""
     bad: dict[str, str] = field(default_factory=dict)
-    """Files that cannot be read, and why. They are in neither split."""
+    """Files that cannot be read, and why. They are in no split."""
     notes: list[str] = field(default_factory=list)
     """How the folder was read, where it is not obvious."""
 
@@ -53,9 +55,10 @@ def list_images(root: Path) -> ImageList:
     validation = next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
     if validation is None:
         raise ValueError("there is no folder val/ (nor test/) in it to validate on")
-    listed = ImageList(_by_class(root, root / "train"), _validation(root, validation))
+    train = _by_class(root, root / "train")
+    listed = ImageList(train, _validation(root, validation), _test(root, validation, {label for _, label in train}))
     if validation.name == "test":
-        listed.notes.append("there is no val/: test/ serves for validation, so no unseen data is left for a final test")
+        listed.notes.append("there is no val/: test/ serves for validation")
     _sort_out(root, listed)
     if not listed.train or not listed.val:
         which = root / "train" if not listed.train else validation
@@ -86,6 +89,16 @@ def _validation(root: Path, split: Path) -> list[LabelledFile]:
     return [(str((images / file).relative_to(root)), label) for file, label, *_ in lines]
 
 
+def _test(root: Path, validation: Path, classes: set[str]) -> list[LabelledFile]:
+    """Return the images of ``test/``, if it does not serve for validation and its folders are classes: the public test
+    sets of ImageNet and Tiny ImageNet have no labels."""
+    folder = root / "test"
+    if folder == validation or not folder.is_dir():
+        return []
+    below = {entry.name for entry in _visible(folder) if entry.is_dir()}
+    return _by_class(root, folder) if below and below <= classes else []
+
+
 def _files(folder: Path) -> Iterable[Path]:
     for file in _visible(folder):
         if file.is_dir():
@@ -101,7 +114,7 @@ def _visible(folder: Path) -> list[Path]:
 
 def _sort_out(root: Path, listed: ImageList) -> None:
     """Move the files that cannot be read to ``listed.bad``."""
-    files = [file for file, _ in (*listed.train, *listed.val)]
+    files = [file for file, _ in (*listed.train, *listed.val, *listed.test)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         reasons = pool.map(lambda file: _why_unreadable(root / file), files)
         console = Console(stderr=True)
@@ -112,6 +125,7 @@ def _sort_out(root: Path, listed: ImageList) -> None:
         print(f"checked {len(files)} images", file=sys.stderr)
     listed.train = [entry for entry in listed.train if entry[0] not in listed.bad]
     listed.val = [entry for entry in listed.val if entry[0] not in listed.bad]
+    listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
 
 
 def _why_unreadable(file: Path) -> str | None:

@@ -19,11 +19,12 @@ from torchvision.transforms import v2
 
 from trainables.data.configs import ImageConfig
 from trainables.data.fetch import DATA_SETS, fetch
+from trainables.data.held_out import rows_of
 from trainables.data.image_folder import list_images
 from trainables.runtime.node_cache import prepare_once
 from trainables.runtime.training.loading import Batch
 
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 """Raised when the index of the same folder changes."""
 NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -40,21 +41,25 @@ BAD_NAMED = 3
 class Images(Dataset[Any]):
     """The images of a split, loaded when they are asked for. A pickled one holds the index's path, not the images."""
 
-    def __init__(self, index: Path, split: Literal["train", "val"], config: ImageConfig) -> None:
+    def __init__(self, index: Path, split: Literal["train", "val", "test"], config: ImageConfig) -> None:
         """Open a split.
 
         Args:
             index: A folder that :func:`indexed_images` made.
-            split: Which one.
+            split: Which one. Data without a test split has half of the validation split for it.
             config: Says how many images are used, and how they are prepared.
         """
         self._made_of = (index, split, config)
         limit = config.train_samples if split == "train" else config.val_samples
+        file = split if (index / f"{split}_labels.npy").is_file() else "val"
+        paths, labels = np.load(index / f"{file}_paths.npy", mmap_mode="r"), np.load(index / f"{file}_labels.npy")
+        if split != "train" and config.hold_out and not (index / "test_labels.npy").is_file():
+            rows = rows_of(split, labels)
+            paths, labels = paths[rows], labels[rows]
         self.augments = split == "train" and config.augment
         self._root = Path(json.loads((index / "index.json").read_text())["root"])
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
-        self._paths = np.load(index / f"{split}_paths.npy", mmap_mode="r")[: limit or None]
-        self.labels = np.load(index / f"{split}_labels.npy")[: limit or None]
+        self._paths, self.labels = paths[: limit or None], labels[: limit or None]
         self._crop = augmentation(config) if self.augments else as_validated(config.image_size, config.resize)
         self._normalize = normalization(config.normalization)
         self._mix = mixing(config, len(_known(index)["classes"])) if self.augments else None
@@ -89,6 +94,8 @@ class ImageData:
 
     train: Images
     val: Images
+    test: Images | None
+    """None unless test data is held out."""
     classes: list[str]
     """Names, in the order of the labels."""
     notes: list[str]
@@ -110,6 +117,7 @@ def images_of(config: ImageConfig) -> ImageData:
     return ImageData(
         train=Images(index, "train", config),
         val=Images(index, "val", config),
+        test=Images(index, "test", config) if config.hold_out else None,
         classes=known["classes"],
         notes=notes,
     )
@@ -210,7 +218,9 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
-    for split, files in (("train", listed.train), ("val", listed.val)):
+    for split, files in (("train", listed.train), ("val", listed.val), ("test", listed.test)):
+        if not files:
+            continue
         # In the order of their hashes, so that any first n are a fair draw of all classes.
         files = sorted(files, key=lambda entry: hashlib.sha1(os.fsencode(entry[0]), usedforsecurity=False).digest())
         np.save(into / f"{split}_paths.npy", np.array([os.fsencode(file) for file, _ in files]))

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from trainables.data.configs import TextConfig
+from trainables.data.held_out import rows_of
 from trainables.pretrained import first_line, from_pretrained
 from trainables.runtime.node_cache import fingerprint, prepare_once
 from trainables.runtime.training.loading import Batch
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
-TOKENIZED_FORMAT = 2
+TOKENIZED_FORMAT = 3
 """Raised when the tokenized arrays of the same text change."""
 
 
@@ -57,6 +58,8 @@ class TokenizedData:
 
     train: TokenizedTexts
     val: TokenizedTexts
+    test: TokenizedTexts | None
+    """None unless test data is held out."""
     labels: list[str]
     tokenizer: Path
 
@@ -67,7 +70,7 @@ def tokenized(config: TextConfig) -> TokenizedData:
     Raises:
         ValueError: The data or the tokenizer cannot be used; says which, why, and what to give instead.
     """
-    names = ("text_column", "label_column", "max_length", "train_samples", "val_samples")
+    names = ("text_column", "label_column", "max_length", "train_samples", "val_samples", "hold_out")
     key = {name: getattr(config, name) for name in names}
     key |= {"format": TOKENIZED_FORMAT, "data": fingerprint(config.data), "model": fingerprint(config.model)}
     folder = prepare_once("tokenized", key, lambda into: _tokenize(config, into))
@@ -76,8 +79,13 @@ def tokenized(config: TextConfig) -> TokenizedData:
 
 @cache
 def _open_tokenized(folder: Path) -> TokenizedData:
-    labels = json.loads((folder / "labels.json").read_text())
-    return TokenizedData(TokenizedTexts(folder, "train"), TokenizedTexts(folder, "val"), labels, folder / "tokenizer")
+    return TokenizedData(
+        train=TokenizedTexts(folder, "train"),
+        val=TokenizedTexts(folder, "val"),
+        test=TokenizedTexts(folder, "test") if (folder / "test_labels.npy").is_file() else None,
+        labels=json.loads((folder / "labels.json").read_text()),
+        tokenizer=folder / "tokenizer",
+    )
 
 
 def _tokenize(config: TextConfig, folder: Path) -> None:
@@ -85,8 +93,9 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer = _tokenizer(config.model)
     tokenizer.padding_side = "right"  # the attention mask is kept as a length
     tokenizer.model_max_length = config.max_length  # kept with the tokenizer, for those who load it to predict
-    for split, limit in (("train", config.train_samples), ("val", config.val_samples)):
-        rows = splits[split].select(range(min(limit or len(splits[split]), len(splits[split]))))
+    for split, rows in splits.items():
+        limit = config.train_samples if split == "train" else config.val_samples
+        rows = rows.select(range(min(limit or len(rows), len(rows))))
         encoded = encode(tokenizer, list(map(str, rows[config.text_column])))
         np.save(folder / f"{split}_input_ids.npy", encoded["input_ids"].astype(np.int32))
         np.save(folder / f"{split}_lengths.npy", encoded["attention_mask"].sum(axis=1))
@@ -106,7 +115,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
 
 
 def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the splits ``train`` and ``val``, and the names of the classes."""
+    """Return the splits ``train`` and ``val``, and ``test`` if it is held out; and the names of the classes."""
     loaded = _load_dataset(config.data)
     columns = next(iter(loaded.values())).column_names
     for option, column in (("text_column", config.text_column), ("label_column", config.label_column)):
@@ -138,7 +147,19 @@ def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
     unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
     if unseen:
         raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
-    return splits, labels
+    public = loaded.get("test")
+    return splits | _held_out(config, splits["val"], None if public is val else public, labels), labels
+
+
+def _held_out(config: TextConfig, val: Any, public: Any, labels: list[str]) -> dict[str, Any]:
+    """Return the test data, if it is held out: a test split with labels beside that for validation, or half of that."""
+    if not config.hold_out:
+        return {}
+    if public is not None and {str(name) for name in _label_names(public, config.label_column)} <= set(labels):
+        _check_rows(config, "test", public)
+        return {"test": public}
+    classes = np.unique(list(map(str, _label_names(val, config.label_column))), return_inverse=True)[1]
+    return {"val": val.select(rows_of("val", classes)), "test": val.select(rows_of("test", classes))}
 
 
 def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
@@ -162,7 +183,10 @@ def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
 def _label_names(rows: Any, column: str) -> list[Any]:
     feature = rows.features[column]
     values = rows[column]
-    return [feature.int2str(value) for value in values] if hasattr(feature, "int2str") else list(values)
+    if not hasattr(feature, "int2str"):
+        return list(values)
+    # -1 stands for a class that is not told, as in the public test data of many benchmarks.
+    return [None if value is None or value < 0 else feature.int2str(value) for value in values]
 
 
 def _load_dataset(data: str) -> DatasetDict:

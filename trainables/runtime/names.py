@@ -48,5 +48,13 @@ DEVICES = "devices"
 NODE_DEVICE = "{node}:{index}"
 """A device: Ray's id of its node, and its number there (an HPU's module); no number for a CPU."""
 
+CONFIRMS = "confirms"
+"""Entry of a configuration: the number of the trial that it confirms, trained again with another seed."""
+
 BOOKED = (START_SECONDS, COMPILE_SECONDS, TRAIN_SECONDS, EVAL_SECONDS, LOST_SECONDS, FIRST_STEP_AT)
 """The parts of a report that device time is counted from."""
+
+
+def of_test(name: str) -> str:
+    """Return the name of a validation metric when it is computed on the test data."""
+    return f"test_{name.removeprefix('val_')}"

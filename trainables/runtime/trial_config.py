@@ -30,6 +30,9 @@ class TrialConfig:
     """Steps between two evaluations (and reports) where the budget is in ``steps``. 0 where it is in ``epochs``."""
     seed: int = 0
     """Seeds everything random in the trial: the same configuration gives the same numbers."""
+    confirms: int = 0
+    """The trial of the search whose configuration this one trains again, with another seed; its reports have the
+    metrics of the test data, too. 0: it is a trial of the search."""
     data: str = ""
     """A local file or folder, or a name on the hub."""
     model: str = ""

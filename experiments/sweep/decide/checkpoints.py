@@ -108,7 +108,7 @@ class CheckpointBudget:
                 known = [self._folder / saved.place for saved in trial.checkpoints]
                 unknown = {place for place in there if place.parent.name == trial.name} - set(known)  # being written
                 needed |= unknown | set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
-        best = [state.best_checkpoint(self._folder, state.trials.values())]
+        best = [state.best_checkpoint(self._folder, state.searched)]
         best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
         needed |= {self._folder / saved.place for saved in best if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:

@@ -31,6 +31,10 @@ class Recipe:
     """How long a trial trains that is not stopped early."""
     num_samples: int
     """Trials in a sweep, the baseline included."""
+    confirm: int = 0
+    """How many of the best are trained again after the search, in full and with other seeds, and the baseline, too."""
+    seeds: int = 4
+    """How often each of them is: with one of the best and the baseline, one round on the 8 devices of a node."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
     """A search space of this recipe's own; None: the experiment's."""
     baseline: Mapping[str, Any] | None = None

@@ -68,8 +68,10 @@ class TrialOptions:
     """Leave out images that cannot be read."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
     """Other settings, or hyperparameters not to search."""
+    baseline: Annotated[Text | None, shown("SWEEP")] = None
+    """An earlier sweep, whose winner is the baseline of this."""
     baseline_only: Annotated[bool, shown("")] = False
-    """Train the published hyperparameters alone."""
+    """Train the baseline's hyperparameters alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,10 @@ class SearchOptions:
     """Seeds the search, and from it every trial."""
     trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None
     """Gives all trials this seed, so that they differ in nothing else."""
+    confirm: Annotated[Count | None, shown("K")] = None
+    """Best trials to train again with other seeds; 0: none."""
+    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S")] = None
+    """Seeds for each of them, and for the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,10 @@ class Plan:
     """What every trial has besides its hyperparameters."""
     budget: Budget
     num_samples: int
+    confirm: int = 0
+    """How many of the best are trained again after the search, besides the baseline; 0: none, nor the baseline."""
+    seeds: int = 0
+    """How often each of them is."""
     name: str
     tracking_uri: str
     facts: list[str]
@@ -72,7 +76,8 @@ class Plan:
         budget = {name: getattr(self.budget, name) or None for name in BUDGET_OPTIONS}
         sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
         chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
-        return {**asdict(self.options), **chosen, **budget, **sources, "num_samples": self.num_samples}
+        trials = {"num_samples": self.num_samples, "confirm": self.confirm, "seeds": self.seeds or None}
+        return {**asdict(self.options), **chosen, **budget, **sources, **trials}
 
     def resume_command(self) -> str:
         """Return the command that goes on with the sweep: the script as it was called, and where the sweep is."""
@@ -82,6 +87,10 @@ class Plan:
         if self.options.tracking_uri is not None:
             given += ["--tracking-uri", self.options.tracking_uri]
         return shlex.join(given)
+
+    def _confirmation(self) -> str:
+        best = "the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"
+        return f"{best} and the baseline again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
 
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
@@ -94,6 +103,7 @@ class Plan:
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
+            *([f"        then {self._confirmation()}"] if self.confirm else []),
             f"recipe  {self.recipe}: {same or self.recipe_reason}",
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",

@@ -10,6 +10,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.trials import error_of
+from trainables.runtime import names
 
 if TYPE_CHECKING:
     from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -34,7 +35,8 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Pass on that Tune has a trial."""
         self._run.trial_added(trial)
-        self._chosen.on_trial_add(tune_controller, trial)
+        if not trial.config.get(names.CONFIRMS):  # which is never stopped early, and so is none of its business
+            self._chosen.on_trial_add(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Pass on that a trial failed, or goes on after a failure; Tune tells the searcher after this."""

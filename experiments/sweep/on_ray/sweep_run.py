@@ -22,6 +22,7 @@ from ray.util.placement_group import remove_placement_group
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
+from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.define.errors import SweepError
@@ -92,7 +93,10 @@ class SweepRun:
             groups=plan.groups,
         )
         device_time = DeviceTime(plan.devices, options.workers_per_trial, _address_of)
-        self.state = SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time)
+        self.state = SweepState(
+            plan.experiment.objective, plan.budget, plan.num_samples, device_time, plan.confirm, plan.seeds
+        )
+        self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.views: list[View] = [ShowProgress(plan), DrawPictures(plan, self._address, self._show_trackers)]
@@ -167,6 +171,8 @@ class SweepRun:
             return Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+        if self.state.trials[number_of(trial)].confirms:
+            return Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
         reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
         reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")

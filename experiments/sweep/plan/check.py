@@ -76,6 +76,31 @@ def check_space(experiment: Experiment) -> None:
         raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
 
 
+def winner_of(sweep: str, storage: Path, experiment: Experiment) -> dict[str, Any]:
+    """Return the hyperparameters that won an earlier sweep: in its confirmation if it had one, else in its search.
+
+    Args:
+        sweep: Its name, or its folder.
+        storage: Where a name is looked for.
+        experiment: Whose search space the hyperparameters are to be of.
+
+    Raises:
+        SweepError: There is no such sweep, it is of another experiment, or it has no winner.
+    """
+    file = storage.expanduser() / sweep / SUMMARY_FILE  # a sweep that is an absolute path stays one
+    try:
+        summary = json.loads(file.read_text())
+        confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
+        config = confirmed[0]["config"]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise SweepError(
+            f"--baseline {sweep}: {file} has no winner ({error!r}); give the name or the folder of a sweep that has one"
+        ) from error
+    if summary["experiment"] != experiment.name:
+        raise SweepError(f"--baseline {sweep}: that is a sweep of {summary['experiment']}, not of {experiment.name}")
+    return {name: value for name, value in config.items() if name in experiment.search_space.names}
+
+
 def check_search(experiment: Experiment, options: SweepOptions) -> None:
     """See that the sampler can be made, and proposes from this space before and after it has a value.
 
@@ -148,7 +173,8 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         facts = experiment.check(largest)
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
-    in_full = {name: value for name, value in asdict(config).items() if name not in {*space.names, *baseline, "seed"}}
+    own = {"seed", names.CONFIRMS}
+    in_full = {name: value for name, value in asdict(config).items() if name not in {*space.names, *baseline, *own}}
     # What only some proposals have, the others have as the recipe has it, not as the baseline.
     sometimes = {*space.names, *baseline} - (space.always & set(baseline))
     return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, facts

@@ -13,12 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.options import SweepOptions, flag
 from trainables.runtime import TrialConfig
 
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
+HOLD_OUT = "hold_out"
+"""The setting of a train loop that leaves test data alone until the confirmation."""
 BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
 """Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
@@ -72,10 +74,37 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
         raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error
 
 
+def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tuple[int, int]:
+    """Return how many of the best of so many trials are trained again after the search, and how often each; 0, 0: none.
+
+    Raises:
+        SweepError: It was asked for, and there is nothing to confirm.
+    """
+    why_not = ""
+    if options.baseline_only:
+        why_not = "--baseline-only has no winner"
+    elif options.scheduler == "pbt":
+        why_not = "--scheduler pbt changes hyperparameters while a trial trains, so that there are none to train again"
+    elif trials == 1:
+        why_not = "one trial is the baseline, which there is nothing to compare with"
+    if why_not and options.confirm:
+        raise SweepError(f"--confirm {options.confirm}: {why_not}; leave it out")
+    confirm = 0 if why_not else min(usual.confirm if options.confirm is None else options.confirm, trials - 1)
+    if options.seeds and not confirm:
+        raise SweepError(f"--seeds {options.seeds} goes with --confirm K, which says how many trials are confirmed")
+    return confirm, (options.seeds or usual.seeds) if confirm else 0
+
+
 def choose_settings(
-    experiment: Experiment, options: SweepOptions, recipe: RecipeName
+    experiment: Experiment, options: SweepOptions, recipe: RecipeName, *, hold_out: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
+
+    Args:
+        experiment: What is tuned.
+        options: As they were given.
+        recipe: Whose settings these add to.
+        hold_out: Whether the trials leave test data alone, if they can, which the confirmation is scored on.
 
     Raises:
         SweepError: An option or a ``--set`` gives what the train loop does not know, or a value of another type.
@@ -83,6 +112,7 @@ def choose_settings(
     sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
     given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
     known = experiment.config_class.field_names()
+    held_out = {HOLD_OUT: True} if hold_out and HOLD_OUT in known else {}
     for name in given:
         if name not in known:
             raise SweepError(f"{flag(name)}: the experiment {experiment.name} has no such setting")
@@ -103,7 +133,7 @@ def choose_settings(
             raise SweepError(f"--set {entry}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
-    return {**experiment.recipes[recipe].settings(), **given}, fixed
+    return {**experiment.recipes[recipe].settings(), **held_out, **given}, fixed
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:

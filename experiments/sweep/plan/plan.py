@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from experiments.sweep.define.errors import SweepError
@@ -46,6 +46,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     recipe, reason = decide.choose_recipe(options, devices.type.kind)
     usual = experiment.recipes[recipe]
     experiment = experiment.at(recipe, options.workers_per_trial)
+    if options.baseline is not None:
+        experiment = replace(experiment, baseline=check.winner_of(options.baseline, options.storage, experiment))
     check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
@@ -53,7 +55,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     check.check_store(uri, experiment.name)
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
-    common, fixed = decide.choose_settings(experiment, options, recipe)
+    confirm, seeds = decide.choose_confirmation(options, usual, trials)
+    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
     settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
@@ -67,6 +70,8 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         settings=settings,
         budget=budget,
         num_samples=trials,
+        confirm=confirm,
+        seeds=seeds,
         name=name,
         tracking_uri=uri,
         facts=facts,

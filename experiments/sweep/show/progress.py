@@ -84,6 +84,9 @@ class ShowProgress:
             f"failed: {event.reason.splitlines()[-1]}" if event.outcome == "failed" and event.reason else event.outcome
         )
         best = "  best so far" if state.best is trial else ""
+        if trial.confirms:
+            tested = names.of_test(experiment.metric) in trial.metrics and trial.score is not None
+            best = f"  confirms {trial.confirms:03d}" + (f": {trial.score:.4f} on test data" if tested else "")
         earlier = "" if trial.best is None or trial.best == value else f" (at best {trial.best:.4f})"
         params = format_params(trial.config, experiment.display_params)
         return (
@@ -94,13 +97,13 @@ class ShowProgress:
     def _status(self, state: SweepState) -> str:
         counts, running = state.counts(), len(state.running)
         ended, here = counts.total(), len(state.ended_here)
-        parts = [f"{ended} of {state.num_trials} trials done"]
+        parts = [f"{ended} of {state.expected} trials done"]
         parts += [f"{running} running"] if running else []
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
         if state.best is not None:
             parts.append(f"best {state.objective.name} {state.best.best:.4f} (trial {state.best.number:03d})")
-        if running and here and ended < state.num_trials:
-            left = (time.monotonic() - self._began) / here * (state.num_trials - ended)
+        if running and here and ended < state.expected:
+            left = (time.monotonic() - self._began) / here * (state.expected - ended)
             parts.append(f"about {duration(left)} left")
         return ", ".join(parts)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.confirmation import confirmed
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime.writing import once_there_is_room, written_whole
 
@@ -50,6 +51,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "mode": state.objective.mode,
         "best": best,  # in any report; None if no trial reported a finite value
         "baseline": None if state.baseline is None else state.baseline.best,
+        "confirmation": confirmed(state),
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,

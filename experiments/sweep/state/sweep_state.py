@@ -28,6 +28,7 @@ from experiments.sweep.state.events import (
     TrialRecovered,
 )
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
+from trainables.runtime import names
 
 VERSION = 1
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
@@ -36,26 +37,37 @@ VERSION = 1
 class SweepState:
     """The sweep so far. ``on_ray.sweep_run`` is its one writer."""
 
-    def __init__(self, objective: Objective, budget: Budget, num_trials: int, device_time: DeviceTime) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        budget: Budget,
+        num_trials: int,
+        device_time: DeviceTime,
+        confirm: int = 0,
+        seeds: int = 0,
+    ) -> None:
         """Begin with no trial.
 
         Args:
             objective: Says what is better.
             budget: Of a full trial.
-            num_trials: Trials that the sweep is to have.
+            num_trials: Trials that the search is to have.
             device_time: Counts what each device does.
+            confirm: How many of the best are trained again after the search, besides the baseline.
+            seeds: How often each of them is.
         """
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
+        self.confirm, self.seeds = confirm, seeds
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
         """By number, in the order in which they began."""
         self.best: TrialState | None = None
-        """The trial with the best value in any report, of equal ones that of the lowest number; None if no trial has
-        reported a finite value."""
+        """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
+        none has reported a finite value."""
         self.best_at_end: TrialState | None = None
-        """The same by the last value of the trials that have ended, the failed ones left out."""
+        """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
         self.ended_since_best = 0
-        """Trials that have ended since the best value was reported."""
+        """Trials of the search that have ended since the best value was reported."""
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
         self.ending: Ending | None = None
@@ -107,7 +119,37 @@ class SweepState:
     @property
     def complete(self) -> bool:
         """Whether every trial that the sweep is to have has ended."""
-        return len(self.trials) == self.num_trials and all(trial.has_ended for trial in self.trials.values())
+        return len(self.trials) == self.expected and all(trial.has_ended for trial in self.trials.values())
+
+    @property
+    def searched(self) -> list[TrialState]:
+        """The trials of the search, in the order in which they began."""
+        return [trial for trial in self.trials.values() if not trial.confirms]
+
+    @property
+    def expected(self) -> int:
+        """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
+        searched = self.searched
+        if len(searched) < self.num_trials or not all(trial.has_ended for trial in searched):
+            return self.num_trials + (self.seeds * (1 + self.confirm) if self.confirm else 0)
+        numbers = {trial.number for trial in self.to_confirm}
+        # Those that were the best before more trials were added are here, too.
+        before = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
+        return self.num_trials + self.seeds * len(numbers) + before
+
+    @property
+    def to_confirm(self) -> list[TrialState]:
+        """The baseline, and then the best others of the search as it stands, the best first.
+
+        A trial that failed or reported no finite value cannot be confirmed.
+        """
+        if not self.confirm:
+            return []
+        sign = -1.0 if self.objective.mode == "max" else 1.0
+        sound = [(sign * t.best, t.number, t) for t in self.searched if t.best is not None and t.status != "failed"]
+        ranked = [trial for _, _, trial in sorted(sound)]
+        first = [trial for trial in ranked if trial is self.baseline]
+        return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
     def counts(self) -> Counter[Outcome]:
         """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
@@ -147,7 +189,8 @@ class SweepState:
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
         for trial in trials:
-            if trial.best is not None and self.objective.leads(trial.best, trial.number, self._leader()):
+            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self._leader())
+            if leads and not trial.confirms:
                 self.best = trial
             if trial.has_ended:
                 self._lead_at_end(trial)
@@ -173,6 +216,9 @@ class SweepState:
         leader = self._leader()
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step = trial.value, event.step
+            trial.score = float(event.metrics.get(names.of_test(self.objective.name), trial.value))
+        if trial.confirms:
+            return
         if self.objective.leads(trial.value, trial.number, leader):
             self.best = trial
             if leader is None or trial.value != leader[0]:
@@ -197,10 +243,10 @@ class SweepState:
             trial.best = None
             if self.best is trial:
                 self.best = None
-                for other in self.trials.values():
+                for other in self.searched:
                     if other.best is not None and self.objective.leads(other.best, other.number, self._leader()):
                         self.best = other
-        self.ended_since_best += 1
+        self.ended_since_best += not trial.confirms
         self.ended_here.append(trial)
         self._lead_at_end(trial)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from experiments.sweep.state.events import Decision, Status
+from trainables.runtime import names
 
 ENDED: tuple[Status, ...] = ("finished", "stopped early", "failed")
 """The statuses of trials that have ended for good."""
@@ -53,10 +54,17 @@ class TrialState:
     """The best of these."""
     best_step: int = 0
     """Where it was reported first."""
+    score: float | None = None
+    """What that report has of the objective on test data; where there is none, ``best``."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     """In the order in which they were written; those that were deleted since are here, too."""
     safe_since: float = field(default_factory=time.monotonic)
     """Monotonic time of its last checkpoint, or of its last start: what came later would be lost in a crash."""
+
+    @property
+    def confirms(self) -> int:
+        """The number of the trial whose configuration it trains again; 0 for a trial of the search."""
+        return int(self.began_with.get(names.CONFIRMS, 0))
 
     @property
     def name(self) -> str:

@@ -28,10 +28,18 @@ class Fed:
     """A state, and short words for what happens to it."""
 
     def __init__(
-        self, mode: Mode = "max", epochs: int = 4, trials: int = 8, kind: Any = "cpu", count: int = 2, width: int = 1
+        self,
+        mode: Mode = "max",
+        epochs: int = 4,
+        trials: int = 8,
+        kind: Any = "cpu",
+        count: int = 2,
+        width: int = 1,
+        confirm: int = 0,
+        seeds: int = 0,
     ) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width)
-        self.state = SweepState(Objective("score", mode), Budget(epochs=epochs), trials, device_time)
+        self.state = SweepState(Objective("score", mode), Budget(epochs=epochs), trials, device_time, confirm, seeds)
         self.state.apply(SweepBegan())
 
     def begin(self, *numbers: int, **config: Any) -> None:
@@ -52,9 +60,11 @@ class Fed:
     def end(self, number: int, outcome: Outcome = "finished", reason: str = "", raised: bool = False) -> None:
         self.state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason, raised=raised))
 
-    def trial(self, number: int, *scores: float, outcome: Outcome | None = "finished", reason: str = "") -> None:
+    def trial(
+        self, number: int, *scores: float, outcome: Outcome | None = "finished", reason: str = "", **config: Any
+    ) -> None:
         """A trial from its beginning to its end; None: it still runs."""
-        self.begin(number)
+        self.begin(number, **config)
         for step, score in enumerate(scores, start=1):
             self.report(number, step, score)
         if outcome is not None:

@@ -64,6 +64,40 @@ def test_with_val_the_test_split_is_left_alone(folder: Path) -> None:
     assert len(images_of(config(folder)).val) == 2
 
 
+def in_split(split: Any) -> set[bytes]:
+    return set(split._paths)
+
+
+def test_without_a_test_split_half_of_each_class_of_the_validation_images_is_held_out(folder: Path) -> None:
+    for label, count in (("ants", 5), ("bees", 4)):
+        for number in range(1, count):
+            draw(folder / "val" / label / f"{number}.jpg")
+    whole, data = images_of(config(folder)), images_of(config(folder, hold_out=True))
+    assert whole.test is None and data.test is not None
+    assert in_split(data.val).isdisjoint(in_split(data.test))
+    assert in_split(data.val) | in_split(data.test) == in_split(whole.val)
+    assert abs(sum(data.val.labels) - sum(data.test.labels)) <= 1
+    assert len(data.val) == 5 and len(data.test) == 4
+    assert data.test.__getitems__([0, 3])["images"].shape == (2, 3, 224, 224)
+
+
+def test_a_test_split_with_labels_is_held_out_and_one_without_is_not_read(folder: Path) -> None:
+    draw(folder / "test" / "ants" / "7.jpg")
+    data = images_of(config(folder, hold_out=True))
+    assert data.test is not None
+    assert in_split(data.test) == {b"test/ants/7.jpg"} and len(data.val) == 2
+    (folder / "test" / "ants").rename(folder / "test" / "images")
+    data = images_of(config(folder, hold_out=True))
+    assert data.test is not None
+    assert len(data.val) == len(data.test) == 1 and b"test" not in b"".join(in_split(data.test))
+
+
+def test_too_few_images_to_hold_out_some(folder: Path) -> None:
+    shutil.rmtree(folder / "val" / "bees")
+    with pytest.raises(ValueError, match="too few samples: 1; give more, or a test part of its own, or --confirm 0"):
+        images_of(config(folder, hold_out=True))
+
+
 def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
     root, wnids = tmp_path / "tiny", ("n01443537", "n01629819")
     for wnid in wnids:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
@@ -65,6 +65,8 @@ class Task:
     """``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are loader workers."""
     val_data: Dataset[Any]
     """Likewise."""
+    test_data: Dataset[Any] | None = None
+    """Likewise, for trials that confirm others. None: there is none."""
     loss: Loss | None = None
     """What is minimised: the mean of each pass, so that passes and workers weigh alike. None: the cross-entropy of the
     batch's ``labels``, in training with ``label_smoothing``."""
@@ -95,7 +97,10 @@ def train(task: Task, config: TrainingConfig) -> None:
     while trial.steps_done < trial.steps:
         trained = trial.train_to_next_report()
         began = time.perf_counter()
-        validated = trial.evaluate() if math.isfinite(trained.loss) else trial.not_evaluated()
+        validated = trial.evaluate(trial.val_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
+        if trial.test_loader is not None:
+            scored = trial.evaluate(trial.test_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
+            validated |= {names.of_test(name): value for name, value in scored.items()}
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
             {
@@ -155,8 +160,8 @@ class _Trial:
         self._restore()
         self._started_at = self.steps_done
         self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
-        validation = eval_batches(len(task.val_data), self.rank, self.world)  # type: ignore[arg-type]
-        self.val_loader = make_loader(task.val_data, validation, config.loader_workers)
+        self.val_loader = self._eval_loader(task.val_data)
+        self.test_loader = self._eval_loader(task.test_data) if task.test_data is not None and config.confirms else None
         self._batches = self._all_batches()
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
@@ -229,8 +234,9 @@ class _Trial:
         return loss_sum
 
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return the mean loss over all validation samples, and the metrics, which are NaN but on rank 0."""
+    def evaluate(self, loader: DataLoader[Any]) -> dict[str, float]:
+        """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
+        by their names of validation."""
         self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
         self._share_buffers()
         static = self.config.compile or self.device_type.static_shapes
@@ -239,7 +245,7 @@ class _Trial:
         in_top = torch.zeros((), dtype=torch.int64, device=self.device)
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [nothing], [nothing]
-        for batch in self._on_device(self.val_loader):
+        for batch in self._on_device(loader):
             size = size_of(batch)
             whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
             with self.device_type.autocast(self.config.mixed_precision):
@@ -301,6 +307,10 @@ class _Trial:
         groups = [{**old, **new} for old, new in zip(state["optimizer"]["param_groups"], configured, strict=True)]
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
+
+    def _eval_loader(self, data: Dataset[Any]) -> DataLoader[Any]:
+        batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
+        return make_loader(data, batches, self.config.loader_workers)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:

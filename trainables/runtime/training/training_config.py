@@ -68,6 +68,9 @@ class TrainingConfig(TrialConfig):
     """Training samples used, from the first on. 0 means all."""
     val_samples: int = 0
     """Validation samples used, from the first on. 0 means all."""
+    hold_out: bool = False
+    """Whether half of the validation data is test data, which no trial of the search sees. Data with a test part of its
+    own keeps its validation data whole."""
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

@@ -121,7 +121,8 @@ class SuccessiveHalving(Fifo):
         for name in self._next:
             if trials[name].status == Trial.PAUSED and training < self._groups:
                 return trials[name]
-        if self._no_more() and not training and not self._next:
+        left = any(trials[name].status in (Trial.RUNNING, Trial.PENDING) for name in self._bracket if name in trials)
+        if self._no_more() and not left and not self._next:
             for name in list(self._held):
                 tune_controller.stop_trial(trials[name])
         return None

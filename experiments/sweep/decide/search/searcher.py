@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAI
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
+from trainables.runtime import names
 from trainables.runtime.internals import optuna as internals
 
 ATTEMPTS = 50
@@ -85,6 +86,12 @@ class StudySearcher(Searcher):
         """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
         self._length: int | None = None
         """Trials in the study at the snapshot from which this was restored."""
+        self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = _nothing
+        """Given whether all trials of the search have ended, returns the configurations to train after it."""
+        self._confirming: dict[str, list[int]] = {}
+        """What each trial after the search confirms, and its seed, by Tune's id; the study does not have these."""
+        self._confirming_now: set[str] = set()
+        """Those that have not ended."""
 
     @property
     def study(self) -> optuna.Study:
@@ -117,9 +124,11 @@ class StudySearcher(Searcher):
 
         Returns None while as many trials train as may, and ``Searcher.FINISHED`` when all have ended.
         """
+        training = len(self._numbers) - len(self._paused) + len(self._confirming_now)
+        full = self._at_a_time is not None and training >= self._at_a_time
         if self._num_trials is not None and self._proposed >= self._num_trials:
-            return None if self._numbers else Searcher.FINISHED
-        if self._at_a_time is not None and len(self._numbers) - len(self._paused) >= self._at_a_time:
+            return self._confirm(trial_id, full=full)
+        if full:
             return None
         trials = self._record.trials()
         # Not the trial's number: others may have put trials into the study.
@@ -145,6 +154,20 @@ class StudySearcher(Searcher):
         )
         self._record.keep_attributes_of(model)
         return {**config, "seed": seed}
+
+    def _confirm(self, trial_id: str, *, full: bool) -> dict[str, Any] | str | None:
+        """Return the next configuration to train after the search, as :meth:`suggest` does."""
+        over, begun = not self._numbers, list(self._confirming.values())
+        for config in self.after_search(over):
+            key = [config[names.CONFIRMS], config["seed"]]
+            if key in begun:
+                continue
+            if full:
+                return None
+            self._confirming[trial_id] = key
+            self._confirming_now.add(trial_id)
+            return dict(config)
+        return Searcher.FINISHED if over else None
 
     def _proposal_that_fits(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return what the sampler proposes next, passing over what is likely to run out of memory."""
@@ -184,6 +207,7 @@ class StudySearcher(Searcher):
         trial = self._unfinished(trial_id)
         self._numbers.pop(trial_id, None)
         self._paused.discard(trial_id)
+        self._confirming_now.discard(trial_id)
         if trial is None:
             return
         error_text = self._errors.pop(trial_id, "") or "an error ended it"
@@ -250,6 +274,8 @@ class StudySearcher(Searcher):
             "numbers": self._numbers,
             "paused": sorted(self._paused),
             "again": self._again,
+            "confirming": self._confirming,
+            "confirming_now": sorted(self._confirming_now),
         }
         Path(checkpoint_path).write_text(json.dumps(state))
 
@@ -258,9 +284,14 @@ class StudySearcher(Searcher):
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._open_record, self._again, self._length = None, state["again"], state["length"]
+        self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
+
+
+def _nothing(over: bool) -> Sequence[Mapping[str, Any]]:
+    return ()
 
 
 def trial_seed(sweep_seed: int, number: int) -> int:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from experiments.sweep.show.pictures.hyperparameter_pictures import importance, parallel_coordinates
 from experiments.sweep.show.pictures.sweep_view import GRID, INK, NothingToDrawError, SweepView
 from experiments.sweep.show.pictures.timeline import timeline
-from experiments.sweep.show.pictures.trial_pictures import learning_curves, optimization_history
+from experiments.sweep.show.pictures.trial_pictures import confirmation, learning_curves, optimization_history
 from experiments.sweep.state.device_time import shares_of
 
 logger = logging.getLogger(__name__)
@@ -45,12 +45,15 @@ class Picture:
 
 
 def draw_pictures(view: SweepView) -> list[Picture]:
-    """Draw what can be drawn of a sweep; a picture that fails leaves the others alone."""
+    """Draw what can be drawn of a sweep; a picture that fails leaves the others alone, and one that a sweep has no use
+    for is left out."""
     pictures = []
     for name, title, caption, draw in PICTURES:
-        figure = None
+        figure: go.Figure | None = None
         try:
             figure = draw(view)
+            if figure is None:
+                continue
             caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
             figure.update_layout(template=STYLE, title=None, height=figure.layout.height or HEIGHT)
         except NothingToDrawError as reason:
@@ -62,13 +65,20 @@ def draw_pictures(view: SweepView) -> list[Picture]:
     return pictures
 
 
-PICTURES: list[tuple[str, str, str, Callable[[SweepView], go.Figure]]] = [
+PICTURES: list[tuple[str, str, str, Callable[[SweepView], go.Figure | None]]] = [
     (
         "optimization_history",
         "Optimization history",
         "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "
         "value are in the table alone.",
         optimization_history,
+    ),
+    (
+        "confirmation",
+        "Confirmation",
+        "The best configurations and the baseline, trained again in full with seeds of their own. A dot is a trial: "
+        "what it scored, at its best epoch, on data that the search has not seen, where there is such data.",
+        confirmation,
     ),
     (
         "learning_curves",

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.define.words import duration, format_value
+from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.show.pictures.catalogue import Picture, draw_pictures
 from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.show.pictures.sweep_view import COLOURS, SweepView
@@ -52,7 +53,7 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
 def _values(view: SweepView) -> dict[str, Any]:
     summary, trials, plan = view.summary, view.trials, view.plan
     best = summary["best"]
-    counts = Counter(trial.status for trial in trials)
+    counts = Counter(trial.status for trial in view.searched)
     address, _, note = view.address.partition("  ")
     how = f"ended early ({summary['ended_early']['why']})" if summary["ended_early"] else "interrupted"
     return {
@@ -61,6 +62,7 @@ def _values(view: SweepView) -> dict[str, Any]:
         "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at)),
         "unit": plan.budget.unit,
         "num_samples": plan.num_samples,
+        "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
         "counts": {status: counts[status] for status in COLOURS if counts[status]},
         "devices": shares_of(summary["device_seconds"]),
         "load_line": plan.experiment.load_line.format(checkpoint=best["checkpoint"])

@@ -44,6 +44,8 @@ class ShownTrial:
     number: int
     """From 1, the baseline, as everywhere."""
     status: Status
+    confirms: int
+    """The trial whose configuration it trains again; 0 for a trial of the search."""
     params: Mapping[str, Any]
     """The hyperparameters that were searched."""
     ranges: Mapping[str, BaseDistribution]
@@ -83,11 +85,12 @@ class SweepView:
         device_time = state.device_time if state.over else state.device_time.up_to_now()
         trials = []
         for number, trial in sorted(state.trials.items()):
-            ranges = plan.experiment.search_space.at(trial.began_with, number - 1).ranges
+            ranges = plan.experiment.search_space.at(trial.began_with, (trial.confirms or number) - 1).ranges
             trials.append(
                 ShownTrial(
                     number=number,
                     status=trial.status,
+                    confirms=trial.confirms,
                     params={name: trial.began_with[name] for name in ranges},
                     ranges=ranges,
                     constraints=constraints_of(trial.metrics),
@@ -112,9 +115,14 @@ class SweepView:
         return self.plan.experiment.mode == "max"
 
     @cached_property
+    def searched(self) -> list[ShownTrial]:
+        """The trials of the search."""
+        return [trial for trial in self.trials if not trial.confirms]
+
+    @cached_property
     def compared(self) -> list[ShownTrial]:
         """The trials that pictures of hyperparameters compare: finished and stopped ones that reported a value."""
-        ended = [trial for trial in self.trials if trial.status in ("finished", "stopped early")]
+        ended = [trial for trial in self.searched if trial.status in ("finished", "stopped early")]
         return [trial for trial in ended if trial.best is not None]
 
     @cached_property

@@ -35,7 +35,7 @@ def optimization_history(view: SweepView) -> go.Figure:
 
     Optuna's own picture leaves out trials that were stopped early.
     """
-    trials, metric = _with_values(view.trials), view.summary["metric"]
+    trials, metric = _with_values(view.searched), view.summary["metric"]
     best: Callable[..., float] = max if view.maximize else min
     numbers, values = [trial.number for trial in trials], [trial.best or 0.0 for trial in trials]
     figure = go.Figure()
@@ -52,7 +52,7 @@ def optimization_history(view: SweepView) -> go.Figure:
 
 def learning_curves(view: SweepView) -> go.Figure:
     """Return the metric by epoch (or step) of each trial."""
-    figure, unit, trials = go.Figure(), view.plan.budget.unit, _with_values(view.trials)
+    figure, unit, trials = go.Figure(), view.plan.budget.unit, _with_values(view.searched)
     for status, group in by_status(trials).items():
         # One line for all of a status, with gaps: hundreds of lines would be slow.
         points: list[tuple[float | None, ...]] = []
@@ -74,6 +74,26 @@ def learning_curves(view: SweepView) -> go.Figure:
         )
         _add_marks(figure, status, group, [trial.curve[-1] for trial in group])
     return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
+
+
+def confirmation(view: SweepView) -> go.Figure | None:
+    """Return the scores of the confirmation by configuration, and their means with intervals; None if there is none."""
+    result = view.summary["confirmation"]
+    if result is None:
+        return None
+    rows = [row for row in (result["baseline"], *result["rivals"]) if row is not None]
+    figure, lines = go.Figure(), {"color": INK, "width": 1.5}
+    ends = [(row["trial"], end) for row in rows if row["interval"] for end in (*row["interval"], None)]
+    figure.add_scatter(
+        x=[at for at, _ in ends], y=[end for _, end in ends], mode="lines", line=lines, name="95 % interval of the mean"
+    )
+    places = [(row["trial"], score) for row in rows for score in row["scores"]]
+    means = [(row["trial"], row["mean"]) for row in rows]
+    for name, symbol, marks in (("one seed", "circle-open", places), ("mean", "diamond", means)):
+        x, y = zip(*marks, strict=True)
+        marker = {"color": COLOURS["finished"], "symbol": symbol, "size": 7}
+        figure.add_scatter(x=x, y=y, mode="markers", name=name, marker=marker)
+    return figure.update_layout(xaxis_title="trial (1: the baseline)", yaxis_title=result["metric"])
 
 
 def _add_marks(

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
+from experiments.sweep.show.confirmation import verdict
 from experiments.sweep.show.trackers import records
 from experiments.sweep.show.trackers.best_model import load_line
 from experiments.sweep.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
@@ -164,7 +165,8 @@ class MlflowTracker:
             return
         self._begun.add(run)
         params = {_named(name): str(value) for name, value in event.config.items()}
-        name = f"trial {run} {format_params(event.config, self._plan.experiment.display_params, digits=3)}"
+        again = f"confirms {run_of(confirms)} " if (confirms := event.config.get(names.CONFIRMS)) else ""
+        name = f"trial {run} {again}{format_params(event.config, self._plan.experiment.display_params, digits=3)}"
         self._put(records.BeginRun(run=run, time_ms=at, name=name, tags={"kind": "trial", "trial": run}, params=params))
         self._put(Update(run=run, time_ms=at, tags=trial_id))
 
@@ -206,6 +208,13 @@ class MlflowTracker:
         if (best := event.summary["best"]) is not None:
             metrics[_named(f"best_{state.objective.name}")] = best["value"]
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
+        if (confirmation := event.summary.get("confirmation")) is not None:
+            name, gain = confirmation["metric"], confirmation["gain"]
+            first = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
+            metrics |= {_named(f"confirmed/{name} of {who}"): row["mean"] for who, row in first.items() if row}
+            if gain is not None:
+                metrics["confirmed/gain"] = gain["mean"]
+                tags["confirmed"] = verdict(confirmation)
         as_asked = state.complete or (state.ending is not None and state.ending.status == 0)
         status: RunStatus = "FINISHED" if as_asked else "KILLED"
         step = state.counts().total()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -26,7 +28,7 @@ from experiments.sweep.plan import check
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan
 from experiments.tune_bert import EXPERIMENT
-from search_spaces.bert import SPACE
+from search_spaces.bert import BASELINE, SPACE
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
@@ -60,7 +62,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
     Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
     plan = plan_for(storage, data="mine")
     assert plan.settings["data"] == str(tmp_path / "mine")
-    assert "40 texts to train on, 10 to validate" in plan.facts[0]
+    assert "40 texts to train on, 5 to validate, 5 to test" in plan.facts[0]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,14 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             {"tracking_uri": "http://ada:secret@host:5000"},
             r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
         ),
+        ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave it out"),
+        (
+            {"confirm": 2, "scheduler": "pbt"},
+            "--confirm 2: --scheduler pbt changes hyperparameters",
+        ),
+        ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
+        ({"confirm": 0, "seeds": 3}, "--seeds 3 goes with --confirm K"),
+        ({"seeds": 1}, "--seeds 1: must be at least 2"),
         ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -422,6 +432,44 @@ def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
     plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
     assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
     assert not {"batch_size", "optimizer"} & {*plan.experiment.search_space.names, *plan.experiment.baseline}
+
+
+def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that_is(storage: Path) -> None:
+    plan = plan_for(storage, num_samples=3, confirm=5, seeds=2)
+    assert (plan.confirm, plan.seeds) == (2, 2), "there are two others"
+    assert plan.settings["hold_out"] is True
+    assert "then the best 2 trials and the baseline again, in full, with 2 seeds each" in "\n".join(plan.lines())
+    texts = re.search(r"(\d+) to validate, (\d+) to test", plan.facts[0])
+    without = plan_for(storage, confirm=0)
+    assert (without.confirm, without.seeds, without.settings["hold_out"]) == (0, 0, False)
+    whole = re.search(r"(\d+) to validate, 5 classes", without.facts[0])
+    assert texts is not None and whole is not None
+    assert sum(map(int, texts.groups())) == int(whole[1])
+    for without in (plan_for(storage, baseline_only=True), plan_for(storage, scheduler="pbt")):
+        assert without.confirm == 0
+
+
+def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage: Path) -> None:
+    def summary(name: str, **changes: Any) -> None:
+        best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
+        (storage / name).mkdir(parents=True)
+        contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
+        (storage / name / "summary.json").write_text(json.dumps(contents))
+
+    summary("searched")
+    rivals = [{"trial": 7, "config": {**BASELINE, "lr": 0.02}}, {"trial": 4, "config": {**BASELINE, "lr": 0.03}}]
+    summary("confirmed", confirmation={"rivals": rivals})
+    summary("none", best=None)
+    summary("other", experiment="vit")
+    assert plan_for(storage, baseline="searched").experiment.baseline == {**BASELINE, "lr": 0.03}
+    assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
+    for name, says in (
+        ("none", "has no winner"),
+        ("gone", "has no winner"),
+        ("other", "is a sweep of vit, not of bert"),
+    ):
+        with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
+            plan_for(storage, baseline=name)
 
 
 def test_a_recipes_own_folder_is_found_wherever_the_workers_are(

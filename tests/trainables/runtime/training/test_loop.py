@@ -81,6 +81,20 @@ def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
     assert reports[-1][names.VAL_ACCURACY] == float((logits.argmax(1) == data.labels).double().mean())
 
 
+def test_a_trial_that_confirms_is_scored_on_the_test_data_too_and_trains_no_differently() -> None:
+    searched, _ = trained(**QUIET)
+    confirmed, model = trained(confirms=1, **QUIET)
+    loss, accuracy = (names.of_test(name) for name in (names.VAL_LOSS, names.VAL_ACCURACY))
+    for report, before in zip(confirmed, searched, strict=True):
+        assert set(report) - set(before) == {loss, accuracy}
+        assert numbers_of(report) == numbers_of(before)
+    data = Points(77, 0.0)
+    with torch.no_grad():
+        logits = model(data.points)
+    assert confirmed[-1][loss] == pytest.approx(float(F.cross_entropy(logits, data.labels)))
+    assert confirmed[-1][accuracy] == float((logits.argmax(1) == data.labels).double().mean())
+
+
 def test_batches_of_one_shape_where_another_is_compiled_give_the_same_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: set[tuple[bool, int]] = set()
     inner = torch.nn.Sequential.forward

@@ -6,6 +6,7 @@ The rest of the suite's sweeps run with asha, the default, and with fifo (on_ray
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from ray import tune
+from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
 from experiments import build_tuner
 from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.define.options import SchedulerName
+from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.show.trackers.mlflow_tracker import CHANGED
+from experiments.sweep.state.events import Ending
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
@@ -35,6 +40,9 @@ def swept(
     options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
     options |= {"workers_per_trial": 2, **changes}  # one group starts sooner than two
     results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
+    if "confirm" in options:
+        assert not json.loads((folder / name / "summary.json").read_text())["complete"]
+        results = build_tuner(PLAIN, resume=name, storage=folder).fit()
     there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
     named = {result.checkpoint.path for result in results if result.checkpoint}
     assert named <= there
@@ -45,17 +53,36 @@ def swept(
     return results, json.loads((folder / name / "summary.json").read_text()), study
 
 
-def test_promotion_resumes_paused_trials_on_a_warm_group_and_ends_the_rest(ray_here: None, tmp_path: Path) -> None:
-    results, summary, study = swept("asha-promote", tmp_path)
+def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = SweepRun.trial_began
+
+    def end_in_the_confirmation(run: SweepRun, trial: Trial, others: Sequence[Trial] = ()) -> None:
+        began(run, trial, others)
+        if number_of(trial) == 9 and run.plan.resumed is False:
+            run.end_early(Ending("for a test", 0))
+
+    monkeypatch.setattr(SweepRun, "trial_began", end_in_the_confirmation)
+    results, summary, study = swept("asha-promote", tmp_path, confirm=1, seeds=2)
     assert not results.errors
     assert summary["complete"]
-    assert summary["trials"]["finished"] >= 1
+    assert sum(summary["trials"].values()) == 7 + 2 * 2
+    assert summary["trials"]["finished"] >= 1 + 4
     assert summary["trials"]["stopped early"] >= 3
+    confirmation = summary["confirmation"]
+    (rival,) = confirmation["rivals"]
+    # All seeds of this loop reach the same, and there is no test data.
+    assert (rival["trial"], confirmation["metric"]) == (summary["best"]["trial"], "score")
+    assert rival["scores"] == [summary["best"]["value"]] * 2
+    assert rival["seeds"] == confirmation["baseline"]["seeds"]
+    assert confirmation["gain"]["mean"] > 0
     for result in results:
         assert result.metrics_dataframe is not None
         epochs = list(result.metrics_dataframe["epoch"])
         assert epochs == list(range(1, len(epochs) + 1))  # resumed where it was paused, nothing twice
         assert len(epochs) in (1, 3, 9)
+    assert len(study.trials) == 7
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []

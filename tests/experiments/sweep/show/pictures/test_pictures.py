@@ -31,7 +31,8 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
 EPOCHS = 4
-NAMES = [name for name, *_ in PICTURES]
+NAMES = [name for name, *_ in PICTURES if name != "confirmation"]
+"""Of the pictures that every sweep has."""
 
 
 def space(trial: optuna.Trial) -> dict[str, Any]:
@@ -113,6 +114,18 @@ MIXED: list[list[float] | None] = [
     [0.2, 0.5, 0.6, 0.75], [0.1], None, [0.3, 0.4, math.nan], [0.2, 0], [0.3, 0.6, 0.5, 0.4], [0.05], [math.nan],
 ]  # fmt: skip
 """Trials of every status; of those that failed, one diverged and one raised."""
+
+
+def confirmed(folder: Path) -> SweepView:
+    """A sweep whose trial 2 was confirmed with three seeds, and so was the baseline."""
+    plan = replace(plan_of(folder), confirm=1, seeds=3)
+    fed = Fed(epochs=EPOCHS)
+    fed.state = state_of([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]], plan)
+    for number in range(6):
+        confirms = 1 + number // 3
+        config = {**fed.state.trials[confirms].config, "confirms": confirms, "seed": number % 3}
+        fed.trial(3 + number, 0.1 * number, 0.1 * number + 0.01, **config)
+    return SweepView.of(plan, fed.state, "http://127.0.0.1:5000")
 
 
 class Page(HTMLParser):
@@ -286,3 +299,23 @@ def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Pa
     pictures.show(SweepEnded(summary={}), state)
     assert [event.last for event in drawn] == [False, True]
     assert plan.report_file in drawn[0].files
+
+
+def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_path: Path) -> None:
+    view = confirmed(tmp_path / "sweep")
+    view.plan.folder.mkdir()
+    files = {file.name for file in draw_sweep(view)}
+    assert "confirmation.png" in files
+    pictures: dict[str, Any] = {picture.name: picture.figure for picture in draw_pictures(view)}
+    lines, seeds, means = pictures["confirmation"].data
+    assert list(seeds.x) == [1] * 3 + [2] * 3
+    assert list(means.y) == pytest.approx([0.11, 0.41])
+    assert [end for end in lines.y if end is not None] == pytest.approx(
+        [0.11 - 0.2484, 0.11 + 0.2484, 0.41 - 0.2484, 0.41 + 0.2484], abs=1e-4
+    )
+    (points,) = pictures["optimization_history"].select_traces({"mode": "markers"})
+    assert list(points.x) == [1, 2]
+    report = view.plan.report_file.read_text()
+    said = {row[0]: row[1] for row in Page(report).rows if row}
+    assert (said["2"], said["3"], said["8"]) == ("finished", "finished, confirms 1", "finished, confirms 2")
+    assert "trial 002 beats the baseline by 0.3000" in report

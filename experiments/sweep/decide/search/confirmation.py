@@ -1,0 +1,35 @@
+"""After the search: the best configurations and the baseline, trained again with seeds that no trial had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime import names
+
+
+def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dict[str, Any]]:
+    """Return the configurations to train after the search, in their order, those that train already included.
+
+    All have the same seeds, so that one is compared with another on the same terms.
+
+    Args:
+        state: Of the sweep.
+        sweep_seed: Seeds them.
+        over: Whether all trials of the search have ended. Until then only those of the baseline are known.
+    """
+    chosen = state.to_confirm if over else [trial for trial in state.to_confirm if trial is state.baseline]
+    seeds = [_seed(sweep_seed, number) for number in range(state.seeds)]
+    return [
+        {**trial.config, "seed": seed, names.CONFIRMS: trial.number}
+        for trial in chosen
+        if trial.has_ended
+        for seed in seeds
+    ]
+
+
+def _seed(sweep_seed: int, number: int) -> int:
+    """Return one below 2**31, from a sequence of its own: three numbers, where that of a trial has two."""
+    return int(np.random.SeedSequence((sweep_seed, number, 1)).generate_state(1)[0] >> 1)

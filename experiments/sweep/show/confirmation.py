@@ -1,0 +1,122 @@
+"""What the confirmation came to: the score of each configuration over its seeds, and whether the winner is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from scipy import stats
+
+from experiments.sweep.define.words import counted, format_value
+from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime import names
+
+LEVEL = 0.95
+"""Confidence of the intervals."""
+CONVINCING = 0.95
+"""From this confidence on, a winner is said to beat the baseline."""
+
+
+def confirmed(state: SweepState) -> dict[str, Any] | None:
+    """Return the result of the confirmation so far, JSON-able, or None if no trial of it has ended.
+
+    A score is that of the test data at the epoch whose validation was the best, as in the search. Of a train loop
+    without test data it is that validation itself, which chose the configurations and flatters them.
+
+    Intervals are Student's over the seeds. The winner is held against the baseline by Welch's test, and the probability
+    of chance is multiplied by the number of configurations of which the winner is the best (Bonferroni).
+    """
+    name, of_test = state.objective.name, names.of_test(state.objective.name)
+    scores: dict[int, dict[int, float]] = {}
+    tested = True
+    for trial in state.trials.values():
+        if trial.confirms and trial.status == "finished" and trial.score is not None and math.isfinite(trial.score):
+            scores.setdefault(trial.confirms, {})[trial.config["seed"]] = trial.score
+            tested = tested and of_test in trial.metrics
+    if not scores:
+        return None
+    rows: list[dict[str, Any]] = [
+        {
+            "trial": number,
+            "config": {k: v for k, v in state.trials[number].config.items() if k != "seed"},
+            "searched": state.trials[number].best,
+            "scores": list(by_seed.values()),
+            "seeds": list(by_seed),
+            "mean": fmean(by_seed.values()),
+            "interval": _interval(list(by_seed.values())),
+        }
+        for number, by_seed in scores.items()
+    ]
+    baseline = next((row for row in rows if state.baseline is not None and row["trial"] == state.baseline.number), None)
+    rivals = sorted(
+        (row for row in rows if row is not baseline), key=lambda row: row["mean"], reverse=state.objective.mode == "max"
+    )
+    return {
+        "metric": of_test if tested else name,
+        "tested": tested,  # on data that the search has not seen
+        "baseline": baseline,
+        "rivals": rivals,  # the best first
+        "gain": _gain(rivals, baseline, state.objective.mode) if rivals and baseline is not None else None,
+    }
+
+
+def _interval(scores: list[float]) -> list[float] | None:
+    """Return the bounds of the mean; None if one score says nothing of how much they vary."""
+    if len(scores) < 2:
+        return None
+    half = stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(scores)
+    return [float(fmean(scores) - half), float(fmean(scores) + half)]
+
+
+def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """Return how much better than the baseline the winner is, and with what confidence; None where that is not known:
+    with one score, or if the seeds make no difference to either."""
+    scores, against = rivals[0]["scores"], baseline["scores"]
+    sign = 1.0 if mode == "max" else -1.0
+    gain: dict[str, Any] = {"mean": sign * (fmean(scores) - fmean(against)), "interval": None, "confidence": None}
+    if min(len(scores), len(against)) >= 2 and max(len(set(scores)), len(set(against))) > 1:
+        better = [sign * score for score in scores], [sign * score for score in against]
+        test = stats.ttest_ind(*better, equal_var=False, alternative="two-sided").confidence_interval(LEVEL)
+        chance = stats.ttest_ind(*better, equal_var=False, alternative="greater").pvalue
+        gain |= {"interval": [float(test.low), float(test.high)]}
+        gain |= {"confidence": 1 - min(1.0, len(rivals) * float(chance))}
+    return gain
+
+
+def in_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the result of :func:`confirmed` in words, a line each: the baseline, the others, and what follows."""
+    baseline, rivals, gain = result["baseline"], result["rivals"], result["gain"]
+    rows = [row for row in (baseline, *rivals) if row is not None]
+    lines = [
+        f"{'baseline' if row is baseline else 'trial {:03d}'.format(row['trial']):<9}  {_mean(row)} over "
+        f"{counted(len(row['scores']), 'seed')} (in the search {format_value(row['searched'])})"
+        for row in rows
+    ]
+    where = "data that the search has not seen" if result["tested"] else "the validation data that chose them"
+    return [f"{result['metric']} on {where}", *lines, *([verdict(result)] if gain is not None else [])]
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return whether the winner beats the baseline, in one sentence; the result has both."""
+    gain, winner = result["gain"], f"trial {result['rivals'][0]['trial']:03d}"
+    if gain["confidence"] is None:
+        return f"{winner}: {gain['mean']:+.4f} against the baseline; too little to say with what confidence"
+    low, high = gain["interval"]
+    by = f"by {gain['mean']:.4f} ({low:.4f} to {high:.4f}), confidence {_share(gain['confidence'])}"
+    if gain["confidence"] >= CONVINCING:
+        return f"{winner} beats the baseline {by}"
+    if gain["mean"] > 0:
+        return f"{winner} is ahead of the baseline {by}: that may be chance; more --seeds would tell"
+    return f"no trial beats the baseline: the best, {winner}, is behind by {-gain['mean']:.4f}"
+
+
+def _mean(row: Mapping[str, Any]) -> str:
+    if row["interval"] is None:
+        return f"{row['mean']:.4f}"
+    return f"{row['mean']:.4f} ± {row['interval'][1] - row['mean']:.4f}"
+
+
+def _share(confidence: float) -> str:
+    return "above 99.9 %" if confidence > 0.999 else f"{100 * confidence:.1f} %"

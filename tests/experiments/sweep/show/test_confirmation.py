@@ -1,0 +1,85 @@
+"""What the confirmation says, on numbers that can be checked by hand and by scipy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from experiments.sweep.show.confirmation import confirmed, in_lines, verdict
+from tests.experiments.sweep.fed_state import Fed
+
+BASELINE, FIRST, SECOND = [0.50, 0.52, 0.51], [0.60, 0.63, 0.61], [0.58, 0.66, 0.56]
+
+
+def sweep(*scores_of: list[float], mode: Any = "max", test: bool = True, confirm: int = 2) -> dict[str, Any]:
+    """The result of a confirmation in which trials 1, 2 and 3 have these scores on the test data."""
+    fed = Fed(mode, trials=3, confirm=confirm, seeds=3)
+    for number in (1, 2, 3):
+        fed.trial(number, 0.9 + number / 100)
+    number = 3
+    for confirms, scores in enumerate(scores_of, start=1):
+        for seed, score in enumerate(scores):
+            number += 1
+            fed.begin(number, confirms=confirms, seed=seed)
+            scored: list[dict[str, Any]] = [{"test_score": score}, {"test_score": 0.99}] if test else [{}, {}]
+            fed.report(number, 1, 0.8 if test else score, **scored[0])
+            fed.report(number, 2, 0.0 if mode == "max" else 1.0, **scored[1])
+            fed.end(number)
+    result = confirmed(fed.state)
+    assert result is not None
+    return result
+
+
+def test_means_intervals_and_the_winner() -> None:
+    result = sweep(BASELINE, FIRST, SECOND)
+    assert result["metric"] == "test_score"
+    assert [row["trial"] for row in (result["baseline"], *result["rivals"])] == [1, 2, 3]
+    assert result["baseline"]["scores"] == BASELINE, "those of the best epoch of validation"
+    assert result["rivals"][0]["searched"] == 0.92
+    for row in (result["baseline"], *result["rivals"]):
+        by_scipy = stats.ttest_1samp(row["scores"], 0.0).confidence_interval(0.95)
+        assert row["interval"] == pytest.approx([by_scipy.low, by_scipy.high])
+
+
+def test_the_confidence_that_the_winner_beats_the_baseline_counts_how_many_could_have_won() -> None:
+    result = sweep(BASELINE, FIRST, SECOND)
+    chance = stats.ttest_ind(FIRST, BASELINE, equal_var=False, alternative="greater").pvalue
+    assert result["gain"]["mean"] == pytest.approx(sum(FIRST) / 3 - 0.51)
+    assert result["gain"]["confidence"] == pytest.approx(1 - 2 * chance)
+    assert verdict(result).startswith("trial 002 beats the baseline by 0.1033 (")
+
+
+def test_of_a_loss_less_is_better() -> None:
+    result = sweep(FIRST, BASELINE, SECOND, mode="min")
+    assert (result["rivals"][0]["trial"], result["gain"]["mean"]) == (2, pytest.approx(0.1033, abs=1e-3))
+    assert "beats the baseline" in verdict(result)
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        ([[0.5, 0.52], [0.3, 0.32]], "no trial beats the baseline: the best, trial 002, is behind by 0.2000"),
+        ([[0.5, 0.52], [0.51, 0.53]], "trial 002 is ahead of the baseline by 0.0100 ("),
+        ([[0.5], [0.6]], "trial 002: +0.1000 against the baseline; too little to say with what confidence"),
+        ([[0.5, 0.5], [0.5, 0.5]], "trial 002: +0.0000 against the baseline; too little to say"),
+    ],
+)
+def test_a_winner_that_is_none_is_not_called_one(scores: list[list[float]], says: str) -> None:
+    assert verdict(sweep(*scores)).startswith(says)
+
+
+def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation() -> None:
+    result = sweep(BASELINE, FIRST, test=False)
+    assert result["metric"] == "score"
+    lines = in_lines(result)
+    assert lines[0] == "score on the validation data that chose them"
+    assert lines[1].startswith("baseline   0.5100 ± 0.0248 over 3 seeds (in the search 0.91)")
+
+
+def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
+    fed = Fed(trials=1, confirm=1, seeds=2)
+    fed.trial(1, 0.5)
+    fed.trial(2, 0.6, outcome=None, confirms=1, seed=0)
+    assert confirmed(fed.state) is None
