@@ -15,6 +15,7 @@ from trainables.runtime.session import SaveFunction, open_session
 
 NUMBERS = (
     names.EPOCH, names.STEP, names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.LEARNING_RATE,
+    names.TRAIN_ACCURACY, names.VAL_TOP5_ACCURACY, names.VAL_BALANCED_ACCURACY, names.VAL_MACRO_F1,
 )  # fmt: skip
 """What must be the same bit for bit; times are not."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.data.configs import TextConfig
 from trainables.pretrained import from_pretrained
 from trainables.runtime.training.schedules import Schedule
-from trainables.runtime.training.training_config import check_batch
+from trainables.runtime.training.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +81,7 @@ def check(config: BertConfig) -> list[str]:
         )
     texts = tokenized(config)
     check_batch(config, workers=1, samples=len(texts.train))
+    check_classes(config, len(texts.labels))
     return [
         f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
         f"{f'{len(texts.test)} to test, ' if texts.test else ''}"

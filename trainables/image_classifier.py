@@ -20,7 +20,7 @@ from trainables.runtime.training.checkpoint import read_state
 from trainables.runtime.training.loading import Batch
 from trainables.runtime.training.loop import Task, train
 from trainables.runtime.training.schedules import Schedule
-from trainables.runtime.training.training_config import check_batch
+from trainables.runtime.training.training_config import check_batch, check_classes
 
 DESCRIPTION_FILE = "classifier.json"
 """In a checkpoint: the classes, how images are prepared, and how the network is built."""
@@ -59,6 +59,7 @@ def check_images(config: ImageConfig) -> list[str]:
     """
     images = images_of(config)
     check_batch(config, workers=1, samples=len(images.train))
+    check_classes(config, len(images.classes))
     shown = ", ".join(images.classes[:8]) + (", …" if len(images.classes) > 8 else "")
     return [
         f"data: {config.data}: {len(images.train)} images to train on, {len(images.val)} to validate, "

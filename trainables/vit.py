@@ -44,7 +44,8 @@ class ViTTrialConfig(ImageConfig):
     size: Literal["B/16", "B/32", "L/16", "L/32", "H/14", "sample"] = "B/16"
     """Width and patch of the network."""
     model: str = HUB
-    """Weights to start from: ``in21k`` (the authors', from the hub), ``random``, or a folder of save_pretrained."""
+    """Weights to start from: ``in21k`` (the authors', from the hub), ``random``, a folder of save_pretrained, or an
+    ``.npz`` file of the authors."""
     image_size: int = 160
     """Side of the square that the network sees, in pixels; other sizes than the weights' interpolate its positions."""
     crop_scale: float = 0.05

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from trainables.pretrained import from_pretrained
 from trainables.vit import HUB, HUB_MODELS, RANDOM, SAMPLE_PATCH, WIDTHS, ViTTrialConfig
+from trainables.vit_npz import SUFFIX, describe_npz, read_npz
 
 
 class ViTClassifier(nn.Module):
@@ -38,6 +39,8 @@ def describe_network(config: ViTTrialConfig) -> ViTConfig:
     Raises:
         ValueError: The weights are not there, or are another network's.
     """
+    if config.model.endswith(SUFFIX):
+        return ViTConfig(**describe_npz(config.model), hidden_dropout_prob=config.dropout)
     if config.model != RANDOM:
         source = source_of(config.model, config.size)
         described, _ = from_pretrained(ViTConfig.get_config_dict, source)
@@ -77,7 +80,10 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
-    vit, info = from_pretrained(load, source_of(model, size))
+    if model.endswith(SUFFIX):
+        vit, info = load(None, state_dict=read_npz(model))
+    else:
+        vit, info = from_pretrained(load, source_of(model, size))
     absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
     if absent:
         raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
-from trainables.vit import RANDOM, ViTTrialConfig, check
+from tests.sessions import reports_of
+from trainables.vit import RANDOM, ViTTrialConfig, check, train_loop
 from trainables.vit_network import build_vit, describe_network
 
 MILLIONS = {"B/16": 86, "B/32": 87.5, "L/16": 304, "L/32": 306, "H/14": 632}
@@ -38,6 +43,100 @@ def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path)
     assert model(torch.zeros(2, 3, 48, 48)).shape == (2, 3)
     kept = pretrained.vit.embeddings.patch_embeddings.projection.weight
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
+
+
+WIDTH, HEADS, INNER, PATCH, LAYERS, SIDE = 8, 2, 16, 4, 2, 3
+"""A small network: 3 by 3 patches of 4 pixels."""
+
+
+def google_weights() -> dict[str, Any]:
+    """Return random weights with the names and shapes of the authors' files."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "cls": (1, 1, WIDTH),
+        "embedding/kernel": (PATCH, PATCH, 3, WIDTH),
+        "embedding/bias": (WIDTH,),
+        "Transformer/posembed_input/pos_embedding": (1, SIDE * SIDE + 1, WIDTH),
+        "pre_logits/kernel": (WIDTH, WIDTH),
+        "pre_logits/bias": (WIDTH,),
+        "head/kernel": (WIDTH, 21),
+        "head/bias": (21,),
+    }
+    norms = ["Transformer/encoder_norm"]
+    for layer in range(LAYERS):
+        block = f"Transformer/encoderblock_{layer}"
+        norms += [f"{block}/LayerNorm_0", f"{block}/LayerNorm_2"]
+        attention = f"{block}/MultiHeadDotProductAttention_1"
+        for name in ("query", "key", "value"):
+            shapes[f"{attention}/{name}/kernel"] = (WIDTH, HEADS, WIDTH // HEADS)
+            shapes[f"{attention}/{name}/bias"] = (HEADS, WIDTH // HEADS)
+        shapes |= {f"{attention}/out/kernel": (HEADS, WIDTH // HEADS, WIDTH), f"{attention}/out/bias": (WIDTH,)}
+        shapes |= {f"{block}/MlpBlock_3/Dense_0/kernel": (WIDTH, INNER), f"{block}/MlpBlock_3/Dense_0/bias": (INNER,)}
+        shapes |= {f"{block}/MlpBlock_3/Dense_1/kernel": (INNER, WIDTH), f"{block}/MlpBlock_3/Dense_1/bias": (WIDTH,)}
+    shapes |= {f"{norm}/{part}": (WIDTH,) for norm in norms for part in ("scale", "bias")}
+    draw = np.random.default_rng(0)
+    return {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def google_features(arrays: dict[str, Any], images: torch.Tensor) -> torch.Tensor:
+    """Return the class token's features as the authors' Flax modules compute them, ``images`` channels first."""
+    w = {name.removeprefix("Transformer/"): torch.from_numpy(array) for name, array in arrays.items()}
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.layer_norm(x, (WIDTH,), w[f"{name}/scale"], w[f"{name}/bias"], eps=1e-6)
+
+    def heads(x: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.einsum("nld,dhk->nhlk", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
+
+    patches = images.reshape(len(images), 3, SIDE, PATCH, SIDE, PATCH)
+    x = torch.einsum("ncyixj,ijcd->nyxd", patches, w["embedding/kernel"]).flatten(1, 2) + w["embedding/bias"]
+    x = torch.cat([w["cls"].expand(len(x), 1, WIDTH), x], dim=1) + w["posembed_input/pos_embedding"]
+    for layer in range(LAYERS):
+        block = f"encoderblock_{layer}"
+        attention, mlp = f"{block}/MultiHeadDotProductAttention_1", f"{block}/MlpBlock_3"
+        normed = norm(x, f"{block}/LayerNorm_0")
+        query, key, value = (heads(normed, f"{attention}/{name}") for name in ("query", "key", "value"))
+        weights = (query @ key.transpose(2, 3) / (WIDTH // HEADS) ** 0.5).softmax(dim=3)
+        x = x + torch.einsum("nhlk,hkd->nld", weights @ value, w[f"{attention}/out/kernel"])
+        x = x + w[f"{attention}/out/bias"]
+        inner = norm(x, f"{block}/LayerNorm_2") @ w[f"{mlp}/Dense_0/kernel"] + w[f"{mlp}/Dense_0/bias"]
+        x = x + F.gelu(inner) @ w[f"{mlp}/Dense_1/kernel"] + w[f"{mlp}/Dense_1/bias"]
+    return norm(x, "encoder_norm")[:, 0]
+
+
+def test_the_authors_files_are_read(tmp_path: Path) -> None:
+    file, arrays = tmp_path / "B_4.npz", google_weights()
+    np.savez(file, **arrays)
+    config = vit(model=str(file), image_size=SIDE * PATCH)
+    assert f"ViT-sample, {LAYERS} layers, weights {file}, a new head" in check(config)[-1]
+    model = build_vit(str(file), "sample", describe_network(config), classes=5).eval()
+    images = torch.rand(2, 3, SIDE * PATCH, SIDE * PATCH)
+    head = model.vit.classifier
+    torch.testing.assert_close(model(images), head(google_features(arrays, images)), rtol=1e-4, atol=1e-5)
+    assert head.out_features == 5
+    small = {"image_size": 32, "train_samples": 64, "val_samples": 8, "batch_size": 32}
+    reports = reports_of(train_loop, {**asdict(config), **small})
+    assert len(reports) == 2  # at another image size than the weights'
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda file: file.unlink(), "it cannot be read as an .npz file"),
+        (lambda file: file.write_text("no zip"), "it cannot be read as an .npz file"),
+        (lambda file: np.savez(file, cls=np.zeros(3)), "not the weights of a ViT .* embedding/kernel is missing"),
+        (
+            lambda file: np.savez(file, **{n: a for n, a in google_weights().items() if "_1/LayerNorm_2" not in n}),
+            "encoderblock_1/LayerNorm_2/scale is missing or damaged",
+        ),
+    ],
+    ids=["missing", "no zip", "another network", "incomplete"],
+)
+def test_files_that_are_not_the_authors_are_refused(spoil: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "B_4.npz"
+    np.savez(file, **google_weights())
+    spoil(file)
+    with pytest.raises(ValueError, match=f"--model {file}: .*{message}"):
+        check(vit(model=str(file), image_size=SIDE * PATCH))
 
 
 def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path: Path) -> None:

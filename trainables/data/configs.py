@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from trainables.runtime.training.training_config import TrainingConfig
@@ -42,7 +43,17 @@ class ImageConfig(TrainingConfig):
     flip: bool = True
     """Whether training mirrors half of the images."""
     augment: bool = True
-    """Whether training crops and mirrors at random. If not, images are loaded as for validation."""
+    """Whether training crops images at random, and changes them in all ways that other settings ask for. If not, they
+    are loaded as for validation."""
+    auto_augment: Literal["none", "AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix"] = "none"
+    """torchvision's name of what else training does to an image after the crop, with torchvision's strengths."""
+    random_erase: float = 0.0
+    """Share of the training images in which a random rectangle is erased."""
+    mixup: float = 0.0
+    """Alpha of the beta distribution for how much of another image, and of its label, is blended into each training
+    image of a pass. 0 means none. With ``cutmix``, one of the two is drawn for each pass."""
+    cutmix: float = 0.0
+    """Likewise, for how much of each image is covered by a rectangle of another."""
     resize: Literal["crop", "square"] = "crop"
     """What validation sees: the middle of an image whose shorter side is a seventh longer, or all of it, squeezed into
     the square."""
@@ -56,4 +67,8 @@ class ImageConfig(TrainingConfig):
         return super().rules() | {
             "image_size must be at least 8": self.image_size >= 8,
             "crop_scale must be above 0 and at most 1": 0 < self.crop_scale <= 1,
+            "random_erase must be from 0 to 1": 0 <= self.random_erase <= 1,
+            "mixup and cutmix must be finite and not negative": all(0 <= a < inf for a in (self.mixup, self.cutmix)),
+            "auto_augment, random_erase, mixup and cutmix go with augment": self.augment
+            or not (self.auto_augment != "none" or self.random_erase or self.mixup or self.cutmix),
         }

@@ -60,8 +60,9 @@ class Images(Dataset[Any]):
         self._root = Path(json.loads((index / "index.json").read_text())["root"])
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
         self._paths, self.labels = paths[: limit or None], labels[: limit or None]
-        self._crop = random_crop(config) if self.augments else as_validated(config.image_size, config.resize)
+        self._crop = augmentation(config) if self.augments else as_validated(config.image_size, config.resize)
         self._normalize = normalization(config.normalization)
+        self._mix = mixing(config, len(_known(index)["classes"])) if self.augments else None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,9 +71,12 @@ class Images(Dataset[Any]):
         return Images, self._made_of
 
     def __getitems__(self, indices: list[int]) -> Batch:
-        """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,)."""
-        images = torch.stack([self._crop(self._load(index)) for index in indices])
-        return {"images": self._normalize(images), "labels": torch.from_numpy(self.labels[indices])}
+        """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,), or (n, classes) if mixed."""
+        images = self._normalize(torch.stack([self._crop(self._load(index)) for index in indices]))
+        labels = torch.from_numpy(self.labels[indices])
+        if self._mix is not None:
+            images, labels = self._mix(images, labels)
+        return {"images": images, "labels": labels}
 
     def _load(self, index: int) -> torch.Tensor:
         file = self._root / os.fsdecode(self._paths[index])
@@ -153,10 +157,27 @@ def read_image(file: Path | IO[bytes]) -> torch.Tensor:
         return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
 
 
-def random_crop(config: ImageConfig) -> v2.Compose:
+def augmentation(config: ImageConfig) -> v2.Compose:
     """Return the transform of training: from a uint8 image of any size to one of shape (3, size, size)."""
     steps: list[Any] = [v2.RandomResizedCrop(config.image_size, scale=(config.crop_scale, 1.0), antialias=True)]
-    return v2.Compose([*steps, v2.RandomHorizontalFlip()] if config.flip else steps)
+    if config.flip:
+        steps.append(v2.RandomHorizontalFlip())
+    if config.auto_augment != "none":
+        steps.append(getattr(v2, config.auto_augment)(interpolation=v2.InterpolationMode.BILINEAR))
+    if config.random_erase:  # torchvision's script erases normalized images with 0, which is the mean of these
+        grey = [round(255 * mean) for mean in NORMALIZATIONS[config.normalization][0]]
+        steps.append(v2.RandomErasing(config.random_erase, value=grey))
+    return v2.Compose(steps)
+
+
+def mixing(config: ImageConfig, classes: int) -> v2.RandomChoice | None:
+    """Return what blends the images and labels of a pass with one another, None if nothing does.
+
+    It takes images of shape (n, 3, size, size) and labels of shape (n,), and returns labels of shape (n, classes).
+    """
+    alphas = {v2.MixUp: config.mixup, v2.CutMix: config.cutmix}
+    mixers = [mixer(alpha=alpha, num_classes=classes) for mixer, alpha in alphas.items() if alpha]
+    return v2.RandomChoice(mixers) if mixers else None
 
 
 def as_validated(size: int, resize: Literal["crop", "square"]) -> v2.Compose:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from trainables.data.configs import ImageConfig
-from trainables.data.images import as_validated, images_of, normalization, random_crop
+from trainables.data.images import as_validated, augmentation, images_of, normalization
 from trainables.data.sample_digits import sample_digits
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -221,7 +221,7 @@ def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
-    at_random, centred = random_crop(config(folder, image_size=16)), as_validated(16, "crop")
+    at_random, centred = augmentation(config(folder, image_size=16)), as_validated(16, "crop")
     assert not torch.equal(at_random(image), at_random(image))
     assert torch.equal(centred(image), centred(image))
     assert at_random(image).shape == centred(image).shape == (3, 16, 16)
@@ -238,6 +238,76 @@ def test_validation_sees_the_middle_or_all_of_an_image() -> None:
     wide = torch.cat([halves, halves[:, :, 40:]], dim=2)  # black is its first third, which a crop leaves out
     assert (as_validated(16, "crop")(wide) == 0).float().mean() < 0.05
     assert (as_validated(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+ONE_BY_ONE = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_a_policy_of_torchvision_changes_the_colours_of_what_is_cropped(name: str) -> None:
+    def shades(**changes: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        data = images_of(config(sample_digits("train-val"), image_size=32, flip=False, crop_scale=1.0, **changes)).train
+        return data.__getitems__(list(range(12)))["images"]
+
+    changed = (shades(auto_augment=name) - shades()).abs().mean(dim=(1, 2, 3))
+    assert (changed > 0.05).float().mean() > 0.5
+    assert torch.equal(shades(auto_augment=name), shades(auto_augment=name))
+
+
+@pytest.mark.parametrize("normalization", ["imagenet", "half", "none"])
+def test_erasing_leaves_a_rectangle_of_the_mean_in_that_share_of_the_images(folder: Path, normalization: str) -> None:
+    for file in folder.glob("train/*/*.png"):
+        draw(file, shade=255, size=(40, 40))
+    torch.manual_seed(0)
+    shares = {}
+    for share in (0.0, 0.5, 1.0):
+        data = images_of(config(folder, image_size=32, random_erase=share, normalization=normalization)).train
+        red = data.__getitems__([0, 1, 2, 3, 4, 5] * 20)["images"][:, 0]
+        erased = red.abs() < 0.01  # a 256th of the range, over a deviation
+        shares[share] = float(erased.any(dim=(1, 2)).float().mean())
+        for image in erased[erased.any(dim=(1, 2))]:
+            rows, columns = image.any(dim=1).sum(), image.any(dim=0).sum()
+            assert image.sum() == rows * columns
+    assert shares == {0.0: 0.0, 0.5: pytest.approx(0.5, abs=0.15), 1.0: 1.0}
+
+
+def test_mixup_blends_images_as_it_blends_their_labels(folder: Path) -> None:
+    """Each class has a shade of its own, so an image says how much of which class is in it."""
+    for label, shade in (("ants", 0), ("bees", 255)):
+        for file in (folder / "train" / label).glob("*.png"):
+            draw(file, shade=shade)
+    for mix in ({"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 1.0, "cutmix": 1.0}):
+        data = images_of(config(folder, image_size=8, normalization="none", **mix))
+        blended, cut = 0, 0
+        for seed in range(20):
+            torch.manual_seed(seed)
+            batch = data.train.__getitems__([0, 1, 2, 3, 4, 5])
+            red = batch["images"][:, 0]
+            assert batch["labels"].shape == (6, 2)
+            torch.testing.assert_close(red.mean(dim=(1, 2)), batch["labels"][:, 1])
+            flat = red.flatten(1).max(dim=1).values == red.flatten(1).min(dim=1).values
+            blended += bool(((red > 0.01) & (red < 0.99)).any())
+            cut += bool((~flat).any())
+        assert (blended > 0) is ("mixup" in mix)
+        assert (cut > 0) is ("cutmix" in mix)
+        assert data.val.__getitems__([0, 1])["labels"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixup": -0.1}, "mixup and cutmix must be finite and not negative, but got mixup=-0.1, cutmix=0.0"),
+        ({"cutmix": float("nan")}, "mixup and cutmix must be finite and not negative"),
+        ({"random_erase": 1.5}, "random_erase must be from 0 to 1, but got 1.5"),
+        ({"auto_augment": "Sharpen"}, "auto_augment='Sharpen'"),
+        ({"augment": False, "mixup": 0.2}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+        ({"augment": False, "auto_augment": "AugMix"}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+    ],
+)
+def test_augmentation_out_of_bounds_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config("anywhere", **changes)
 
 
 def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:

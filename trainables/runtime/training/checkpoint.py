@@ -13,7 +13,9 @@ from trainables.runtime.writing import written_whole
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
-TRAINING_ALONE = ("optimizer",)
+TRAINED_MODEL = "trained_model"
+"""The part of the state that holds the weights as trained where ``model`` holds their moving average."""
+TRAINING_ALONE = ("optimizer", TRAINED_MODEL)
 """Parts of the state that only training needs, not prediction."""
 SEAL_FILE = "seal.json"
 """The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""

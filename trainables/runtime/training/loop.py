@@ -23,7 +23,7 @@ from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
 from trainables.runtime.session import get_checkpoint, get_context, report
 from trainables.runtime.training import metrics
-from trainables.runtime.training.checkpoint import read_state, write_state
+from trainables.runtime.training.checkpoint import TRAINED_MODEL, read_state, write_state
 from trainables.runtime.training.fresh_start import seed_everything
 from trainables.runtime.training.loading import (
     EVAL_BATCH_PER_WORKER,
@@ -36,7 +36,8 @@ from trainables.runtime.training.loading import (
 )
 from trainables.runtime.training.schedules import Schedule
 from trainables.runtime.training.sync_batch_norm import synchronise_batch_norm
-from trainables.runtime.training.training_config import TrainingConfig, check_batch, passes_of
+from trainables.runtime.training.training_config import TOP, TrainingConfig, check_batch, passes_of
+from trainables.runtime.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from evaluate import Metric
@@ -47,8 +48,9 @@ or tokens where each has a label)."""
 
 
 def classes_of(outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most probable class of each sample, and its label."""
-    return outputs.argmax(dim=1), batch["labels"]
+    """Return the most probable class of each sample, and its label: of a mixture (mixup, cutmix) the larger one."""
+    labels = batch["labels"]
+    return outputs.argmax(dim=1), labels.argmax(dim=1) if labels.ndim > 1 else labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def train(task: Task, config: TrainingConfig) -> None:
                 names.EPOCH: round(epoch, 3) if config.steps else round(epoch),
                 names.STEP: trial.steps_done,
                 names.TRAIN_LOSS: trained.loss,
+                **trained.accuracy,
                 **validated,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
@@ -122,6 +125,8 @@ class _Trained(NamedTuple):
 
     loss: float
     """Mean over all steps and ranks."""
+    accuracy: dict[str, float]
+    """By its name; empty if it is not wanted."""
     seconds: float
     """Without ``compile_s``."""
     compile_s: float
@@ -150,16 +155,19 @@ class _Trial:
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
         self.optimizer = config.make_optimizer(self.bare_model.parameters(), self.device)
+        self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
+        self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
         self._started_at = self.steps_done
         self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
         self.val_loader = self._eval_loader(task.val_data)
         self.test_loader = self._eval_loader(task.test_data) if task.test_data is not None and config.confirms else None
         self._batches = self._all_batches()
-        self.train_model, self.eval_model = self.model, self.bare_model
+        self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
             compiled = self.device_type.compile
-            self.train_model, self.eval_model = compiled(self.model), compiled(self.bare_model)
+            self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
+        self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}
 
     def train_to_next_report(self) -> _Trained:
         """Train to the end of the epoch, or ``eval_every`` steps."""
@@ -168,6 +176,7 @@ class _Trial:
         first, between_reports = self.steps_done, self.config.eval_every or self.steps_per_epoch
         end = min(self.steps, first + between_reports)
         loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
+        self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
         began = after_first = time.perf_counter()
         for _ in range(first, end):
             loss_sum += self._step()
@@ -181,7 +190,19 @@ class _Trial:
         others = steps - 1 if first_step_s and steps > 1 else steps
         per_step = (ended - (after_first if others < steps else began)) / others
         compile_s = max(0.0, first_step_s - per_step)
-        return _Trained(loss, ended - began - compile_s, compile_s, self.config.batch_size / per_step)
+        return _Trained(
+            loss=loss,
+            accuracy=self._train_accuracy(),
+            seconds=ended - began - compile_s,
+            compile_s=compile_s,
+            samples_per_s=self.config.batch_size / per_step,
+        )
+
+    def _train_accuracy(self) -> dict[str, float]:
+        if not self.config.train_accuracy:
+            return {}
+        right, of = metrics.sum_over_ranks(self.right).tolist()
+        return {names.TRAIN_ACCURACY: right / of}
 
     def _step(self) -> torch.Tensor:
         """Take one optimizer step and return the mean loss of this rank's passes."""
@@ -193,14 +214,21 @@ class _Trial:
             batch = next(self._batches)
             with self._synchronised_in(part):
                 with self.device_type.autocast(self.config.mixed_precision):
-                    summed, count = self.train_loss(self.task.forward(self.train_model, batch).float(), batch)
+                    outputs = self.task.forward(self.train_model, batch).float()
+                    summed, count = self.train_loss(outputs, batch)
                     loss = summed / count / self.passes
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()
+            if self.config.train_accuracy:
+                predicted, expected = self.task.predict(outputs.detach(), batch)
+                self.right[0] += (predicted == expected).sum()
+                self.right[1] += expected.numel()
         if self.config.clip_norm:
             self.device_type.clip_gradients(self.bare_model.parameters(), self.config.clip_norm)
         self.optimizer.step()
+        if self.average:
+            self.average.update()
         self.device_type.mark_step()
         self.optimizer.zero_grad()
         return loss_sum
@@ -209,11 +237,12 @@ class _Trial:
     def evaluate(self, loader: DataLoader[Any]) -> dict[str, float]:
         """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
         by their names of validation."""
-        self.bare_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
+        self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
         self._share_buffers()
         static = self.config.compile or self.device_type.static_shapes
         loss_sum = torch.zeros((), device=self.device)
         count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
+        in_top = torch.zeros((), dtype=torch.int64, device=self.device)
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [nothing], [nothing]
         for batch in self._on_device(loader):
@@ -226,15 +255,19 @@ class _Trial:
             summed, count = self.eval_loss(outputs, batch)
             loss_sum += summed
             count_sum += count
+            if self.config.top5_accuracy:
+                in_top += (outputs.topk(TOP, dim=1).indices == batch["labels"].unsqueeze(1)).sum()
             predicted, expected = self.task.predict(outputs, batch)
             predictions.append(predicted.flatten())
             references.append(expected.flatten())
-        loss = float(metrics.sum_over_ranks(loss_sum)) / int(metrics.sum_over_ranks(count_sum))
-        validated = {**self.not_evaluated(), names.VAL_LOSS: loss}
+        count = int(metrics.sum_over_ranks(count_sum))
+        validated = {**self.not_evaluated(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
+        if self.config.top5_accuracy:
+            validated[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(in_top)) / count
         gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
         if self.rank == 0:
             predicted, expected = (values.cpu() for values in gathered)
-            for name, make in self.task.metrics.items():
+            for name, make in self.metrics.items():
                 result = make().compute(predictions=predicted, references=expected)
                 if len(result) != 1:
                     raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
@@ -243,13 +276,16 @@ class _Trial:
 
     def not_evaluated(self) -> dict[str, float]:
         """Return NaN for the loss and each metric."""
-        return dict.fromkeys([names.VAL_LOSS, *self.task.metrics], math.nan)
+        top = [names.VAL_TOP5_ACCURACY] if self.config.top5_accuracy else []
+        return dict.fromkeys([names.VAL_LOSS, *top, *self.metrics], math.nan)
 
     def save(self, directory: Path) -> None:
         """Write to ``directory`` what the trial needs to go on, and what it takes to load the model elsewhere."""
         if self.task.describe is not None:
             self.task.describe(directory)
-        state = {"model": self.bare_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {"model": self.scored_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.average:
+            state[TRAINED_MODEL] = self.bare_model.state_dict()
         write_state(directory, {**state, "steps_done": self.steps_done})
 
     def _restore(self) -> None:
@@ -262,7 +298,9 @@ class _Trial:
             return
         with checkpoint.as_directory() as directory:
             state = read_state(Path(directory))
-        self.bare_model.load_state_dict(state["model"])
+        self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
+        if self.average:
+            self.average.model.load_state_dict(state["model"])
         # An optimizer's groups hold hyperparameters, which are the configuration's to say, and in habana's fused AdamW
         # also the number of steps, which is the checkpoint's.
         configured = self.optimizer.state_dict()["param_groups"]
@@ -293,7 +331,8 @@ class _Trial:
     def _share_buffers(self) -> None:
         """Give all ranks the running statistics of rank 0, which is the rank that saves them."""
         if self.world > 1:
-            for buffer in self.bare_model.buffers():
+            averaged = self.average.model.buffers() if self.average else ()
+            for buffer in (*self.bare_model.buffers(), *averaged):
                 if buffer.is_floating_point():
                     dist.broadcast(buffer, src=0)
 

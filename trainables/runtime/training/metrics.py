@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from trainables.runtime import names
 from trainables.runtime.internals.transformers import import_evaluate
 
 if TYPE_CHECKING:
@@ -17,25 +19,59 @@ if TYPE_CHECKING:
 
 @cache
 def accuracy_metric() -> Metric:
-    """Return the metric for the share of right predictions; ``evaluate.load`` would need the hub."""
+    """Return the metric for the share of right predictions."""
+    return _of_classes("Share of predictions equal to their reference.", lambda right, said: np.mean(said == right))
+
+
+@cache
+def balanced_accuracy_metric() -> Metric:
+    """Return the metric for the mean over the references' classes of the share that is predicted right."""
+    from sklearn.metrics import recall_score
+
+    # sklearn's balanced_accuracy_score is this, and warns of each class that is predicted and is no reference.
+    return _of_classes(
+        "Mean of the recalls of the references' classes.",
+        lambda right, said: recall_score(right, said, average="macro", labels=np.unique(right)),
+    )
+
+
+@cache
+def macro_f1_metric() -> Metric:
+    """Return the metric for the mean of F1 over the classes that are predicted or are references."""
+    from sklearn.metrics import f1_score
+
+    return _of_classes(
+        "Mean of the classes' F1.", lambda right, said: f1_score(right, said, average="macro", zero_division=0)
+    )
+
+
+def _of_classes(description: str, score: Callable[[Any, Any], Any]) -> Metric:
+    """Return the metric that is ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
     import datasets
 
     evaluate = import_evaluate()
 
-    class Accuracy(evaluate.Metric):  # type: ignore[name-defined]
+    class OfClasses(evaluate.Metric):  # type: ignore[name-defined]
         def _info(self) -> Any:
             features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
             return evaluate.MetricInfo(
-                description="Share of predictions equal to their reference.",
+                description=description,
                 citation="",
                 inputs_description="predictions, references: class indices, equally many",
                 features=datasets.Features(features),
             )
 
         def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-            return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
+            return {"score": float(score(np.asarray(references), np.asarray(predictions)))}
 
-    return Accuracy(keep_in_memory=True)
+    return OfClasses(keep_in_memory=True)
+
+
+BALANCED: dict[str, Callable[[], Metric]] = {
+    names.VAL_BALANCED_ACCURACY: balanced_accuracy_metric,
+    names.VAL_MACRO_F1: macro_f1_metric,
+}
+"""What ``balanced_metrics`` adds to the metrics of a task."""
 
 
 def sum_over_ranks(values: torch.Tensor) -> torch.Tensor:

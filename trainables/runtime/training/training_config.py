@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+TOP = 5
+"""How many of the most probable classes ``top5_accuracy`` looks at."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(TrialConfig):
@@ -42,6 +45,17 @@ class TrainingConfig(TrialConfig):
     several equal passes, whose gradients are summed; the workers synchronise in the last of them. 0: no limit."""
     clip_norm: float = 0.0
     """Largest norm of all gradients together; longer ones are shortened. 0 means no limit."""
+    nesterov: bool = False
+    """Whether SGD looks ahead by its momentum (Nesterov). Only SGD reads it."""
+    ema_decay: float = 0.0
+    """What a moving average of the weights keeps of itself in each step. The average is evaluated and saved in place of
+    the weights; checkpoints have both. 0 means none."""
+    train_accuracy: bool = False
+    """Whether to report the accuracy of the training steps' own predictions, with augmentation and dropout."""
+    top5_accuracy: bool = False
+    """Whether to report how often a classifier has the label among its five most probable classes."""
+    balanced_metrics: bool = False
+    """Whether to report balanced accuracy and macro F1, in which each class weighs alike, however rare."""
     mixed_precision: Literal["auto", "bf16", "off"] = "auto"
     """bfloat16 autocast around forward and loss. auto: on hpu and cuda."""
     compile: bool = False
@@ -70,13 +84,15 @@ class TrainingConfig(TrialConfig):
             "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
+            "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
+            "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
             "loader_workers must not be negative": self.loader_workers >= 0,
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
         """Return the optimizer of ``parameters``, which are on ``device``."""
-        momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        momentum = {"momentum": self.momentum, "nesterov": self.nesterov} if self.optimizer == "sgd" else {}
         make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
         return make(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)
 
@@ -100,6 +116,16 @@ def passes_of(config: TrainingConfig, workers: int) -> int:
             f"pass_size={config.pass_size}"
         )
     return passes
+
+
+def check_classes(config: TrainingConfig, classes: int) -> None:
+    """See that the metrics of a classifier make sense for so many classes.
+
+    Raises:
+        ValueError: All classes would be among the five most probable.
+    """
+    if config.top5_accuracy and classes <= TOP:
+        raise ValueError(f"top5_accuracy needs more than {TOP} classes, but the data has {classes}; leave it out")
 
 
 def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:

@@ -134,6 +134,25 @@ def test_two_workers_train_as_one_does(
         assert apart[False] > 0.3  # what training on separate statistics would be
 
 
+def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
+    group: WorkerGroup, resnet_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    disturbed = {"augment": True, "mixup": 0.2, "cutmix": 1.0, "random_erase": 0.5, "auto_augment": "RandAugment"}
+    metrics = {"train_accuracy": True, "top5_accuracy": True, "balanced_metrics": True}
+    trial = {**resnet_trial, **disturbed, **metrics, "lr": 0.01, "momentum": 0.9, "nesterov": True, "ema_decay": 0.6}
+    trial |= {"loop": "resnet18", "steps": 3, "eval_every": 1, "label_smoothing": 0.1}
+    whole = run_trial(group, trial)
+    group.start(trial, None)
+    group.save(str(tmp_path / "checkpoint"))
+    group.stop_trial()
+    assert run_trial(group, trial, str(tmp_path / "checkpoint")) == whole[1:]
+    for name, of in ((names.TRAIN_ACCURACY, 32), (names.VAL_TOP5_ACCURACY, 50)):
+        right = [report[name] * of for report in whole]
+        assert right == pytest.approx([round(count) for count in right], abs=1e-9)
+        assert 0 < max(right) < of
+    assert all(0 < report[names.VAL_BALANCED_ACCURACY] < 1 for report in whole)
+
+
 def weights_of(checkpoint: Path) -> torch.Tensor:
     state = read_state(checkpoint)["model"]
     return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from tests.sessions import Collector, hyperparameters_of_each_step, numbers_of, reports_of
 from tests.small_task import Points, SmallConfig, small_loop, small_task
@@ -19,7 +21,7 @@ from trainables.runtime.session import open_session
 from trainables.runtime.training.checkpoint import read_state, write_state
 from trainables.runtime.training.loading import TrainSampler
 from trainables.runtime.training.loop import train
-from trainables.runtime.training.training_config import check_batch
+from trainables.runtime.training.training_config import check_batch, check_classes
 
 QUIET: dict[str, Any] = {"dropout": 0.0, "noise": 0.0}
 
@@ -37,11 +39,15 @@ def weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def test_the_loop_does_what_a_hand_written_one_does() -> None:
-    _, model = trained(**QUIET, lr=0.05, momentum=0.5, weight_decay=0.01, label_smoothing=0.1)
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_loop_does_what_a_hand_written_one_does(nesterov: bool, tmp_path: Path) -> None:
+    settings = {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "nesterov": nesterov}
+    others = {"label_smoothing": 0.1, "ema_decay": 0.8, "train_accuracy": True}
+    reports = reports_of(small_loop, {"epochs": 2, **QUIET, **settings, **others}, save_at=2, save_to=tmp_path / "end")
     config = SmallConfig(epochs=2, **QUIET)
     by_hand, data = small_task(config).model, Points(config.size, 0.0)
-    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.05, momentum=0.5, weight_decay=0.01)
+    optimizer = torch.optim.SGD(by_hand.parameters(), **settings)  # type: ignore[arg-type]
+    average, right = weights(by_hand), [0, 0]
     sampler = TrainSampler(config.size, config, rank=0, world=1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2 * len(sampler))
     for epoch in range(2):
@@ -49,10 +55,21 @@ def test_the_loop_does_what_a_hand_written_one_does() -> None:
         for indices in sampler:
             batch = data.__getitems__(indices.indices)
             optimizer.zero_grad()
-            F.cross_entropy(by_hand(batch["points"]), batch["labels"], label_smoothing=0.1).backward()
+            logits = by_hand(batch["points"])
+            F.cross_entropy(logits, batch["labels"], label_smoothing=0.1).backward()
             optimizer.step()
             schedule.step()
-    torch.testing.assert_close(weights(model), weights(by_hand), rtol=1e-5, atol=1e-7)
+            average = 0.8 * average + 0.2 * weights(by_hand)
+            right[epoch] += int((logits.argmax(1) == batch["labels"]).sum())
+    assert [report[names.TRAIN_ACCURACY] for report in reports] == [count / 40 for count in right]
+    state = read_state(tmp_path / "end")
+    for part, expected in (("trained_model", weights(by_hand)), ("model", average)):
+        torch.testing.assert_close(torch.cat([t.flatten() for t in state[part].values()]), expected)
+    assert not torch.allclose(average, weights(by_hand), rtol=1e-2)
+    by_hand.load_state_dict(state["model"])  # what is evaluated
+    with torch.no_grad():
+        val_loss = F.cross_entropy(by_hand(Points(131, 0.0).points), Points(131, 0.0).labels)
+    assert reports[-1][names.VAL_LOSS] == pytest.approx(float(val_loss))
 
 
 def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
@@ -190,6 +207,7 @@ def test_a_clone_with_another_seed_sees_other_batches(tmp_path: Path) -> None:
         pytest.param(1, {"loader_workers": 1}, marks=pytest.mark.processes),
         pytest.param(2, {"loader_workers": 1}, marks=pytest.mark.processes),
         (2, {"optimizer": "adamw", "warmup": 0.4, "weight_decay": 0.1}),
+        (2, {"ema_decay": 0.7, "train_accuracy": True, "balanced_metrics": True, "nesterov": True}),
     ],
 )
 def test_a_break_in_the_middle_of_an_epoch_changes_nothing(
@@ -211,8 +229,9 @@ def test_seconds_of_compiling_are_in_the_first_report_alone() -> None:
 
 @pytest.mark.processes
 def test_compiled_and_not_compiled_agree() -> None:
-    compiled, model = trained(**QUIET, compile=True)
-    plain, same = trained(**QUIET)
+    compiled, model = trained(**QUIET, compile=True, ema_decay=0.7)
+    plain, same = trained(**QUIET, ema_decay=0.7)
+    assert compiled[-1][names.VAL_LOSS] == pytest.approx(plain[-1][names.VAL_LOSS], rel=1e-5)
     torch.testing.assert_close(weights(model), weights(same), rtol=1e-4, atol=1e-6)
     assert compiled[0][names.COMPILE_SECONDS] > 10 * plain[0][names.COMPILE_SECONDS]
 
@@ -233,6 +252,55 @@ def test_bfloat16_is_coarser_and_near() -> None:
 def test_a_batch_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_batch(SmallConfig.from_dict({"epochs": 1, **changes}), workers=1, samples=45)
+
+
+def test_a_clone_may_average_its_weights_where_its_donor_did_not_or_the_other_way_round(tmp_path: Path) -> None:
+    budget = {"steps": 10, "eval_every": 5}
+    for donor, clone in ((0.0, 0.7), (0.7, 0.0)):
+        saved, end = tmp_path / f"{donor}", tmp_path / f"{donor}-end"
+        reports_of(small_loop, {**budget, "ema_decay": donor}, save_at=1, save_to=saved)
+        reports_of(small_loop, {**budget, "ema_decay": clone}, start_from=saved, save_at=1, save_to=end)
+        whole = reports_of(small_loop, {**budget, "ema_decay": clone}, save_at=2, save_to=tmp_path / f"{donor}-whole")
+        assert len(whole) == 2
+        trained_model, same = (
+            state.get("trained_model", state["model"])
+            for state in (read_state(end), read_state(tmp_path / f"{donor}-whole"))
+        )
+        assert all(torch.equal(trained_model[name], same[name]) for name in same)
+
+
+def test_metrics_for_unbalanced_classes_are_scikit_learns() -> None:
+    reports, model = trained(**QUIET, balanced_metrics=True, lr=0.01)
+    data = Points(131, 0.0)
+    said = model(data.points).argmax(1)
+    expected = balanced_accuracy_score(data.labels, said), f1_score(data.labels, said, average="macro")
+    assert (reports[-1][names.VAL_BALANCED_ACCURACY], reports[-1][names.VAL_MACRO_F1]) == pytest.approx(expected)
+    assert reports[-1][names.VAL_ACCURACY] not in expected
+
+
+def test_more_metrics_are_nan_where_nothing_is_evaluated() -> None:
+    reports, _ = trained(lr=1e30, balanced_metrics=True, top5_accuracy=True)
+    for name in (names.VAL_TOP5_ACCURACY, names.VAL_BALANCED_ACCURACY, names.VAL_MACRO_F1):
+        assert math.isnan(reports[-1][name])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nesterov": True, "momentum": 0.0}, "nesterov needs a momentum above 0, but got momentum=0.0, nesterov=True"),
+        ({"ema_decay": 1.0}, "ema_decay must be from 0 to below 1, but got 1.0"),
+    ],
+)
+def test_settings_out_of_bounds_are_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SmallConfig.from_dict({"epochs": 1, **changes})
+
+
+def test_the_label_is_always_among_the_first_five_of_five_classes() -> None:
+    config = SmallConfig(epochs=1, top5_accuracy=True)
+    with pytest.raises(ValueError, match="top5_accuracy needs more than 5 classes, but the data has 5; leave it out"):
+        check_classes(config, 5)
+    check_classes(config, 6)
 
 
 @pytest.mark.parametrize(

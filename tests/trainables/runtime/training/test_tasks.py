@@ -11,7 +11,7 @@ import evaluate
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from sklearn.metrics import r2_score
+from sklearn.metrics import r2_score, top_k_accuracy_score
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -23,7 +23,7 @@ from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.session import open_session
 from trainables.runtime.training.fresh_start import fresh_start
 from trainables.runtime.training.loading import Batch
-from trainables.runtime.training.loop import Task, train
+from trainables.runtime.training.loop import Task, classes_of, train
 from trainables.runtime.training.metrics import accuracy_metric
 
 IGNORED = -100
@@ -187,6 +187,29 @@ def test_it_goes_on_from_its_checkpoint(name: str, tmp_path: Path) -> None:
 def test_accumulated_passes_of_a_regression_are_one_step() -> None:
     (_, whole), (_, parts) = trained("regression"), trained("regression", pass_size=2)
     torch.testing.assert_close(whole.model.state_dict(), parts.model.state_dict(), rtol=1e-4, atol=1e-6)
+
+
+def test_top_five_of_eleven_classes(batches: None) -> None:
+    config, collector = SmallConfig(epochs=1, lr=0.01, top5_accuracy=True), Collector()
+    fresh_start(1)
+    data = Samples(points=torch.randn(131, 3), labels=torch.randint(TOKENS, (131,)))
+    task = Task(
+        model=nn.Linear(3, TOKENS),
+        forward=lambda model, batch: model(batch["points"]),
+        train_data=data,
+        val_data=data,
+    )
+    with open_session(collector):
+        train(task, config)
+    expected = top_k_accuracy_score(data.columns["labels"], outputs_of(task)[0], k=5)
+    assert collector.reports[-1][names.VAL_TOP5_ACCURACY] == expected
+    assert expected > collector.reports[-1][names.VAL_ACCURACY]
+
+
+def test_of_a_mixture_the_larger_label_counts() -> None:
+    outputs = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    predicted, expected = classes_of(outputs, {"labels": torch.tensor([[0.7, 0.3], [0.6, 0.4]])})
+    assert (predicted.tolist(), expected.tolist()) == ([1, 0], [0, 0])
 
 
 def test_a_metric_of_two_numbers_is_refused() -> None:
