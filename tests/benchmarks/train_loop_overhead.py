@@ -44,7 +44,7 @@ class ByHand:
         self.task, self.config = task, config
         self.accumulation = passes_of(config, workers=1)
         self.model = copy.deepcopy(task.model)
-        self.optimizer = config.make_optimizer(self.model.parameters(), torch.device("cpu"))
+        self.optimizer = config.make_optimizer(self.model, torch.device("cpu"))
         self.train_loader: DataLoader[Any] = DataLoader(
             task.train_data,
             config.batch_size // self.accumulation,
