@@ -83,10 +83,9 @@ class Experiment:
         Objective(self.metric, self.mode)  # says what is wrong with them
         if strange := sorted(set(self.per_worker) - set(self.baseline)):
             raise ValueError(f"per_worker must name hyperparameters of the baseline, but got {strange}")
-        if self.scale_lr and not ("batch_size" in self.baseline and "lr_for_batch" in self.config_class.field_names()):
+        if self.scale_lr and "lr_for_batch" not in self.config_class.field_names():
             raise ValueError(
-                "scale_lr goes with a baseline that has a batch_size, and a configuration class derived from "
-                "TrainingConfig; leave it out"
+                f"scale_lr: {self.config_class.__name__} has no lr_for_batch; derive it from TrainingConfig"
             )
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
         if unknown:

@@ -104,7 +104,7 @@ def choose_settings(
             raise SweepError(f"--set {entry}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
-    meant_for = {"lr_for_batch": experiment.baseline["batch_size"]} if experiment.scale_lr else {}
+    meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
     return {**meant_for, **experiment.recipes[recipe].settings(), **given}, fixed
 
 

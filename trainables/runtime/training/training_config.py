@@ -29,12 +29,11 @@ class TrainingConfig(TrialConfig):
 
     lr: float
     """Peak learning rate, at the batch of ``lr_for_batch``."""
-    lr_for_batch: int = 0
-    """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
-    root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: the peak is ``lr`` at any batch.
-    """
     batch_size: int
     """Samples in one optimizer step, split over the workers."""
+    lr_for_batch: int = 0
+    """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
+    root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: ``lr`` is always the peak."""
     momentum: float = 0.0
     """Momentum of ``sgd`` and ``rmsprop``; ``adamw`` has none."""
     weight_decay: float

@@ -122,7 +122,8 @@ def _explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
     draw = np.random.default_rng(seed)
     ranges = {name: range_ for name, range_ in space.at(config).ranges.items() if _changes(range_)}
     changed = {name: _moved(config[name], range_, draw) for name, range_ in ranges.items()}
-    return {**config, **changed, "seed": seed}
+    clone = {**config, **changed, "seed": seed}
+    return {**clone, **space.at(clone).config}  # with what a function computes from the others
 
 
 def _moved(value: float, range_: BaseDistribution, draw: np.random.Generator) -> float:
