@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -129,7 +129,7 @@ def _explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
 def _moved(value: float, range_: BaseDistribution, draw: np.random.Generator) -> float:
     again = draw.random() < DRAWN_AGAIN
     if isinstance(range_, CategoricalDistribution):
-        choices = sorted(range_.choices)
+        choices = sorted(cast("tuple[float, ...]", range_.choices))
         beside = choices.index(value) + draw.choice([-1, 1])
         return float(draw.choice(choices) if again else choices[min(max(beside, 0), len(choices) - 1)])
     assert isinstance(range_, FloatDistribution)

@@ -447,7 +447,7 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
     searcher = make_searcher(plan, storage=InMemoryStorage())
     proposals = [searcher.suggest(str(number)) for number in range(5)]
-    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}  # type: ignore[index, call-overload, dict-item]
+    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}  # type: ignore[index]
     with pytest.raises(SweepError, match=r"must be a multiple of the 8 workers .* got 12; the search space has 12"):
         plan_for(storage, settings=("batch_size=12",), workers_per_trial=8)
 
