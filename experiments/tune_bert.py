@@ -6,7 +6,7 @@ library, 9 epochs a trial; chance is 0.2, the published hyperparameters stay nea
 """
 
 from experiments import Budget, Experiment, Published, Recipe, main
-from search_spaces.bert import BASELINE, SPACE
+from search_spaces.bert import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import bert
 from trainables.data.sample_text import sample_bert, sample_text
 
@@ -24,16 +24,25 @@ EXPERIMENT = Experiment(
     name="bert",
     train_loop=bert.train_loop,
     config_class=bert.BertConfig,
-    space=SPACE,
+    space=space,
     baseline=BASELINE,
     recipes={
         "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32, confirm=1),
-        "sample": Recipe(settings=sample_settings, budget=Budget(epochs=9), num_samples=16, confirm=1, seeds=3),
+        "sample": Recipe(
+            settings=sample_settings,
+            budget=Budget(epochs=9),
+            num_samples=16,
+            confirm=1,
+            seeds=3,
+            space=sample_space,
+            baseline=SAMPLE_BASELINE,
+        ),
     },
     check=bert.check,
     load_line='from trainables.bert import load_model; model, tokenizer = load_model("{checkpoint}")',
     predictor=bert.predictor,
     display_params=("lr", "optimizer", "batch_size"),
+    scale_lr=True,
     published=Published(
         source="Ray 2.53 documentation: BERT fine-tuning with Intel Gaudi",
         devices="2 Gaudi HPUs, lazy mode, fp32",

@@ -7,7 +7,7 @@ the best trial of a sweep passes 0.95.
 """
 
 from experiments import Budget, Experiment, Published, Recipe, main
-from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, SAMPLE_SPACE, SPACE
+from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet18
 from trainables.data.sample_digits import digit_settings
 
@@ -21,7 +21,7 @@ EXPERIMENT = Experiment(
     name="resnet18",
     train_loop=resnet18.train_loop,
     config_class=resnet18.ResNet18Config,
-    space=SPACE,
+    space=space,
     baseline=BASELINE,
     recipes={
         "full": Recipe(settings=dict, budget=Budget(epochs=1), num_samples=32, confirm=1),
@@ -29,14 +29,15 @@ EXPERIMENT = Experiment(
             settings=sample_settings,
             budget=Budget(epochs=5),
             num_samples=8,
-            space=SAMPLE_SPACE,
+            space=sample_space,
             baseline=SAMPLE_BASELINE,
         ),
     },
     check=resnet.check_resnet,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    display_params=("lr", "momentum", "batch_size"),
+    display_params=("lr", "optimizer", "batch_size"),
+    scale_lr=True,
     per_worker=("batch_size",),
     published=Published(
         source="AWS HPC workshops: PyTorch on a Ray cluster",

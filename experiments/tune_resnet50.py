@@ -6,7 +6,7 @@ is 0.1, the best trial of a sweep passes 0.85.
 """
 
 from experiments import Budget, Experiment, Published, Recipe, main
-from search_spaces.resnet50 import BASELINE, SPACE
+from search_spaces.resnet50 import BASELINE, space
 from trainables import resnet, resnet50
 from trainables.data.sample_digits import digit_settings
 
@@ -20,7 +20,7 @@ EXPERIMENT = Experiment(
     name="resnet50",
     train_loop=resnet50.train_loop,
     config_class=resnet50.ResNet50Config,
-    space=SPACE,
+    space=space,
     baseline=BASELINE,
     recipes={
         "full": Recipe(settings=dict, budget=Budget(epochs=10), num_samples=32, confirm=1),
@@ -29,7 +29,8 @@ EXPERIMENT = Experiment(
     check=resnet.check_resnet,
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
-    display_params=("lr", "momentum", "batch_size"),
+    display_params=("lr", "optimizer", "batch_size"),
+    scale_lr=True,
     published=Published(
         source="Ray 2.53 documentation: ResNet training with Intel Gaudi",
         devices="2 Gaudi HPUs, lazy mode, fp32",

@@ -7,7 +7,7 @@ a sweep passes 0.8.
 """
 
 from experiments import Budget, Experiment, Published, Recipe, main
-from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, SAMPLE_SPACE, SPACE
+from search_spaces.resnet50_imagenet import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet50_imagenet
 from trainables.data.sample_digits import digit_settings
 
@@ -21,7 +21,7 @@ EXPERIMENT = Experiment(
     name="resnet50-imagenet",
     train_loop=resnet50_imagenet.train_loop,
     config_class=resnet50_imagenet.ResNet50ImageNetConfig,
-    space=SPACE,
+    space=space,
     baseline=BASELINE,
     recipes={
         "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
             settings=sample_settings,
             budget=Budget(epochs=9, reduction=4),
             num_samples=8,
-            space=SAMPLE_SPACE,
+            space=sample_space,
             baseline=SAMPLE_BASELINE,
         ),
     },
@@ -37,6 +37,7 @@ EXPERIMENT = Experiment(
     load_line='from trainables.resnet import load_model; model, classes = load_model("{checkpoint}")',
     predictor=resnet.predictor,
     display_params=("lr", "batch_size", "weight_decay"),
+    scale_lr=True,
     per_worker=("batch_size",),
     published=Published(
         source="HabanaAI Model-References 1.20: ResNet-50 with the GPU Migration Toolkit",

@@ -7,7 +7,7 @@ test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best tr
 """
 
 from experiments import Budget, Experiment, Published, Recipe, main
-from search_spaces.vit import BASELINE, SAMPLE_BASELINE, SAMPLE_SPACE, SPACE
+from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import vit
 from trainables.data.sample_digits import digit_settings
 
@@ -22,7 +22,7 @@ EXPERIMENT = Experiment(
     name="vit",
     train_loop=vit.train_loop,
     config_class=vit.ViTTrialConfig,
-    space=SPACE,
+    space=space,
     baseline=BASELINE,
     recipes={
         "full": Recipe(settings=dict, budget=Budget(steps=20_000, eval_every=1_000), num_samples=32, confirm=1),
@@ -30,14 +30,15 @@ EXPERIMENT = Experiment(
             settings=sample_settings,
             budget=Budget(steps=360, eval_every=40),
             num_samples=8,
-            space=SAMPLE_SPACE,
+            space=sample_space,
             baseline=SAMPLE_BASELINE,
         ),
     },
     check=vit.check,
     load_line='from trainables.vit import load_model; model, classes = load_model("{checkpoint}")',
     predictor=vit.predictor,
-    display_params=("lr", "momentum", "batch_size"),
+    display_params=("lr", "optimizer", "batch_size"),
+    scale_lr=True,
     per_worker=("batch_size",),
     published=Published(
         source="Roboflow blog, on HabanaAI Model-References 1.10",

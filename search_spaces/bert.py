@@ -1,32 +1,62 @@
-"""Search space of BERT fine-tuning, and the published hyperparameters."""
+"""Search space of BERT fine-tuning, and the published hyperparameters. Learning rates are for a batch of 8."""
 
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna import Trial
 
-SPACE = {
-    # Devlin et al. 2019 fine-tune with Adam at 2e-5 to 5e-5; the published recipe runs SGD at 1e-3, and SGD wants
-    # ten to a hundred times what Adam wants. The range covers both, and small encoders that start untrained.
-    "lr": FloatDistribution(1e-5, 1e-1, log=True),
-    # The published 8 up to 32, the largest of Devlin et al.; all are multiples of 8 HPUs.
-    "batch_size": CategoricalDistribution([8, 16, 32]),
+
+def space(trial: Trial) -> None:
+    """Ask for the hyperparameters of a pretrained BERT."""
+    _common(trial)
     # The published optimizer, and the one BERT was made with.
-    "optimizer": CategoricalDistribution(["sgd", "adamw"]),
-    # From little to where SGD begins to overshoot; 0.9 is published.
-    "momentum": FloatDistribution(0.7, 0.98),
-    # Around the 0.01 of BERT's pre-training, down to practically none (published: none).
-    "weight_decay": FloatDistribution(1e-6, 1e-1, log=True),
+    if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+        # A tenth to thirty times the published 1e-3.
+        trial.suggest_float("sgd.lr", 1e-4, 3e-2, log=True)
+        # Even in the logarithm of 1 - m: steps average over 1 / (1 - m) gradients. 0.9 is published.
+        trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
+        # None as published, or around the usual 1e-4.
+        trial.suggest_categorical("sgd.weight_decay", [0.0, 1e-5, 1e-4, 1e-3])
+    else:
+        # Devlin et al. 2019 fine-tune at 2e-5 to 5e-5 with batches of 16 and 32; a batch of 8 wants 0.5 to 0.7 of it.
+        trial.suggest_float("adamw.lr", 5e-6, 1e-4, log=True)
+        # None, or around the 0.01 of BERT's pre-training.
+        trial.suggest_categorical("adamw.weight_decay", [0.0, 1e-3, 1e-2, 1e-1])
+
+
+def sample_space(trial: Trial) -> None:
+    """Ask for those of a small BERT from scratch."""
+    _common(trial)
+    if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+        # From what is published for pretrained weights to where such a network begins to diverge.
+        trial.suggest_float("sgd.lr", 1e-3, 1e-1, log=True)
+        trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
+        trial.suggest_categorical("sgd.weight_decay", [0.0, 1e-5, 1e-4, 1e-3])
+    else:
+        # Around the 1e-3 that is usual for small transformers.
+        trial.suggest_float("adamw.lr", 1e-4, 1e-2, log=True)
+        trial.suggest_categorical("adamw.weight_decay", [0.0, 1e-3, 1e-2, 1e-1])
+
+
+def _common(trial: Trial) -> None:
+    # The published 8 up to 32, the largest of Devlin et al.; all are multiples of 8 HPUs.
+    trial.suggest_categorical("batch_size", [8, 16, 32])
+    # Constant as published, linear as BERT's own.
+    trial.suggest_categorical("schedule", ["constant", "linear"])
     # Up to the fifth of all steps that small data sets take; 0.1 is BERT's own, none is published.
-    "warmup": FloatDistribution(0.0, 0.2),
+    trial.suggest_float("warmup", 0.0, 0.2)
     # Around BERT's own 0.1; above 0.3 little is learned in a few epochs.
-    "dropout": FloatDistribution(0.0, 0.3),
-}
+    trial.suggest_float("dropout", 0.0, 0.3)
+
 
 BASELINE = {
     "lr": 1e-3,
     "batch_size": 8,
     "optimizer": "sgd",
     "momentum": 0.9,
-    "weight_decay": 1e-6,  # published: 0, which a logarithmic range cannot hold
+    "weight_decay": 0.0,
+    "schedule": "constant",
     "warmup": 0.0,
     "dropout": 0.1,
 }
 """Ray's Gaudi example for BERT on Yelp reviews; dropout is BERT's own."""
+
+SAMPLE_BASELINE = BASELINE
+"""The same, which is little for a network from scratch."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import TextConfig
 from trainables.pretrained import from_pretrained
-from trainables.runtime.training.schedules import Schedule
 from trainables.runtime.training.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout
 class BertConfig(TextConfig):
     """Hyperparameters and settings of one BERT trial."""
 
-    optimizer: Literal["sgd", "adamw"] = field()
-    """``sgd`` takes ``momentum``; ``adamw`` has torch's own betas and eps."""
     dropout: float
     """Dropout probability of the encoder."""
+    decayed: Literal["all", "weights"] = "weights"
+    """What ``weight_decay`` acts on; Devlin et al. 2019 spare norms and biases, and the published run has no decay."""
     train_samples: int = 1000
     """Training texts used, from the first on. 0 means all."""
     val_samples: int = 1000
@@ -59,7 +58,6 @@ def train_loop(config: dict[str, Any]) -> None:
         train_data=texts.train,
         val_data=texts.val,
         test_data=texts.test,
-        schedule=Schedule(warmup=bert.warmup),
         describe=partial(_describe, model, texts.tokenizer),
     )
     train(task, bert)

@@ -19,7 +19,6 @@ from trainables.prediction import PACKAGES, ClassPredictor
 from trainables.runtime.training.checkpoint import read_state
 from trainables.runtime.training.loading import Batch
 from trainables.runtime.training.loop import Task, train
-from trainables.runtime.training.schedules import Schedule
 from trainables.runtime.training.training_config import check_batch, check_classes
 
 DESCRIPTION_FILE = "classifier.json"
@@ -29,13 +28,12 @@ Build = Callable[[int], nn.Module]
 """Makes a network of so many classes: from images of shape (n, 3, size, size) to logits of shape (n, classes)."""
 
 
-def train_classifier(config: ImageConfig, build: Build, schedule: Schedule, network: dict[str, Any]) -> None:
+def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any]) -> None:
     """Train one trial.
 
     Args:
         config: Of the trial.
         build: Makes the network, pretrained or not.
-        schedule: Of the learning rate.
         network: What it takes to build the network again, JSON-able; kept in checkpoints.
     """
     images = images_of(config)
@@ -45,7 +43,6 @@ def train_classifier(config: ImageConfig, build: Build, schedule: Schedule, netw
         train_data=images.train,
         val_data=images.val,
         test_data=images.test,
-        schedule=schedule,
         describe=partial(_describe, config, images.classes, network),
     )
     train(task, config)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainables.data.configs import ImageConfig
-from trainables.runtime.training.schedules import Schedule
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
@@ -45,7 +44,7 @@ class ResNetConfig(ImageConfig):
         }
 
 
-def train_resnet(config: ResNetConfig, schedule: Schedule) -> None:
+def train_resnet(config: ResNetConfig) -> None:
     """Train one trial; what the recipes' train loops call."""
     from trainables.image_classifier import train_classifier
     from trainables.resnet_network import build_resnet
@@ -53,7 +52,7 @@ def train_resnet(config: ResNetConfig, schedule: Schedule) -> None:
 
     fresh_start(config.seed)
     network = {"architecture": config.architecture}
-    train_classifier(config, partial(build_resnet, config.architecture, config.model), schedule, network)
+    train_classifier(config, partial(build_resnet, config.architecture, config.model), network)
 
 
 def check_resnet(config: ResNetConfig) -> list[str]:

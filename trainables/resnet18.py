@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainables.resnet import ResNetConfig, train_resnet
-from trainables.runtime.training.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,5 +24,4 @@ class ResNet18Config(ResNetConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet18Config`."""
-    resnet = ResNet18Config.from_dict(config)
-    train_resnet(resnet, Schedule(warmup=resnet.warmup))
+    train_resnet(ResNet18Config.from_dict(config))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.resnet import ResNetConfig, train_resnet
-from trainables.runtime.training.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,5 +20,4 @@ class ResNet50Config(ResNetConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet50Config`."""
-    resnet = ResNet50Config.from_dict(config)
-    train_resnet(resnet, Schedule(warmup=resnet.warmup))
+    train_resnet(ResNet50Config.from_dict(config))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from trainables.resnet import ResNetConfig, check_resnet, train_resnet
-from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.schedules import ScheduleKind
 
 PUBLISHED_EPOCHS = 90
 PUBLISHED_RATES = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 30: 0.08, 60: 0.008, 80: 0.0008}
@@ -20,17 +20,15 @@ PUBLISHED_TABLE = tuple((epoch / PUBLISHED_EPOCHS, rate / PEAK) for epoch, rate 
 class ResNet50ImageNetConfig(ResNetConfig):
     """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
 
+    published_rates: ClassVar = PUBLISHED_TABLE
+
     label_smoothing: float = field()
     """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
     data: str = "ILSVRC2012"
     """The folder of ImageNet 2012, ``train/<wnid>`` and ``val/<wnid>``, or any folder of images with such splits."""
-    schedule: Literal["published", "step", "cosine", "constant"] = "published"
-    """Of the learning rate, changed once an epoch. ``published``: rises over 4 of 90 epochs and falls to a tenth at
-    30, 60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
-    step_size: int = 30
-    """Epochs between two falls of the schedule ``step``."""
-    gamma: float = 0.1
-    """Factor of each fall of the schedule ``step``."""
+    schedule: ScheduleKind = "published"
+    """How the learning rate falls from its peak. ``published``: rises over 4 of 90 epochs and falls to a tenth at 30,
+    60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
     pass_size: int = 256
     """Most samples that a worker trains on at once, the published batch of one device. 0: no limit."""
     compile: bool = True
@@ -49,7 +47,6 @@ class ResNet50ImageNetConfig(ResNetConfig):
         return super().rules() | {
             "fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16,
             "lazy_mode and compile exclude each other": not (self.lazy_mode and self.compile),
-            "step_size must be at least 1 and gamma above 0": self.step_size >= 1 and self.gamma > 0,
         }
 
     def worker_environment(self) -> dict[str, str]:
@@ -64,17 +61,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet50ImageNetConfig`."""
-    resnet = ResNet50ImageNetConfig.from_dict(config)
-    train_resnet(resnet, schedule_of(resnet))
-
-
-def schedule_of(config: ResNet50ImageNetConfig) -> Schedule:
-    """Return the learning-rate schedule of a configuration."""
-    if config.schedule == "published":
-        return Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE, warmup=config.warmup)
-    return Schedule(
-        kind=config.schedule, per="epoch", warmup=config.warmup, step_size=config.step_size, gamma=config.gamma
-    )
+    train_resnet(ResNet50ImageNetConfig.from_dict(config))
 
 
 def check(config: ResNet50ImageNetConfig) -> list[str]:

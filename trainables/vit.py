@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
-from trainables.runtime.training.schedules import Schedule
+from trainables.runtime.training.schedules import ScheduleKind
 
 if TYPE_CHECKING:
     from trainables.prediction import ClassPredictor
@@ -61,6 +61,8 @@ class ViTTrialConfig(ImageConfig):
     """Share of the activations that each layer drops in training."""
     zero_head: bool = True
     """Whether the new head begins with zeros, so that the first gradients do not disturb the pretrained layers."""
+    schedule: ScheduleKind = "cosine"
+    """How the learning rate falls from its peak over the budget."""
     pass_size: int = 128
     """Most samples that a worker trains on at once; published are 256 a worker in 2 passes. 0: no limit."""
     clip_norm: float = 1.0
@@ -82,9 +84,8 @@ def train_loop(config: dict[str, Any]) -> None:
     vit = ViTTrialConfig.from_dict(config)
     fresh_start(vit.seed)
     network = describe_network(vit)
-    schedule = Schedule(kind="cosine", per="step", warmup=vit.warmup)
     build = partial(build_vit, vit.model, vit.size, network, zero_head=vit.zero_head)
-    train_classifier(vit, build, schedule, network.to_dict())
+    train_classifier(vit, build, network.to_dict())
 
 
 def check(config: ViTTrialConfig) -> list[str]:

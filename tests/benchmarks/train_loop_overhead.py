@@ -44,7 +44,7 @@ class ByHand:
         self.task, self.config = task, config
         self.accumulation = passes_of(config, workers=1)
         self.model = copy.deepcopy(task.model)
-        self.optimizer = config.make_optimizer(self.model.parameters(), torch.device("cpu"))
+        self.optimizer = config.make_optimizer(self.model, torch.device("cpu"))
         self.train_loader: DataLoader[Any] = DataLoader(
             task.train_data,
             config.batch_size // self.accumulation,
@@ -55,8 +55,9 @@ class ByHand:
         self.val_loader: DataLoader[Any] = DataLoader(task.val_data, 64, collate_fn=lambda batch: batch)
         steps = len(self.train_loader) // self.accumulation
         self.passes = steps * self.accumulation  # no last step of fewer passes
+        schedule = task.schedule or config.make_schedule()
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: task.schedule.factor(step, EPOCHS * steps, steps)
+            self.optimizer, lambda step: schedule.factor(step, EPOCHS * steps, steps)
         )
 
     def epoch(self) -> float:

@@ -8,26 +8,28 @@ from typing import Any
 
 import pytest
 
-from experiments import Experiment, published
+from experiments import Experiment, SweepOptions, published
 from experiments.sweep.define.experiment import RecipeName
 from experiments.sweep.plan.check import check_space
+from experiments.sweep.plan.decide import choose_settings
 from trainables import resnet50_imagenet, vit
 from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
 
 BY_NAME = {experiment.name: experiment for experiment in published.experiments()}
-SGD = {"momentum": 0.9, "warmup": 0.0}
+PLAIN = {"optimizer": "sgd", "weight_decay": 0.0, "schedule": "constant", "warmup": 0.0}
+TABLE = {"optimizer": "sgd", "weight_decay": 1e-4, "schedule": "published", "warmup": 0.0, "label_smoothing": 0.0}
 BASELINES: dict[tuple[str, int], dict[str, Any]] = {
-    ("resnet50", 2): {"lr": 0.001, "batch_size": 32, **SGD},
-    ("bert", 2): {"lr": 0.001, "batch_size": 8, "optimizer": "sgd", **SGD},
-    ("resnet50-imagenet", 1): {"lr": 0.8, "batch_size": 256, "weight_decay": 1e-4, "label_smoothing": 0.0, **SGD},
-    ("resnet50-imagenet", 8): {"lr": 0.8, "batch_size": 2048, "weight_decay": 1e-4, "label_smoothing": 0.0, **SGD},
-    ("vit", 8): {"lr": 0.06, "batch_size": 2048, "momentum": 0.9, "warmup": 500 / 20_000},
-    ("resnet18", 2): {"lr": 0.001, "batch_size": 128, "momentum": 0.0, "warmup": 0.0},
-}
+    ("resnet50", 2): {"lr": 0.001, "batch_size": 32, "momentum": 0.9, **PLAIN},
+    ("bert", 2): {"lr": 0.001, "batch_size": 8, "momentum": 0.9, **PLAIN},
+    ("resnet50-imagenet", 1): {"lr": 0.8, "batch_size": 256, "momentum": 0.9, "decayed": "all", **TABLE},
+    ("resnet50-imagenet", 8): {"lr": 0.8, "batch_size": 2048, "momentum": 0.9, "decayed": "all", **TABLE},
+    ("vit", 8): {
+        "lr": 0.06, "batch_size": 2048, "momentum": 0.9, **PLAIN, "schedule": "cosine", "warmup": 500 / 20_000,
+    },
+    ("resnet18", 2): {"lr": 0.001, "batch_size": 128, "momentum": 0.0, **PLAIN},
+}  # fmt: skip
 """By experiment and workers of a trial."""
-NO_DECAY = {"resnet50", "bert", "vit", "resnet18"}
-"""Published without weight decay, which the logarithmic ranges of the spaces cannot hold."""
 
 
 def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingConfig:
@@ -41,10 +43,25 @@ def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingC
 
 @pytest.mark.parametrize(("name", "workers"), BASELINES)
 def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
-    baseline = BY_NAME[name].at("full", workers).baseline
-    assert {key: baseline[key] for key in BASELINES[name, workers]} == BASELINES[name, workers]
-    if name in NO_DECAY:
-        assert baseline["weight_decay"] <= 1e-6
+    experiment, published = BY_NAME[name].at("full", workers), BASELINES[name, workers]
+    settings, _ = choose_settings(experiment, SweepOptions(), "full")
+    config = config_of(BY_NAME[name], workers, **settings)
+    assert {key: getattr(config, key) for key in published} == published
+    assert (config.lr_for_batch, config.peak_lr) == (published["batch_size"], published["lr"])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
+    experiment = BY_NAME[name].at("full", workers)
+    settings, fixed = choose_settings(experiment, SweepOptions(settings=("lr=0.01",)), "full")
+    usual = experiment.baseline["batch_size"]
+    trials = [
+        config_of(BY_NAME[name], workers, **{**settings, "batch_size": times * usual, "optimizer": optimizer})
+        for times, optimizer in ((1, "sgd"), (4, "sgd"), (4, "adamw"))
+    ]
+    assert fixed == {"lr": 0.01}
+    assert [trial.peak_lr for trial in trials] == pytest.approx([0.01, 0.04, 0.02])
 
 
 def test_budgets_and_settings_are_the_published_ones() -> None:
@@ -69,7 +86,7 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     imagenet = config_of(BY_NAME["resnet50-imagenet"], 8)
     assert isinstance(imagenet, resnet50_imagenet.ResNet50ImageNetConfig)
     assert (imagenet.loader_workers, imagenet.compile, imagenet.schedule) == (8, True, "published")
-    table = resnet50_imagenet.schedule_of(imagenet)
+    table = imagenet.make_schedule()
     epochs = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 29: 0.8, 30: 0.08, 60: 0.008, 79: 0.008, 80: 0.0008}
     rates = {epoch: imagenet.lr * table.factor(epoch * 10, 900, steps_per_epoch=10) for epoch in epochs}
     assert rates == pytest.approx(epochs)

@@ -77,6 +77,9 @@ class Experiment:
     per_worker: tuple[str, ...] = ()
     """Hyperparameters that ``space`` and ``baseline`` give for one worker: they are multiplied by a trial's workers, as
     a batch is that is published per device."""
+    scale_lr: bool = False
+    """Whether ``lr`` is meant for the baseline's batch, so that other batches get another rate, as ``lr_for_batch`` of
+    :class:`~trainables.runtime.training.training_config.TrainingConfig` says."""
     published: Published | None = None
     """What the source of the baseline says of it."""
 
@@ -84,6 +87,10 @@ class Experiment:
         Objective(self.metric, self.mode)  # says what is wrong with them
         if strange := sorted(set(self.per_worker) - set(self.baseline)):
             raise ValueError(f"per_worker must name hyperparameters of the baseline, but got {strange}")
+        if self.scale_lr and "lr_for_batch" not in self.config_class.field_names():
+            raise ValueError(
+                f"scale_lr: {self.config_class.__name__} has no lr_for_batch; derive it from TrainingConfig"
+            )
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
         if unknown:
             raise ValueError(f"display_params must name fields of {self.config_class.__name__}, but got {unknown}")

@@ -42,6 +42,8 @@ class Draw(NamedTuple):
     """Hyperparameters by name."""
     ranges: dict[str, BaseDistribution]
     """The range of each hyperparameter that was asked for; the others are constants."""
+    asked: dict[str, str]
+    """The name under which the study has each of these."""
 
 
 class SearchSpace:
@@ -49,6 +51,10 @@ class SearchSpace:
 
     However it is written, it works as a function of a trial, and what it knows of itself it learns by asking that
     function :data:`DRAWS` times.
+
+    A function that branches may ask for a hyperparameter in another range in each branch. With a dot it gives each a
+    name of its own: ``sgd.lr`` and ``adamw.lr`` are the hyperparameter ``lr`` everywhere but in the study, where the
+    sampler learns them apart.
     """
 
     def __init__(
@@ -90,14 +96,20 @@ class SearchSpace:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
         # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        constants = self._function(cast("Trial", _Asked(trial, self._fixed, self._times)))
-        return self._drawn(trial, constants).config, trial.number
+        asked = _Asked(trial, self._fixed, self._times)
+        constants = self._function(cast("Trial", asked))
+        return self._drawn(asked, trial, constants).config, trial.number
+
+    def enqueue(self, study: Study, params: Mapping[str, Any]) -> None:
+        """Make ``params``, by hyperparameter, the study's next configuration."""
+        study.enqueue_trial({name: params[own] for own, name in self.at(params).asked.items()})
 
     def at(self, params: Mapping[str, Any], number: int = 0) -> Draw:
         """Return what the space says where it is answered with ``params``.
 
         Args:
-            params: A value for each hyperparameter that the space asks for.
+            params: A value for each hyperparameter that the space asks for, by the hyperparameter or as the study
+                has it.
             number: Of the trial.
 
         Raises:
@@ -116,14 +128,14 @@ class SearchSpace:
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""
-        asked = _Asked(trial, self._fixed, self._times)
+        asked = _Asked(trial, self._fixed, self._times, answers)
         try:
             constants = self._function(cast("Trial", asked))
         except Exception as error:
-            if answers is not None and asked.last is not None and asked.last not in answers:
+            if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
-                    f"the search space asks for {asked.last!r}, and there are values for {', '.join(answers)} alone; "
-                    f"give the baseline a value for it"
+                    f"the search space asks for {hyperparameter(asked.last)!r}, and there are values for "
+                    f"{', '.join(answers)} alone; give the baseline a value for it"
                 ) from error
             after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
             raise SweepError(
@@ -136,7 +148,7 @@ class SearchSpace:
             )
         for name, range_ in trial.distributions.items():
             _check_range(name, range_)
-        draw = self._drawn(trial, constants)
+        draw = self._drawn(asked, trial, constants)
         if wrong := sorted(name for name, value in draw.config.items() if _is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
@@ -144,9 +156,10 @@ class SearchSpace:
             )
         return draw
 
-    def _drawn(self, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
-        found = {**(constants or {}), **trial.params}
-        return Draw({k: v for k, v in found.items() if k not in self._fixed}, dict(trial.distributions))
+    def _drawn(self, asked: _Asked, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
+        found = {**(constants or {}), **{hyperparameter(name): value for name, value in trial.params.items()}}
+        ranges = {hyperparameter(name): range_ for name, range_ in trial.distributions.items()}
+        return Draw({k: v for k, v in found.items() if k not in self._fixed}, ranges, asked.names)
 
     @property
     def names(self) -> set[str]:
@@ -174,13 +187,6 @@ class SearchSpace:
         configs = [draw.config for draw in self._draws]
         unasked = {name: value for name, value in configs[0].items() if name not in self.ranges}
         return {name: value for name, value in unasked.items() if all(c.get(name) == value for c in configs)}
-
-    @property
-    def continuous(self) -> dict[str, FloatDistribution]:
-        """The hyperparameters that each proposal has, and always from the same continuous range."""
-        single = {name: self.ranges[name][0] for name in self.ranges if len(self.ranges[name]) == 1}
-        found = {name: r for name, r in single.items() if isinstance(r, FloatDistribution) and not r.step}
-        return {name: r for name, r in found.items() if name in self.always}
 
     def values(self, name: str) -> list[Any]:
         """Return values that a hyperparameter may have: all its choices, and what the draws gave."""
@@ -213,24 +219,44 @@ class SearchSpace:
         return {name: " or ".join(map(str, ranges)) for name, ranges in self.ranges.items()}
 
 
+def hyperparameter(name: str) -> str:
+    """Return the hyperparameter that the study has under this name: ``lr`` for ``sgd.lr``."""
+    return name.rpartition(".")[2]
+
+
 class _Asked:
     """A trial as a space's function sees it: answers for what is fixed itself, multiplies ranges, and knows what was
-    asked for last."""
+    asked for."""
 
-    def __init__(self, trial: Trial, fixed: Mapping[str, Any], times: Mapping[str, int]) -> None:
-        self._trial, self._fixed, self._times = trial, fixed, times
+    def __init__(
+        self,
+        trial: Trial,
+        fixed: Mapping[str, Any],
+        times: Mapping[str, int],
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._trial, self._fixed, self._times, self._answers = trial, fixed, times, answers
+        self.names: dict[str, str] = {}
+        """By hyperparameter, the name under which it was asked for."""
         self.last: str | None = None
+
+    def name_in_trial(self, name: str) -> str:
+        """Return the name under which the trial has the answer."""
+        return name if self._answers is None or name in self._answers else hyperparameter(name)
 
     def __getattr__(self, attribute: str) -> Any:
         found = getattr(self._trial, attribute)
 
         def suggest(name: str, *args: Any, **kwargs: Any) -> Any:
-            self.last = name
-            if name in self._fixed:
-                return self._fixed[name]
-            factor = self._times.get(name, 1)
+            own, self.last = hyperparameter(name), name
+            if own in self._fixed:
+                return self._fixed[own]
+            if self.names.setdefault(own, name) != name:
+                raise ValueError(f"{name} and {self.names[own]} are the same hyperparameter; ask for one of them")
+            factor = self._times.get(own, 1)
             bounds = [_multiplied(value, factor) for value in args]
-            return found(name, *bounds, **{key: _multiplied(value, factor) for key, value in kwargs.items()})
+            named = {key: _multiplied(value, factor) for key, value in kwargs.items()}
+            return found(self.name_in_trial(name), *bounds, **named)
 
         return suggest if attribute.startswith("suggest_") else found
 
@@ -311,6 +337,17 @@ def _of_tune(name: str, entry: Any) -> BaseDistribution:
             else f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
         )
         raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
+
+
+def middle(range_: BaseDistribution) -> Any:
+    """Return the value in the middle of a range, of a logarithmic one by its logarithm; of choices the first."""
+    if isinstance(range_, CategoricalDistribution):
+        return range_.choices[0]
+    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
+    low, high = range_.low, range_.high
+    between = math.sqrt(low * high) if range_.log else (low + high) / 2
+    between = low + round((between - low) / range_.step) * range_.step if range_.step else between
+    return round(between) if isinstance(range_, IntDistribution) else between
 
 
 def _check_range(name: str, range_: BaseDistribution) -> None:

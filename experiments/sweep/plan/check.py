@@ -123,9 +123,9 @@ def check_search(experiment: Experiment, options: SweepOptions) -> None:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
         raise SweepError(f"--search {options.search}: this sampler cannot search this space ({error})") from error
     if options.scheduler == "pbt":
-        from experiments.sweep.decide.schedulers.population import changeable
+        from experiments.sweep.decide.schedulers.population import check_changeable
 
-        changeable(experiment.search_space)
+        check_changeable(experiment.search_space)
 
 
 def check_target(experiment: Experiment, target: float | None) -> None:

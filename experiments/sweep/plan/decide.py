@@ -15,6 +15,7 @@ from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.options import SweepOptions, flag
+from experiments.sweep.define.search_space import middle
 from trainables.runtime import TrialConfig
 
 NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -133,7 +134,8 @@ def choose_settings(
             raise SweepError(f"--set {entry}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
-    return {**experiment.recipes[recipe].settings(), **held_out, **given}, fixed
+    meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
+    return {**meant_for, **experiment.recipes[recipe].settings(), **held_out, **given}, fixed
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
@@ -150,11 +152,13 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
     left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
     try:
-        asked = space.at(left).config
+        asked = space.at(left)
     except SweepError as error:
         raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
-    # With another choice of a hyperparameter, a space that branches asks for others.
-    return replace(experiment, space=space, baseline={name: value for name, value in left.items() if name in asked})
+    # With another choice of a hyperparameter, a space that branches asks for others, or in other ranges.
+    others = {name: middle(asked.ranges[name]) for name in space.outside(left)}
+    baseline = {name: value for name, value in {**left, **others}.items() if name in asked.config}
+    return replace(experiment, space=space, baseline=baseline)
 
 
 def typed(config_class: type[TrialConfig], name: str, value: object) -> Any:

@@ -127,11 +127,11 @@ class DeviceType(ABC):
     def mark_step(self) -> None:  # noqa: B027  (most devices collect nothing)
         """Run the operations collected since the last call, where a device collects them; called after each step."""
 
-    def optimizer_class(self, name: Literal["sgd", "adamw"]) -> Callable[..., Optimizer]:
+    def optimizer_class(self, name: Literal["sgd", "adamw", "rmsprop"]) -> Callable[..., Optimizer]:
         """Return the optimizer of that name, with torch's defaults."""
         import torch
 
-        return torch.optim.SGD if name == "sgd" else torch.optim.AdamW
+        return {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}[name]
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Scale all gradients down together so that their norm is at most ``max_norm``."""

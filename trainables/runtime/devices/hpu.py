@@ -118,8 +118,10 @@ class Hpu(DeviceType):
 
             htcore.mark_step()
 
-    def optimizer_class(self, name: Literal["sgd", "adamw"]) -> Callable[..., Optimizer]:
-        """Return the fused optimizer of that name."""
+    def optimizer_class(self, name: Literal["sgd", "adamw", "rmsprop"]) -> Callable[..., Optimizer]:
+        """Return the fused optimizer of that name, or torch's, where habana has none."""
+        if name == "rmsprop":
+            return super().optimizer_class(name)
         from habana_frameworks.torch.hpex import optimizers as fused
 
         # habana's FusedAdamW has eps 1e-6 and weight decay 0.0; the latter is always given here.

@@ -77,8 +77,8 @@ class Task:
     )
     """By the name to report it under, what makes a metric of one number (a subclass of ``evaluate.Metric`` does). It is
     computed on rank 0, over the predictions of all ranks."""
-    schedule: Schedule = field(default_factory=Schedule)
-    """Of the learning rate."""
+    schedule: Schedule | None = None
+    """Of the learning rate. None: the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
     """Writes to a checkpoint what is needed to build the model again besides its state."""
 
@@ -110,6 +110,7 @@ def train(task: Task, config: TrainingConfig) -> None:
                 **trained.accuracy,
                 **validated,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
+                names.PEAK_LEARNING_RATE: config.peak_lr,
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
                 names.TRAIN_SECONDS: trained.seconds,
                 names.COMPILE_SECONDS: trained.compile_s,
@@ -154,7 +155,8 @@ class _Trial:
         self.eval_loss = task.loss or cross_entropy
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
-        self.optimizer = config.make_optimizer(self.bare_model.parameters(), self.device)
+        self.optimizer = config.make_optimizer(self.bare_model, self.device)
+        self.schedule = task.schedule or config.make_schedule()
         self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
@@ -206,9 +208,9 @@ class _Trial:
 
     def _step(self) -> torch.Tensor:
         """Take one optimizer step and return the mean loss of this rank's passes."""
-        factor = self.task.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
+        factor = self.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * factor
+            group["lr"] = self.config.peak_lr * factor
         loss_sum = torch.zeros((), device=self.device)
         for part in range(self.passes):
             batch = next(self._batches)

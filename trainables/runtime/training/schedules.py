@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-ScheduleKind = Literal["constant", "step", "cosine", "table"]
+ScheduleKind: TypeAlias = Literal["constant", "linear", "cosine", "step", "exponential", "published"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,18 +14,18 @@ class Schedule:
     """A schedule over a trial's whole budget; a pure function of the step, so that it resumes anywhere."""
 
     kind: ScheduleKind = "constant"
-    """``step`` multiplies by ``gamma`` every ``step_size`` epochs, ``cosine`` falls to 0 at the end of the budget,
-    ``table`` reads ``table``."""
-    per: Literal["step", "epoch"] = "step"
-    """When the learning rate falls: after each optimizer step, or at the start of each epoch."""
+    """``linear`` and ``cosine`` fall to ``floor`` at the end of the budget, ``step`` multiplies by ``gamma`` every
+    ``step_size`` epochs, ``exponential`` does so evenly, step by step, ``published`` reads ``table``."""
     warmup: float = 0.0
-    """Share of all steps in which a linear rise is multiplied in, step by step. 0 means none."""
+    """Share of all steps in which a linear rise is multiplied in. 0 means none."""
+    floor: float = 0.0
+    """Share of the peak below which the learning rate does not fall."""
     step_size: int = 30
-    """Epochs between two falls of ``step``."""
+    """Epochs in which ``step`` and ``exponential`` fall by ``gamma``."""
     gamma: float = 0.1
-    """Factor of each fall of ``step``."""
+    """Factor by which they fall."""
     table: tuple[tuple[float, float], ...] = ()
-    """For ``table``: (share of the budget from which it holds, share of the peak), rising, the first from 0."""
+    """For ``published``: (share of the budget from which it holds, share of the peak), rising, the first from 0."""
 
     def factor(self, step: int, steps: int, steps_per_epoch: int) -> float:
         """Return the share of the peak learning rate.
@@ -37,15 +37,18 @@ class Schedule:
         """
         warmup_steps = round(self.warmup * steps)
         rise = min(1.0, (step + 1) / (warmup_steps + 1))
-        if self.per == "epoch":
-            step -= step % steps_per_epoch  # the rise stays per step: a first epoch at next to nothing would be lost
-        return rise * self._fall(step, steps, steps_per_epoch, warmup_steps)
+        return rise * max(self.floor, self._fall(step, steps, steps_per_epoch, warmup_steps))
 
     def _fall(self, step: int, steps: int, steps_per_epoch: int, warmup_steps: int) -> float:
+        fallen, to_fall = max(0, step - warmup_steps), max(1, steps - warmup_steps)
+        if self.kind == "linear":
+            return self.floor + (1 - self.floor) * (1 - fallen / to_fall)
+        if self.kind == "cosine":
+            return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * fallen / to_fall))
         if self.kind == "step":
             return float(self.gamma ** (step // steps_per_epoch // self.step_size))
-        if self.kind == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * max(0, step - warmup_steps) / max(1, steps - warmup_steps)))
-        if self.kind == "table":
-            return [share for start, share in self.table if start * steps <= step + 1e-6 * steps][-1]
+        if self.kind == "exponential":
+            return float(self.gamma ** (step / steps_per_epoch / self.step_size))
+        if self.kind == "published":
+            return [share for start, share in self.table if start * steps <= step + 1e-9 * steps][-1]
         return 1.0

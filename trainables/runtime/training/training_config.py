@@ -6,11 +6,11 @@ Importing this imports no library: a plan is checked before torch is needed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.training.schedules import Schedule, ScheduleKind
 from trainables.runtime.trial_config import TrialConfig
 
 if TYPE_CHECKING:
@@ -26,18 +26,36 @@ TOP = 5
 class TrainingConfig(TrialConfig):
     """Hyperparameters (without a default) and settings of gradient descent on labelled samples."""
 
+    published_rates: ClassVar[tuple[tuple[float, float], ...]] = ()
+    """The table of the schedule ``published``, where there is one: (share of the budget from which it holds, share of
+    the peak)."""
+
     lr: float
-    """Peak learning rate."""
+    """Peak learning rate, at the batch of ``lr_for_batch``."""
     batch_size: int
     """Samples in one optimizer step, split over the workers."""
-    momentum: float
-    """Momentum of SGD. Not read by AdamW."""
+    lr_for_batch: int = 0
+    """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
+    root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: ``lr`` is always the peak."""
+    momentum: float = 0.0
+    """Momentum of ``sgd`` and ``rmsprop``; ``adamw`` has none."""
     weight_decay: float
-    """L2 penalty (sgd) or decoupled weight decay (adamw)."""
-    warmup: float
+    """L2 penalty (sgd, rmsprop) or decoupled weight decay (adamw)."""
+    decayed: Literal["all", "weights"] = "all"
+    """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
+    optimizer: Literal["sgd", "adamw", "rmsprop"] = "sgd"
+    """With torch's own betas, alpha and eps."""
+    schedule: ScheduleKind = "constant"
+    """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
+    the budget, which may have a warm-up of its own."""
+    warmup: float = 0.0
     """Share of all optimizer steps in which the learning rate rises to its peak. 0 means none."""
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    """``sgd`` takes ``momentum``; ``adamw`` has torch's own betas and eps."""
+    lr_floor: float = 0.0
+    """Share of the peak learning rate below which no schedule falls."""
+    step_size: int = 30
+    """Epochs in which the schedules ``step`` (at once) and ``exponential`` (evenly) fall by ``gamma``."""
+    gamma: float = 0.1
+    """Factor of the schedules ``step`` and ``exponential``."""
     label_smoothing: float = 0.0
     """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
     pass_size: int = 0
@@ -78,9 +96,15 @@ class TrainingConfig(TrialConfig):
             "lr must be above 0": self.lr > 0,
             "lr, weight_decay and clip_norm must be finite": max(self.lr, self.weight_decay, self.clip_norm) < math.inf,
             "batch_size must be at least 1": self.batch_size >= 1,
+            "lr_for_batch must not be negative": self.lr_for_batch >= 0,
             "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
             "weight_decay must not be negative": self.weight_decay >= 0,
+            "schedule may be published only where a table of learning rates is, as for ResNet-50 on ImageNet": (
+                self.schedule != "published" or bool(self.published_rates)
+            ),
             "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
+            "lr_floor must be from 0 to 1": 0 <= self.lr_floor <= 1,
+            "step_size must be at least 1 and gamma above 0": self.step_size >= 1 and self.gamma > 0,
             "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
@@ -90,11 +114,50 @@ class TrainingConfig(TrialConfig):
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
 
-    def make_optimizer(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-        """Return the optimizer of ``parameters``, which are on ``device``."""
-        momentum = {"momentum": self.momentum, "nesterov": self.nesterov} if self.optimizer == "sgd" else {}
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate that the schedule begins from or rises to: ``lr``, brought to this batch.
+
+        In proportion to the batch for SGD (Goyal et al. 2017), to its root where gradients are divided by their size
+        (Malladi et al. 2022).
+        """
+        times = self.batch_size / (self.lr_for_batch or self.batch_size)
+        return self.lr * (times if self.optimizer == "sgd" else math.sqrt(times))
+
+    def make_schedule(self) -> Schedule:
+        """Return the schedule of the learning rate."""
+        return Schedule(
+            kind=self.schedule,
+            warmup=self.warmup,
+            floor=self.lr_floor,
+            step_size=self.step_size,
+            gamma=self.gamma,
+            table=self.published_rates,
+        )
+
+    def make_optimizer(self, model: nn.Module, device: torch.device) -> Optimizer:
+        """Return the optimizer of a model that is on ``device``."""
+        momentum: dict[str, Any] = {} if self.optimizer == "adamw" else {"momentum": self.momentum}
+        if self.optimizer == "sgd":
+            momentum["nesterov"] = self.nesterov
         make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
-        return make(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)
+        return make(self._parameter_groups(model), lr=self.peak_lr, weight_decay=self.weight_decay, **momentum)
+
+    def _parameter_groups(self, model: nn.Module) -> list[Any]:
+        if self.decayed == "all":
+            return list(model.parameters())
+        from torch import nn
+
+        weights = {
+            id(parameter)
+            for module in model.modules()
+            if not isinstance(module, nn.Embedding)
+            for name, parameter in module.named_parameters(recurse=False)
+            if name.endswith("weight") and parameter.ndim > 1  # those of norms are vectors
+        }
+        spared = [parameter for parameter in model.parameters() if id(parameter) not in weights]
+        decayed = [parameter for parameter in model.parameters() if id(parameter) in weights]
+        return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
 
 
 def passes_of(config: TrainingConfig, workers: int) -> int:

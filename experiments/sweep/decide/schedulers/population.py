@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ray import tune
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
-from ray.tune.search.sample import Float
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 EXCHANGES = 9
 """About how many times in its budget a trial is compared with the others, if it reports that often."""
+DRAWN_AGAIN = 0.25
+"""How often a clone's hyperparameter is drawn again from its range, as in Ray's own exploration; else it moves."""
+FACTORS = (0.8, 1.2)
+"""By which it moves, as in Ray's own."""
 
 
 class Population(PopulationBasedTraining):
@@ -60,7 +65,8 @@ class Population(PopulationBasedTraining):
 
 
 def make_population(budget: Budget, space: SearchSpace) -> Population:
-    """Return the scheduler. It changes hyperparameters with a continuous range, and keeps them inside it.
+    """Return the scheduler. It changes hyperparameters with a continuous range, or a choice of decimal numbers, and
+    keeps them inside it; where a space branches, those of the donor's branch in their ranges there.
 
     The others (optimizer, batch size) shape the state that a clone takes over, and stay as the donor has them; the seed
     is drawn again. The population is the trials that train at the same time. The study keeps the configuration that a
@@ -68,15 +74,14 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
     global generator, so no two runs are alike.
 
     Raises:
-        SweepError: As :func:`changeable` says.
+        SweepError: As :func:`check_changeable` says.
     """
-    changed = changeable(space)
+    check_changeable(space)
     every = max(1, round(budget.total / budget.between_reports / EXCHANGES)) * budget.between_reports
     return Population(
         time_attr=budget.unit,
         perturbation_interval=every,
-        hyperparam_mutations=changed,
-        custom_explore_fn=partial(_explored, ranges={name: (d.lower, d.upper) for name, d in changed.items()}),
+        custom_explore_fn=partial(_explored, space=space),
     )
 
 
@@ -89,28 +94,50 @@ def may_be_taken_over(scheduler: TrialScheduler, trial: Trial, progress: int) ->
     return state is not None and progress >= state.last_perturbation_time
 
 
-def changeable(space: SearchSpace) -> dict[str, Float]:
-    """Return the hyperparameters that pbt changes, with Tune's ranges, from which Ray's scheduler draws.
+def check_changeable(space: SearchSpace) -> None:
+    """See that pbt can change something in a space.
 
     Raises:
-        SweepError: There is none.
+        SweepError: It cannot.
     """
-    changed = {
-        name: tune.loguniform(range_.low, range_.high) if range_.log else tune.uniform(range_.low, range_.high)
-        for name, range_ in space.continuous.items()
-    }
-    if not changed:
+    if not any(_changes(range_) for ranges in space.ranges.values() for range_ in ranges):
         raise SweepError(
-            "--scheduler pbt: it changes hyperparameters that every trial has, with one continuous range, and the "
-            "search space has none; take another scheduler"
+            "--scheduler pbt: it changes hyperparameters with a continuous range or a choice of decimal numbers, and "
+            "the search space has none; take another scheduler"
         )
-    return changed
 
 
-def _explored(config: dict[str, Any], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+def _changes(range_: BaseDistribution) -> bool:
+    if isinstance(range_, CategoricalDistribution):
+        return len(range_.choices) > 1 and all(isinstance(choice, float) for choice in range_.choices)
+    return isinstance(range_, FloatDistribution) and not range_.step
+
+
+def _explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
     """Return the configuration of a clone: changed hyperparameters inside their ranges, and a new seed.
 
     With the donor's seed it would train on the donor's batches in the donor's order, with the same dropout.
     """
-    clipped = {name: min(max(config[name], low), high) for name, (low, high) in ranges.items()}
-    return {**config, **clipped, "seed": random.getrandbits(31)}
+    seed = random.getrandbits(31)
+    draw = np.random.default_rng(seed)
+    ranges = {name: range_ for name, range_ in space.at(config).ranges.items() if _changes(range_)}
+    changed = {name: _moved(config[name], range_, draw) for name, range_ in ranges.items()}
+    clone = {**config, **changed, "seed": seed}
+    return {**clone, **space.at(clone).config}  # with what a function computes from the others
+
+
+def _moved(value: float, range_: BaseDistribution, draw: np.random.Generator) -> float:
+    again = draw.random() < DRAWN_AGAIN
+    if isinstance(range_, CategoricalDistribution):
+        choices = sorted(cast("tuple[float, ...]", range_.choices))
+        beside = choices.index(value) + draw.choice([-1, 1])
+        return float(draw.choice(choices) if again else choices[min(max(beside, 0), len(choices) - 1)])
+    assert isinstance(range_, FloatDistribution)
+    low, high = range_.low, range_.high
+    if not again:
+        moved = value * draw.choice(FACTORS)
+    elif range_.log:
+        moved = math.exp(draw.uniform(math.log(low), math.log(high)))
+    else:
+        moved = draw.uniform(low, high)
+    return float(min(max(moved, low), high))

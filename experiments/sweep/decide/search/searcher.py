@@ -141,7 +141,7 @@ class StudySearcher(Searcher):
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         model = model_study(self._record.memory, make_sampler(self._sampler, own_seed), self._budget)
         if self._proposed == 1:
-            model.enqueue_trial(self._baseline)
+            self._space.enqueue(model, self._baseline)
         config, asked = self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from ray import tune
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.search_space import SearchSpace, middle
 
 
 def of_a_function(trial: optuna.Trial) -> dict[str, Any]:
@@ -47,7 +47,6 @@ def test_every_way_of_writing_a_space_gives_the_same(definition: Any) -> None:
     assert space.names == space.always == {"lr", "width", "optimizer", "layers"}
     assert space.constants == {"layers": 2}
     assert space.describe() == reference.describe()
-    assert space.continuous == {"lr": FloatDistribution(1e-4, 1e-1, log=True)}
     assert set(space.values("width")) == {8, 16, 24, 32}
     assert space.values("optimizer") == ["sgd", "adamw"]
     studies = [optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3)) for _ in range(2)]
@@ -81,7 +80,6 @@ def test_a_range_may_depend_on_what_was_drawn_before() -> None:
 
     space = SearchSpace(nested)
     assert len(space.ranges["high"]) == 50
-    assert list(space.continuous) == ["low"]
     assert space.outside({"low": 0.4, "high": 0.5}) == []
     assert space.outside({"low": 0.4, "high": 0.3}) == ["high"]
 
@@ -95,6 +93,61 @@ def test_fixed_values_decide_which_way_a_function_goes() -> None:
     assert (space.names, space.always) == ({"optimizer", "momentum"}, {"optimizer"})
     assert space.fix({"optimizer": "sgd"}).always == {"momentum"}
     assert space.fix({"optimizer": "adamw"}).names == set()
+
+
+def of_two_branches(trial: optuna.Trial) -> dict[str, Any]:
+    trial.suggest_categorical("batch_size", [8, 16])
+    if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+        trial.suggest_float("sgd.lr", 1e-3, 1e-1, log=True)
+        return {"momentum": trial.suggest_categorical("momentum", [0.8, 0.9])}
+    trial.suggest_float("adamw.lr", 1e-5, 1e-4, log=True)
+    return {}
+
+
+def test_a_hyperparameter_may_have_another_name_in_the_study_in_each_branch() -> None:
+    space = SearchSpace(of_two_branches)
+    assert space.names == {"batch_size", "optimizer", "lr", "momentum"}
+    assert space.asked_always == {"batch_size", "optimizer", "lr"}
+    assert sorted(range_.high for range_ in space.ranges["lr"]) == [1e-4, 1e-1]  # type: ignore[attr-defined]
+    usual = {"batch_size": 8, "optimizer": "sgd", "lr": 0.01, "momentum": 0.9}
+    assert space.at(usual).config == usual
+    assert space.outside(usual) == []
+    assert space.outside({**usual, "optimizer": "adamw"}) == ["lr"]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    space.enqueue(study, usual)
+    assert space.propose(study) == (usual, 0)
+    asked = {"batch_size": 8, "optimizer": "sgd", "sgd.lr": 0.01, "momentum": 0.9}
+    assert study.trials[0].params == asked
+    assert space.at(asked).config == usual  # as a resumed sweep reads it from the study
+    fixed = space.fix({"lr": 0.5, "optimizer": "adamw"})
+    assert (fixed.names, fixed.at({"batch_size": 16}).config) == ({"batch_size"}, {"batch_size": 16})
+    assert SearchSpace(of_two_branches).multiply(["lr"], 10).ranges["lr"][0] != space.ranges["lr"][0]
+
+
+def test_two_names_of_one_hyperparameter_in_one_trial_are_refused() -> None:
+    def twice(trial: optuna.Trial) -> None:
+        trial.suggest_float("encoder.dropout", 0.0, 0.3)
+        trial.suggest_float("head.dropout", 0.0, 0.3)
+
+    with pytest.raises(SweepError, match=r"head\.dropout and encoder\.dropout are the same hyperparameter"):
+        _ = SearchSpace(twice).names
+
+
+@pytest.mark.parametrize(
+    ("range_", "expected"),
+    [
+        (FloatDistribution(1e-4, 1e-2, log=True), 1e-3),
+        (FloatDistribution(0.0, 0.3), 0.15),
+        (FloatDistribution(0.0, 0.4, step=0.1), 0.2),
+        (IntDistribution(8, 32, step=8), 24),
+        (IntDistribution(1, 100, log=True), 10),
+        (CategoricalDistribution([0.0, 1e-4]), 0.0),
+    ],
+)
+def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: float) -> None:
+    found = middle(range_)
+    assert found == pytest.approx(expected)
+    assert SearchSpace({"x": range_}).outside({"x": found}) == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +207,7 @@ def test_a_space_is_ranges_or_a_function() -> None:
 def test_ray_is_imported_only_for_its_own_ranges() -> None:
     code = (
         "import sys; from experiments.sweep.define.search_space import SearchSpace\n"
-        "from search_spaces.bert import SPACE; SearchSpace({**SPACE, 'layers': 2}).names\n"
+        "from search_spaces.bert import space; SearchSpace(space).names\n"
         "print(sorted({'ray', 'torch', 'mlflow'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

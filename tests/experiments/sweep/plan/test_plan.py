@@ -18,24 +18,37 @@ from typing import Any
 import mlflow
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
+from optuna.distributions import CategoricalDistribution
+from optuna.storages import InMemoryStorage
 from ray import tune
 
-from experiments import SweepError, SweepOptions, build_tuner
-from experiments.sweep.define.options import PROJECT_ROOT
+from experiments import Experiment, SweepError, SweepOptions, build_tuner
+from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan import check
 from experiments.sweep.plan.connect import Cluster
-from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
-from search_spaces.bert import BASELINE, SPACE
+from search_spaces.bert import BASELINE
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
+from trainables.runtime.devices.find import find_devices
+
+SPACE = {
+    **{name: ranges[0] for name, ranges in EXPERIMENT.search_space.fix({"optimizer": "sgd"}).ranges.items()},
+    "optimizer": CategoricalDistribution(["sgd", "adamw"]),
+}
+"""The branch of SGD as ranges by name, to be changed."""
 
 
 def plan_for(storage: Path, **changes: Any) -> Plan:
     return make_plan(EXPERIMENT, SweepOptions(storage=storage, **changes))
+
+
+def with_space(space: Any) -> Experiment:
+    recipes = {name: replace(recipe, space=None, baseline=None) for name, recipe in EXPERIMENT.recipes.items()}
+    return replace(EXPERIMENT, space=space, recipes=recipes)
 
 
 def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
@@ -221,18 +234,13 @@ def test_a_local_store_that_cannot_be_opened_is_an_error_at_once(
 
 
 def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> None:
-    def asked(trial: optuna.Trial) -> None:
-        for name, range_ in SPACE.items():
-            if name == "batch_size":
-                trial.suggest_categorical(name, [8, 16, 33])
-            elif isinstance(range_, FloatDistribution):
-                trial.suggest_float(name, range_.low, range_.high, log=range_.log)
-            else:
-                trial.suggest_categorical(name, ["sgd", "adamw"])
+    def asked(trial: optuna.Trial) -> dict[str, Any]:
+        trial.suggest_categorical("batch_size", [8, 16, 33])
+        return {name: value for name, value in EXPERIMENT.baseline.items() if name != "batch_size"}
 
     options = SweepOptions(storage=storage, device="cpu", settings=("pass_size=32",))
     with pytest.raises(SweepError, match=r"2 equal passes .* got batch_size=33.*; the search space has 8, 16, 33"):
-        make_plan(replace(EXPERIMENT, space=asked), options)
+        make_plan(with_space(asked), options)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +248,10 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
     [
         ({"lr": [0.1, 0.2]}, r"lr: \[0.1, 0.2\] is no range; to search among these values give tune.choice"),
         ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
-        ({"optimizer": tune.choice(["sgd", "lion"])}, "optimizer must be 'sgd' or 'adamw', but it may be 'lion'"),
+        (
+            {"optimizer": tune.choice(["sgd", "lion"])},
+            "optimizer must be .* or 'rmsprop', but it may be 'lion'",
+        ),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
         ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),
         ({"lr": 0.5}, "the baseline differs from the constants of the search space in: lr"),
@@ -250,7 +261,7 @@ def test_values_of_a_space_that_the_train_loop_cannot_take_are_named(
     changes: dict[str, Any], message: str, storage: Path
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        make_plan(replace(EXPERIMENT, space={**SPACE, **changes}), SweepOptions(storage=storage))
+        make_plan(with_space({**SPACE, **changes}), SweepOptions(storage=storage))
 
 
 def test_data_and_model_are_checked_once(storage: Path) -> None:
@@ -281,14 +292,12 @@ def test_a_tracking_server_that_does_not_answer_is_an_error_within_10_s(mute_ser
 
 def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
     space = {name: domain for name, domain in SPACE.items() if name not in ("dropout", "momentum")}
-    wrong = replace(
-        EXPERIMENT, space={**space, "learning_rate": tune.uniform(0, 1), "beta": 1, "lr": tune.uniform(1, 2)}
-    )
+    wrong = with_space({**space, "learning_rate": tune.uniform(0, 1), "beta": 1, "lr": tune.uniform(1, 2)})
     with pytest.raises(SweepError) as caught:
         make_plan(wrong, SweepOptions(storage=storage))
     said = str(caught.value)
     assert "keys that the train loop does not know: beta, learning_rate;" in said
-    assert "the search space lacks keys that the train loop needs: dropout, momentum;" in said
+    assert "the search space lacks keys that the train loop needs: dropout;" in said
     assert "the baseline has keys that the search space lacks: dropout, momentum;" in said
     assert "the baseline lies outside the search space in: lr." in said
 
@@ -416,8 +425,8 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
 
 def test_pbt_without_a_continuous_range_is_an_error(storage: Path) -> None:
     assert make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x")).options.scheduler == "pbt"
-    choices = replace(QUADRATIC, space={"x": tune.choice([0.1, 0.9])})
-    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters that every trial has"):
+    choices = replace(QUADRATIC, space={"x": tune.quniform(0.0, 1.0, 0.1)})
+    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters with a continuous range"):
         make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
 
 
@@ -470,6 +479,26 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
             plan_for(storage, baseline=name)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "pbt"])
+def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
+    scheduler: SchedulerName, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = replace(find_devices("cpu", None), nodes=(8,))
+    monkeypatch.setattr("experiments.sweep.plan.plan.find_devices", lambda *_: eight)
+    plan = plan_for(storage, settings=("optimizer=adamw",), workers_per_trial=8, scheduler=scheduler)
+    space, baseline = plan.experiment.search_space, plan.experiment.baseline
+    assert space.names == space.always == {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout"}
+    assert space.outside(baseline) == []
+    assert baseline["lr"] == pytest.approx(1e-3)  # the middle of the branch, as the published one is outside
+    assert "momentum" not in baseline
+    assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
+    searcher = make_searcher(plan, storage=InMemoryStorage())
+    proposals = [searcher.suggest(str(number)) for number in range(5)]
+    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}  # type: ignore[index]
+    with pytest.raises(SweepError, match=r"must be a multiple of the 8 workers .* got 12; the search space has 12"):
+        plan_for(storage, settings=("batch_size=12",), workers_per_trial=8)
 
 
 def test_a_recipes_own_folder_is_found_wherever_the_workers_are(

@@ -136,6 +136,46 @@ def test_a_budget_in_steps_reports_every_so_many_and_at_its_end() -> None:
     assert 0 < reports[-1][names.LEARNING_RATE] < 0.01 * SmallConfig(epochs=1).lr
 
 
+@pytest.mark.parametrize(("optimizer", "peak"), [("sgd", 0.4), ("adamw", 0.2), ("rmsprop", 0.2)])
+def test_the_rate_goes_with_the_batch_and_is_reported(optimizer: str, peak: float, tmp_path: Path) -> None:
+    config = {"epochs": 2, "optimizer": optimizer, "lr_for_batch": 2, "batch_size": 8, "lr": 0.1}
+    with hyperparameters_of_each_step() as steps:
+        reports = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    assert max(step["lr"] for step in steps) == pytest.approx(peak)
+    assert [report[names.PEAK_LEARNING_RATE] for report in reports] == pytest.approx([peak, peak])
+    with hyperparameters_of_each_step() as clones:  # as pbt changes it
+        (last,) = reports_of(small_loop, {**config, "lr": 0.2}, start_from=tmp_path / "saved")
+    assert last[names.PEAK_LEARNING_RATE] == pytest.approx(2 * peak)
+    assert [step["lr"] for step in clones] == pytest.approx([2 * step["lr"] for step in steps[-len(clones) :]])
+
+
+def test_without_a_batch_of_its_own_the_rate_is_the_peak_at_any_batch() -> None:
+    assert SmallConfig(epochs=1, lr=0.3, batch_size=64).peak_lr == 0.3
+    assert SmallConfig(epochs=1, lr=0.3, batch_size=64, lr_for_batch=64).peak_lr == 0.3
+
+
+def test_weight_decay_may_spare_norms_biases_and_embeddings() -> None:
+    config = SmallConfig(epochs=1, weight_decay=0.1, decayed="weights")
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    groups = config.make_optimizer(model, torch.device("cpu")).param_groups
+    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.1, 1), (0.0, 4)]
+    assert groups[0]["params"][0] is model[1].weight
+    (all_of_it,) = replace(config, decayed="all").make_optimizer(model, torch.device("cpu")).param_groups
+    assert (all_of_it["weight_decay"], len(all_of_it["params"])) == (0.1, 5)
+
+
+def test_a_task_without_a_schedule_has_the_one_of_the_configuration() -> None:
+    def train_loop(config: dict[str, Any]) -> None:
+        small = SmallConfig.from_dict(config)
+        train(replace(small_task(small), schedule=None), small)
+
+    with hyperparameters_of_each_step() as steps:
+        reports_of(train_loop, {"steps": 4, "eval_every": 4, "schedule": "linear", "lr_floor": 0.5})
+    assert [step["lr"] for step in steps] == pytest.approx([0.1, 0.0875, 0.075, 0.0625])
+    with pytest.raises(ValueError, match="schedule may be published only where a table"):
+        SmallConfig(epochs=1, schedule="published")
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
     config = {"steps": 17, "eval_every": 6, "warmup": 0.2, "optimizer": optimizer}

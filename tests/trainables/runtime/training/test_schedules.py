@@ -23,14 +23,27 @@ def test_cosine_falls_to_nothing_after_its_warm_up() -> None:
     assert schedule.factor(100, 100, 7) == pytest.approx(0.0)
 
 
-def test_per_epoch_changes_at_the_start_of_an_epoch_only() -> None:
-    schedule = Schedule(kind="cosine", per="epoch")
-    assert len({schedule.factor(step, 40, 10) for step in range(40)}) == 4
-    assert schedule.factor(19, 40, 10) == schedule.factor(10, 40, 10)
+def test_linear_falls_to_nothing_after_its_warm_up() -> None:
+    schedule = Schedule(kind="linear", warmup=0.1)
+    assert [schedule.factor(step, 100, 7) for step in (10, 55, 100)] == pytest.approx([1.0, 0.5, 0.0])
+
+
+def test_exponential_falls_as_much_as_step_but_evenly() -> None:
+    schedule = Schedule(kind="exponential", step_size=2, gamma=0.01)
+    assert [schedule.factor(step, 50, 10) for step in (0, 10, 20, 40)] == pytest.approx([1, 0.1, 0.01, 0.0001])
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "step", "exponential"])
+def test_no_schedule_falls_below_its_floor(kind: ScheduleKind) -> None:
+    schedule = Schedule(kind=kind, floor=0.2, step_size=1)
+    factors = [schedule.factor(step, 100, 10) for step in range(101)]
+    assert factors[0] == 1.0
+    assert min(factors) == factors[-1] == pytest.approx(0.2)
+    assert Schedule(kind=kind, floor=0.2, warmup=0.5).factor(0, 100, 10) < 0.02
 
 
 def test_the_published_table_is_that_of_imagenet_at_90_epochs() -> None:
-    schedule = Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE)
+    schedule = Schedule(kind="published", table=PUBLISHED_TABLE)
     steps_per_epoch = 5005
     for epoch in range(90):
         published = PUBLISHED_RATES[max(start for start in PUBLISHED_RATES if start <= epoch)]
@@ -39,19 +52,12 @@ def test_the_published_table_is_that_of_imagenet_at_90_epochs() -> None:
 
 
 def test_the_published_table_fits_other_budgets() -> None:
-    schedule = Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE)
+    schedule = Schedule(kind="published", table=PUBLISHED_TABLE)
     shares = [schedule.factor(epoch * 7, 9 * 7, 7) for epoch in range(9)]
     assert shares == pytest.approx([0.125, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.001])
 
 
-@pytest.mark.parametrize("kind", ["constant", "step", "cosine"])
-def test_warm_up_rises_within_an_epoch_even_where_the_fall_is_per_epoch(kind: ScheduleKind) -> None:
-    schedule = Schedule(kind=kind, per="epoch", warmup=0.05)
-    rise = [schedule.factor(step, 9000, 1000) for step in (0, 225, 450)]
-    assert rise == pytest.approx([1 / 451, 226 / 451, 1.0])
-
-
 def test_warm_up_comes_on_top_of_a_table() -> None:
-    schedule = Schedule(kind="table", per="epoch", table=PUBLISHED_TABLE, warmup=0.5)
+    schedule = Schedule(kind="published", table=PUBLISHED_TABLE, warmup=0.5)
     assert schedule.factor(0, 90, 1) == pytest.approx(0.125 / 46)
     assert schedule.factor(89, 90, 1) == pytest.approx(0.001)

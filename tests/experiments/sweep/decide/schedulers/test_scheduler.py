@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import optuna
 import pytest
 from ray import tune
 from ray.tune.experiment import Trial
@@ -348,6 +349,27 @@ def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_rang
     assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
     assert len({c["lr"] for c in found}) > 2
     assert {c["optimizer"] for c in found} == {"sgd"}
+
+
+def test_pbt_changes_what_the_branch_of_the_donor_has_in_its_ranges_there() -> None:
+    def branching(trial: optuna.Trial) -> dict[str, float]:
+        trial.suggest_categorical("batch_size", [8, 16])
+        decay = trial.suggest_categorical("weight_decay", [0.0, 1e-4, 1e-3])
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+            trial.suggest_float("sgd.lr", 1e-2, 1e-1, log=True)
+            trial.suggest_float("momentum", 0.5, 0.9)
+        else:
+            trial.suggest_float("adamw.lr", 1e-4, 1e-3, log=True)
+        return {"head_decay": 2 * decay}
+
+    population = make_population(EPOCHS, SearchSpace(branching))
+    donor = {"batch_size": 8, "weight_decay": 1e-4, "optimizer": "adamw", "lr": 1e-3, "head_decay": 2e-4, "seed": 4}
+    clones = [population._get_new_config(None, SimpleNamespace(config=donor))[0] for _ in range(50)]
+    assert all(set(clone) == set(donor) and 1e-4 <= clone["lr"] <= 1e-3 for clone in clones)
+    assert {(clone["optimizer"], clone["batch_size"]) for clone in clones} == {("adamw", 8)}
+    assert len({clone["lr"] for clone in clones}) > 5
+    assert {clone["weight_decay"] for clone in clones} == {0.0, 1e-4, 1e-3}
+    assert all(clone["head_decay"] == 2 * clone["weight_decay"] for clone in clones)
 
 
 def test_pbt_gives_each_clone_a_seed_of_its_own() -> None:

@@ -22,6 +22,8 @@ from experiments.sweep.decide.search.surrogate import model_study
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.search_space import SearchSpace
+from search_spaces.bert import BASELINE as PUBLISHED
+from search_spaces.bert import space as space_of_bert
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
@@ -443,6 +445,19 @@ def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
     proposed = [proposal(same, str(n)) for n in range(3)]
     assert {config["seed"] for config in proposed} == {7}
     assert len({config["lr"] for config in proposed}) == 3
+
+
+def test_each_branch_of_berts_space_is_drawn_together_with_a_learning_rate_of_its_own() -> None:
+    study, bert = optuna.create_study(sampler=make_sampler("tpe", seed=0)), SearchSpace(space_of_bert)
+    bert.enqueue(study, PUBLISHED)
+    for number in range(40):
+        config, at = bert.propose(study)
+        low, high = (1e-4, 3e-2) if config["optimizer"] == "sgd" else (5e-6, 1e-4)
+        assert low <= config["lr"] <= high
+        assert ("momentum" in config) == (config["optimizer"] == "sgd")
+        study.tell(at, float(number))
+    together = study.sampler.infer_relative_search_space(study, study.get_trials()[0])
+    assert {"optimizer", "sgd.lr", "sgd.weight_decay", "momentum", "adamw.lr", "adamw.weight_decay"} <= set(together)
 
 
 def test_hyperparameters_of_a_branch_are_drawn_together() -> None:
