@@ -139,15 +139,15 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
             where = ", ".join(tracker.address for tracker in run.trackers)
             print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
         return status or 1
-    unit, checkpoint = plan.budget.unit, best["checkpoint"]
+    unit, checkpoint, load = plan.budget.unit, best["checkpoint"], plan.experiment.load_line
     models = [line for tracker in run.trackers if (line := tracker.load_line()) is not None]
-    reached, baseline = format_value(best["value"]), format_value(summary["baseline"]) or "none"
+    reached = format_value(best["value"])
+    beside = f"baseline {format_value(summary['baseline']) or 'none'}" if plan.experiment.baseline else "no baseline"
     lines = [
-        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]}"
-        f" (baseline {baseline})",
+        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
         f"config      {format_params(best['config'])}",
         f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
-        *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
+        *([f"load it     {load.format(checkpoint=checkpoint)}"] if checkpoint and load else []),
         *(f"model       {line}" for line in models),
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
         f"summary     {plan.summary_file}",

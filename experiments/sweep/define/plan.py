@@ -86,15 +86,14 @@ class Plan:
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
-        trials = (
-            "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
-        )
+        first = "the baseline first" if self.experiment.baseline else "no baseline, the sampler proposes the first"
+        trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, {first}"
         at = ", ".join(map(str, self.budget.rungs()))
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
-            f"recipe  {self.recipe}: {same or self.recipe_reason}",
+            *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
             *(f"        {fact}" for fact in self.facts),

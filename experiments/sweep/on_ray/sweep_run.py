@@ -176,9 +176,13 @@ class SweepRun:
             return Decision("pause", reason), answer
         return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
-    def wants_checkpoint(self, trial: Trial) -> bool:
+    def wants_checkpoint(self, trial: Trial, *, can_save: bool = True) -> bool:
         """Return whether a trial should write a checkpoint of the report that it has just made."""
         known = self.state.trials[number_of(trial)]
+        if not can_save:
+            if self._to_save is not None:  # nobody waits for what does not come
+                self._to_save.discard(known.number)
+            return False
         return wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
 
     def checkpoint_saved(self, number: int, place: Path) -> None:

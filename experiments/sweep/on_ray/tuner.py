@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import site
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -160,7 +162,7 @@ class SweepTuner(tune.Tuner):
                 WarmTrainable,
                 spec=spec,
                 settings=plan.settings,
-                environment_of=experiment.worker_environment,
+                environment_of=experiment.config_class.environment_of,
                 metric=experiment.metric,
                 retries=options.retries,
             ),
@@ -208,6 +210,27 @@ def retry_losses_alone() -> None:
     take_for_lost_actors(GONE, text_of)
 
 
+@contextmanager
+def sys_path_for_workers() -> Iterator[None]:
+    """Let processes that start inside the block find the modules that this one finds.
+
+    Ray itself hands on the folder of the script and the current one, and not what the script has added to sys.path.
+    """
+    pythons = (sys.prefix, sys.base_prefix, site.getusersitepackages())
+    rays = (os.getcwd(), str(Path(sys.argv[0]).resolve().parent))
+    folders = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
+    added = [path for path in folders if path not in rays and not path.startswith(pythons)]
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, (kept or "").split(os.pathsep)), *added]))
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = kept
+
+
 def start_ray(plan: Plan) -> None:
     """Start a Ray of this sweep's own on this machine, unless one is joined already."""
     for variable, value in ENVIRONMENT.items():
@@ -220,7 +243,8 @@ def start_ray(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:
-        ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
+        with sys_path_for_workers():
+            ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"

@@ -49,7 +49,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "metric": state.objective.name,
         "mode": state.objective.mode,
         "best": best,  # in any report; None if no trial reported a finite value
-        "baseline": None if state.baseline is None else state.baseline.best,
+        "baseline": state.baseline.best if plan.experiment.baseline and state.baseline is not None else None,
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,

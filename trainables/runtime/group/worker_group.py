@@ -49,7 +49,7 @@ from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModu
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
-from trainables.runtime.session import SaveFunction, get_context, open_session
+from trainables.runtime.session import SaveFunction, get_context, open_session, report
 from trainables.runtime.training.fresh_start import fresh_start, release_memory
 from trainables.runtime.writing import once_there_is_room
 
@@ -313,7 +313,7 @@ class _WarmSession:
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
         device = {"system": self._channel.device_metrics.take(), "residue": self._channel.residue}
-        command = self._answer({"kind": "metrics", "metrics": dict(metrics), **device})
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics), "saves": save is not None, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -329,7 +329,10 @@ class _WarmSession:
         while command["do"] == "save":
             if self._channel.rank == 0:
                 if self._save is None:
-                    raise ValueError("a checkpoint is wanted, but the train loop's report() gives no save= function")
+                    raise ValueError(
+                        "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() gives "
+                        "none: report(..., checkpoint=...) or save=...; asha, median and fifo do without"
+                    )
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)
                 once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")
@@ -343,7 +346,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     channel.device_metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:
-        with open_session(session):
+        with open_session(session), ray_train.answered_by(report, session.get_checkpoint):
             train_loop(start["config"])
         following = session.finished()
     except _TrialStopped as stopped:
