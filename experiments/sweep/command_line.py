@@ -146,7 +146,7 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
     lines = [
         f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
         f"config      {format_params(best['config'])}",
-        f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
+        f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
         *([f"load it     {load.format(checkpoint=checkpoint)}"] if checkpoint and load else []),
         *(f"model       {line}" for line in models),
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, get_type_hints
 
@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 Config = TypeVar("Config", bound="TrialConfig")
 
-# A class of a script's __main__ or of a notebook is sent to workers by value, its fields included. What says "no default"
-# there is compared by identity: a copy of it would be a default.
+# A class of a script's __main__ or of a notebook is sent to workers by value, with its fields. What says "no default"
+# in a field is compared by identity, so that a copy of it would be a default.
 copyreg.pickle(type(dataclasses.MISSING), lambda missing: "MISSING")
 
 
@@ -121,7 +121,7 @@ class PlainConfig(TrialConfig):
     """What a train loop without a class of its own gets: its hyperparameters, its settings, ``seed`` and the budget."""
 
     @classmethod
-    def knowing(cls, values: Mapping[str, Iterable[Any]], needed: Iterable[str]) -> type[PlainConfig]:
+    def knowing(cls, values: Mapping[str, Iterable[Any]], needed: Container[str]) -> type[PlainConfig]:
         """Return a class that knows these names.
 
         Args:
@@ -129,15 +129,10 @@ class PlainConfig(TrialConfig):
             needed: The names that every trial must have.
         """
         own = [name for name in values if name not in cls.field_names()]
-        types = {name: Union[tuple({type(value) for value in values[name]})] for name in own}
-        needed = set(needed)
-        return dataclasses.make_dataclass(
-            cls.__name__,
-            [(name, types[name], *([] if name in needed else [dataclasses.field(default=None)])) for name in own],
-            bases=(cls,),
-            frozen=True,
-            kw_only=True,
-        )
+        types = {name: Union[tuple({type(value) for value in values[name]})] for name in own}  # noqa: UP007
+        fields: list[Any] = [(name, types[name]) for name in own if name in needed]
+        fields += [(name, types[name], dataclasses.field(default=None)) for name in own if name not in needed]
+        return dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=True, kw_only=True)
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:

@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 RecipeName: TypeAlias = Literal["full", "sample"]
 
 
+USUAL_BUDGET = Budget(epochs=10)
+"""How long a trial trains if nothing says it."""
+USUAL_SAMPLES = 20
+"""Trials of a sweep if nothing says it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What the trials of an experiment train on, and how long."""
 
     settings: Callable[[], Mapping[str, Any]] = dict
     """Returns settings of the train loop that differ from its defaults; may make the data that they point to."""
-    budget: Budget = Budget(epochs=10)
+    budget: Budget = USUAL_BUDGET
     """How long a trial trains that is not stopped early."""
-    num_samples: int = 20
+    num_samples: int = USUAL_SAMPLES
     """Trials in a sweep, the baseline included."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
     """A search space of this recipe's own; None: the experiment's."""
@@ -56,9 +62,9 @@ class Experiment:
     """Reported by the train loop."""
     mode: Mode = "max"
     """Whether more or less of ``metric`` is better."""
-    budget: Budget = Budget(epochs=10)
+    budget: Budget = USUAL_BUDGET
     """How long a trial trains that is not stopped early; of an experiment without recipes."""
-    num_samples: int = 20
+    num_samples: int = USUAL_SAMPLES
     """Trials in a sweep, the baseline included; of an experiment without recipes."""
     name: str = ""
     """Short; names sweeps and the MLflow experiment. Else as the file with the train loop."""
@@ -68,7 +74,7 @@ class Experiment:
     baseline: Mapping[str, Any] = field(default_factory=dict)
     """The published hyperparameters, always the first trial. Empty: there are none, and nothing to compare with."""
     recipes: Mapping[RecipeName, Recipe] = field(default_factory=dict)
-    """``full`` is the published recipe, ``sample`` a small one that needs no download; one that lacks is as the other."""
+    """``full`` is the published recipe, ``sample`` a small one that needs no download. Of one alone, both are that."""
     check: Callable[[Any], list[str]] | None = None
     """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
     load_line: str = ""

@@ -19,8 +19,9 @@ from experiments.sweep.define.errors import SweepError
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 """The checkout, or where the packages are installed."""
 _SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
-_IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
-HOME = PROJECT_ROOT if _IN_CHECKOUT else Path.cwd()
+IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
+"""Whether the script that runs is one of the checkout's; where none does, whether the current folder is."""
+HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
 """Where results and the tracking store go: the checkout for its own scripts, the current folder for all others."""
 DEFAULT_STORAGE = HOME / "results"
 LEAST_CHECKPOINT_BUDGET = 1000

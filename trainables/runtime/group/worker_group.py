@@ -30,6 +30,7 @@ from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from trainables import runtime
 from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
 from trainables.runtime.devices.device_metrics import DeviceMetrics
@@ -49,7 +50,7 @@ from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModu
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
-from trainables.runtime.session import SaveFunction, get_context, open_session, report
+from trainables.runtime.session import SaveFunction, get_context, open_session
 from trainables.runtime.training.fresh_start import fresh_start, release_memory
 from trainables.runtime.writing import once_there_is_room
 
@@ -330,8 +331,8 @@ class _WarmSession:
             if self._channel.rank == 0:
                 if self._save is None:
                     raise ValueError(
-                        "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() gives "
-                        "none: report(..., checkpoint=...) or save=...; asha, median and fifo do without"
+                        "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() has "
+                        "neither save= nor checkpoint=; add one, or take --scheduler asha, median or fifo"
                     )
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)
@@ -346,7 +347,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     channel.device_metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:
-        with open_session(session), ray_train.answered_by(report, session.get_checkpoint):
+        with open_session(session), ray_train.answered_by(runtime.report, runtime.get_checkpoint):
             train_loop(start["config"])
         following = session.finished()
     except _TrialStopped as stopped:
