@@ -195,7 +195,8 @@ class SweepRun:
 
     def trial_recovered(self, trial: Trial) -> None:
         """Note that a trial lost its trial actor and will go on."""
-        self.tell(TrialRecovered(trial=number_of(trial)))
+        if number_of(trial) in self.state.trials:  # else its trial actor could not be made, and is made again
+            self.tell(TrialRecovered(trial=number_of(trial)))
 
     def trial_ended(self, trial: Trial) -> None:
         """Note that a trial ended without an error, as was decided, or because its train loop returned."""

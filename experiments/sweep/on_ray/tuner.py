@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import site
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -28,6 +26,7 @@ from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
 from experiments.sweep.on_ray.tune_files import put_back, read_snapshot
+from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker
 from experiments.sweep.state.lock import SweepLock
@@ -211,24 +210,15 @@ def retry_losses_alone() -> None:
 
 
 @contextmanager
-def sys_path_for_workers() -> Iterator[None]:
-    """Let processes that start inside the block find the modules that this one finds.
-
-    Ray itself hands on the folder of the script and the current one, and not what the script has added to sys.path.
-    """
-    pythons = (sys.prefix, sys.base_prefix, site.getusersitepackages())
-    rays = (os.getcwd(), str(Path(sys.argv[0]).resolve().parent))
-    folders = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
-    added = [path for path in folders if path not in rays and not path.startswith(pythons)]
+def python_path_with(folders: Sequence[str]) -> Iterator[None]:
+    """Let Python processes that start inside the block look for modules in these folders, too."""
     kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, (kept or "").split(os.pathsep)), *added]))
+    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [kept]), *folders])
     try:
         yield
     finally:
-        if kept is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = kept
+        os.environ.pop("PYTHONPATH")
+        os.environ.update({} if kept is None else {"PYTHONPATH": kept})
 
 
 def start_ray(plan: Plan) -> None:
@@ -243,7 +233,7 @@ def start_ray(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:
-        with sys_path_for_workers():
+        with python_path_with(added_to_sys_path()):
             ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         raise SweepError(

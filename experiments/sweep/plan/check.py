@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import ray
+from ray import cloudpickle
+from ray.util import inspect_serializability
+
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.decide import BY_OPTION, typed
 from experiments.sweep.show.trackers.store import STORE_URI
 from experiments.sweep.state.sweep_file import SWEEP_FILE
@@ -56,9 +61,6 @@ def check_sent(experiment: Experiment) -> None:
     Raises:
         SweepError: They use something that cannot be sent, or a module that no worker finds.
     """
-    from ray import cloudpickle
-    from ray.util import inspect_serializability
-
     experiment.config_class.resolve_types()
     for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
         try:
@@ -71,12 +73,22 @@ def check_sent(experiment: Experiment) -> None:
                 f"{what} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
                 f"the train loop, or in a module of yours that the train loop imports"
             ) from error
-        lost = [name for name in sorted(reader.modules) if not any(f.find_spec(name, None) for f in sys.meta_path)]
-        if lost:
+        if lost := sorted(name for name in reader.modules if not _found_by_workers(name)):
+            where = "PYTHONPATH before you start Ray" if ray.is_initialized() else "sys.path"
             raise SweepError(
-                f"{what} uses the module {', '.join(lost)}, and no worker finds it on sys.path; put its folder there, "
-                f"or the file next to your script"
+                f"{what} uses the module {', '.join(lost)}, and no worker finds it; add its folder to {where}, or put "
+                f"it next to your script"
             )
+
+
+def _found_by_workers(module: str) -> bool:
+    """Whether a worker can import a module, which this process has, by its name."""
+    specs = [finder.find_spec(module, None) for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    spec = next((spec for spec in specs if spec is not None), None)
+    if spec is None or not ray.is_initialized():  # a Ray that the sweep starts has all of sys.path
+        return spec is not None
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return os.path.dirname(places[0]) not in added_to_sys_path()
 
 
 class _Reader(pickle.Unpickler):
