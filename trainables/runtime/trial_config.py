@@ -121,6 +121,11 @@ class PlainConfig(TrialConfig):
     """What a train loop without a class of its own gets: its hyperparameters, its settings, ``seed`` and the budget."""
 
     @classmethod
+    def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
+        """Return no variables, whatever the configuration: a space may have a name that was not known in time."""
+        return {}
+
+    @classmethod
     def knowing(cls, values: Mapping[str, Iterable[Any]], needed: Container[str]) -> type[PlainConfig]:
         """Return a class that knows these names.
 

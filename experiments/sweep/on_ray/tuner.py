@@ -55,7 +55,7 @@ ENVIRONMENT = {
 
 
 def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
-    """Return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
+    """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
 
     Everything is decided and checked here; Ray, files and workers come with ``fit()``. It starts a Ray on this machine
     unless one runs already, and ``ray.shutdown()`` ends that.
@@ -68,7 +68,9 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     Raises:
         SweepError: The sweep cannot work: names the rule, the value and the fix.
     """
-    return tuner_of(make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes})))
+    plan = make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes}))
+    print("\n".join(plan.lines()), flush=True)
+    return tuner_of(plan)
 
 
 def tuner_of(

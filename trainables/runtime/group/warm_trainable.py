@@ -127,7 +127,8 @@ class WarmTrainable(tune.Trainable):
         report = group.start(config, self._checkpoint)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
-                "the train loop returned without a report: call trainables.runtime.report() once an epoch"
+                "the train loop returned without a report: call ray.train.report() or trainables.runtime.report() once "
+                "an epoch"
             )
         self._checked(report)
         first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
