@@ -118,7 +118,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
     searcher = make_searcher(plan, InMemoryStorage())
     proposed = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     shown = [{k: v for k, v in config.items() if k != "seed"} for config in proposed if isinstance(config, dict)]
-    trials = plan.num_samples - ended + (plan.seeds * (1 + plan.confirm) if plan.confirm else 0)
+    trials = plan.num_samples - ended + plan.confirmations
     units, unit = trials * plan.budget.total, plan.budget.unit
     return [
         f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
@@ -142,16 +142,17 @@ def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
             where = ", ".join(tracker.address for tracker in run.trackers)
             print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
         return status or 1
-    unit, checkpoint, confirmation = plan.budget.unit, best["checkpoint"], summary["confirmation"]
+    unit, checkpoint, load = plan.budget.unit, best["checkpoint"], plan.experiment.load_line
+    confirmation = summary["confirmation"]
     models = [line for tracker in run.trackers if (line := tracker.load_line()) is not None]
-    reached, baseline = format_value(best["value"]), format_value(summary["baseline"]) or "none"
+    reached = format_value(best["value"])
+    beside = f"baseline {format_value(summary['baseline']) or 'none'}" if plan.experiment.baseline else "no baseline"
     lines = [
-        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]}"
-        f" (baseline {baseline})",
+        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
         f"config      {format_params(best['config'])}",
         *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
-        f"checkpoint  {checkpoint or 'none: the sweep ended before there was one, or it was removed'}",
-        *([f"load it     {plan.experiment.load_line.format(checkpoint=checkpoint)}"] if checkpoint else []),
+        f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
+        *([f"load it     {load.format(checkpoint=checkpoint)}"] if checkpoint and load else []),
         *(f"model       {line}" for line in models),
         f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
         f"summary     {plan.summary_file}",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 Config = TypeVar("Config", bound="TrialConfig")
+
+# A class of a script's __main__ or of a notebook is sent to workers by value, with its fields. What says "no default"
+# in a field is compared by identity, so that a copy of it would be a default.
+copyreg.pickle(type(dataclasses.MISSING), lambda missing: "MISSING")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +74,11 @@ class TrialConfig:
         return {}
 
     @classmethod
+    def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables of a worker for the trial with this configuration."""
+        return cls.from_dict(config).worker_environment()
+
+    @classmethod
     def field_names(cls) -> list[str]:
         """Return every name that the train loop knows."""
         return [field.name for field in dataclasses.fields(cls)]
@@ -78,6 +88,16 @@ class TrialConfig:
         """Return the names without a default."""
         missing = dataclasses.MISSING
         return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
+
+    @classmethod
+    def resolve_types(cls) -> None:
+        """Put types in the place of their names (``from __future__ import annotations``).
+
+        A process that gets the class by value does not have the module in which the names mean something.
+        """
+        types = get_type_hints(cls, include_extras=True)
+        for field in dataclasses.fields(cls):
+            field.type = types[field.name]
 
     @classmethod
     def from_dict(cls: type[Config], config: Mapping[str, Any]) -> Config:
@@ -97,6 +117,30 @@ class TrialConfig:
             known = f" It knows: {', '.join(cls.field_names())}." if names_are_wrong else ""
             raise ValueError(f"{'; '.join(wrong)}.{known}")
         return built
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig(TrialConfig):
+    """What a train loop without a class of its own gets: its hyperparameters, its settings, ``seed`` and the budget."""
+
+    @classmethod
+    def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
+        """Return no variables, whatever the configuration: a space may have a name that was not known in time."""
+        return {}
+
+    @classmethod
+    def knowing(cls, values: Mapping[str, Iterable[Any]], needed: Container[str]) -> type[PlainConfig]:
+        """Return a class that knows these names.
+
+        Args:
+            values: By name, values from which its type is taken.
+            needed: The names that every trial must have.
+        """
+        own = [name for name in values if name not in cls.field_names()]
+        types = {name: Union[tuple({type(value) for value in values[name]})] for name in own}  # noqa: UP007
+        fields: list[Any] = [(name, types[name]) for name in own if name in needed]
+        fields += [(name, types[name], dataclasses.field(default=None)) for name in own if name not in needed]
+        return dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=True, kw_only=True)
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:

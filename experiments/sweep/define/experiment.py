@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,6 +15,7 @@ from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.published import Published
 from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
 from trainables.runtime import TrialConfig, names
+from trainables.runtime.trial_config import PlainConfig
 
 if TYPE_CHECKING:
     from trainables.prediction import Predictor
@@ -21,15 +24,21 @@ if TYPE_CHECKING:
 RecipeName: TypeAlias = Literal["full", "sample"]
 
 
+USUAL_BUDGET = Budget(epochs=10)
+"""How long a trial trains if nothing says it."""
+USUAL_SAMPLES = 20
+"""Trials of a sweep if nothing says it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What the trials of an experiment train on, and how long."""
 
-    settings: Callable[[], Mapping[str, Any]]
+    settings: Callable[[], Mapping[str, Any]] = dict
     """Returns settings of the train loop that differ from its defaults; may make the data that they point to."""
-    budget: Budget
+    budget: Budget = USUAL_BUDGET
     """How long a trial trains that is not stopped early."""
-    num_samples: int
+    num_samples: int = USUAL_SAMPLES
     """Trials in a sweep, the baseline included."""
     confirm: int = 0
     """How many of the best are trained again after the search, in full and with other seeds, and the baseline, too."""
@@ -47,33 +56,38 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A train loop and everything a sweep must know to tune it."""
+    """A train loop and everything a sweep must know to tune it: the loop, a space and a metric, and what helps."""
 
-    name: str
-    """Short; names sweeps and the MLflow experiment."""
     train_loop: TrainLoop
-    """An ordinary Ray Train loop that reads the fields of ``config_class`` from its ``config``."""
-    config_class: type[TrialConfig]
-    """Hyperparameters (fields without a default) and settings (fields with one)."""
+    """An ordinary Ray Train loop, which takes the configuration of a trial as a dict."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace
     """Where to search: by name, ranges of Optuna or of Ray Tune and constants; or a function of an Optuna trial."""
-    baseline: Mapping[str, Any]
-    """The published hyperparameters, always the first trial."""
-    recipes: Mapping[RecipeName, Recipe]
-    """``full`` is the published recipe, ``sample`` a small one that needs no download."""
-    check: Callable[[Any], list[str]]
-    """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
-    load_line: str
-    """Python that loads a checkpoint, with ``{checkpoint}`` for its folder."""
-    predictor: Callable[[Path], Predictor] | None = None
-    """Makes of a checkpoint's folder what predicts from raw input, for MLflow; a function of an importable module.
-    None: MLflow gets the checkpoint alone."""
-    display_params: tuple[str, ...]
-    """The hyperparameters that tell trials apart best, for names and tables; at most three."""
     metric: str = names.VAL_ACCURACY
     """Reported by the train loop."""
     mode: Mode = "max"
     """Whether more or less of ``metric`` is better."""
+    budget: Budget = USUAL_BUDGET
+    """How long a trial trains that is not stopped early; of an experiment without recipes."""
+    num_samples: int = USUAL_SAMPLES
+    """Trials in a sweep, the baseline included; of an experiment without recipes."""
+    name: str = ""
+    """Short; names sweeps and the MLflow experiment. Else as the file with the train loop."""
+    config_class: type[TrialConfig] = PlainConfig
+    """Hyperparameters (fields without a default) and settings (fields with one) that the train loop knows. Else it
+    knows what is in the space and in the recipe's settings."""
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    """The published hyperparameters, always the first trial. Empty: there are none, and nothing to compare with."""
+    recipes: Mapping[RecipeName, Recipe] = field(default_factory=dict)
+    """``full`` is the published recipe, ``sample`` a small one that needs no download. Of one alone, both are that."""
+    check: Callable[[Any], list[str]] | None = None
+    """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
+    load_line: str = ""
+    """Python that loads a checkpoint, with ``{checkpoint}`` for its folder."""
+    predictor: Callable[[Path], Predictor] | None = None
+    """Makes of a checkpoint's folder what predicts from raw input, for MLflow; a function of an importable module.
+    None: MLflow gets the checkpoint alone."""
+    display_params: tuple[str, ...] = ()
+    """The hyperparameters that tell trials apart best, for names and tables; else the first three of the space."""
     per_worker: tuple[str, ...] = ()
     """Hyperparameters that ``space`` and ``baseline`` give for one worker: they are multiplied by a trial's workers, as
     a batch is that is published per device."""
@@ -85,14 +99,19 @@ class Experiment:
 
     def __post_init__(self) -> None:
         Objective(self.metric, self.mode)  # says what is wrong with them
-        if strange := sorted(set(self.per_worker) - set(self.baseline)):
+        if not callable(self.train_loop):
+            raise ValueError(f"train_loop must be a function of a configuration, but got {self.train_loop!r}")
+        if not self.name:
+            object.__setattr__(self, "name", _name_of(self.train_loop))
+        known = self.baseline or (self.search_space.names if self.per_worker else {})
+        if strange := sorted(set(self.per_worker) - set(known)):
             raise ValueError(f"per_worker must name hyperparameters of the baseline, but got {strange}")
         if self.scale_lr and "lr_for_batch" not in self.config_class.field_names():
             raise ValueError(
                 f"scale_lr: {self.config_class.__name__} has no lr_for_batch; derive it from TrainingConfig"
             )
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
-        if unknown:
+        if unknown and self.config_class is not PlainConfig:
             raise ValueError(f"display_params must name fields of {self.config_class.__name__}, but got {unknown}")
         place, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
         if self.predictor is not None and (place == "__main__" or not name.isidentifier()):
@@ -100,18 +119,29 @@ class Experiment:
                 f"predictor must be a function of a module that others can import, but got {self.predictor}"
             )
 
-    def at(self, recipe: RecipeName, workers: int) -> Experiment:
-        """Return the experiment with the search space and the baseline of a recipe for trials of so many workers."""
-        own = self.recipes[recipe]
-        if own.space is not None and own.baseline is not None:
-            return replace(self, space=own.space, baseline=own.baseline, per_worker=())
-        times = {name: workers * value for name, value in self.baseline.items() if name in self.per_worker}
-        space = self.search_space.multiply(self.per_worker, workers)
-        return replace(self, space=space, baseline={**self.baseline, **times}, per_worker=())
+    def recipe(self, name: RecipeName) -> Recipe:
+        """Return a recipe; the other one, or one of the experiment's own budget, where there is none of this name."""
+        usual = Recipe(budget=self.budget, num_samples=self.num_samples)
+        return self.recipes.get(name, next(iter(self.recipes.values()), usual))
 
-    def worker_environment(self, config: Mapping[str, Any]) -> dict[str, str]:
-        """Return the variables that a worker must be started with for a trial of this configuration."""
-        return self.config_class.from_dict(config).worker_environment()
+    @property
+    def has_recipes(self) -> bool:
+        """Whether there is more than one recipe to choose from."""
+        return self.recipe("full") != self.recipe("sample")
+
+    def at(self, recipe: RecipeName, workers: int) -> Experiment:
+        """Return the experiment as a recipe has it for trials of so many workers: search space, baseline, and what the
+        train loop knows."""
+        own = self.recipe(recipe)
+        if own.space is not None and own.baseline is not None:
+            found = replace(self, space=own.space, baseline=own.baseline, per_worker=())
+        else:
+            times = {name: workers * value for name, value in self.baseline.items() if name in self.per_worker}
+            space = self.search_space.multiply(self.per_worker, workers)
+            found = replace(self, space=space, baseline={**self.baseline, **times}, per_worker=())
+        if found.config_class is PlainConfig:
+            found = replace(found, config_class=_config_class(found.search_space, own.settings()))
+        return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
 
     @cached_property
     def search_space(self) -> SearchSpace:
@@ -122,3 +152,20 @@ class Experiment:
     def objective(self) -> Objective:
         """The metric and its mode in one value, which also says which of two values is better."""
         return Objective(self.metric, self.mode)
+
+
+def _name_of(train_loop: TrainLoop) -> str:
+    """Return the name of the file with a train loop, as names may be; in a notebook the function's."""
+    function = getattr(train_loop, "func", train_loop)  # of a functools.partial
+    module, name = getattr(function, "__module__", "__main__"), getattr(function, "__name__", type(function).__name__)
+    found = module.rpartition(".")[2]
+    if module in ("__main__", "builtins"):  # builtins: code that exec() ran without a name of its own
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        found = Path(script).stem if script else name
+    return re.sub(r"[^\w.-]+|^\W+", "-", found).strip("-")[:50] or "own"
+
+
+def _config_class(space: SearchSpace, settings: Mapping[str, Any]) -> type[TrialConfig]:
+    """Return what a train loop knows whose experiment does not say it."""
+    in_space = {name: space.values(name) for name in sorted(space.names)}
+    return PlainConfig.knowing({**{name: [settings[name]] for name in settings}, **in_space}, space.always)

@@ -5,6 +5,7 @@ A docstring here is a line of ``--help``; ``docs/options.md`` explains the optio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,10 +16,14 @@ from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from experiments.sweep.define.errors import SweepError
 
-_CODE = Path(__file__).resolve().parents[3]
-PROJECT_ROOT = _CODE if (_CODE / "pyproject.toml").is_file() else Path.cwd()
-"""The checkout; or the current folder if the packages are installed, for nothing of a user belongs in site-packages."""
-DEFAULT_STORAGE = PROJECT_ROOT / "results"
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+"""The checkout, or where the packages are installed."""
+_SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
+IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
+"""Whether the script that runs is one of the checkout's; where none does, whether the current folder is."""
+HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
+"""Where results and the tracking store go: the checkout for its own scripts, the current folder for all others."""
+DEFAULT_STORAGE = HOME / "results"
 LEAST_CHECKPOINT_BUDGET = 1000
 """Bytes; no checkpoint is smaller."""
 OUR_WORDS = {

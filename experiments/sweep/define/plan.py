@@ -88,23 +88,28 @@ class Plan:
             given += ["--tracking-uri", self.options.tracking_uri]
         return shlex.join(given)
 
+    @property
+    def confirmations(self) -> int:
+        """Trials after the search; fewer, if too few trials of the search can be trained again."""
+        return self.seeds * (self.confirm + bool(self.experiment.baseline)) if self.confirm else 0
+
     def _confirmation(self) -> str:
         best = "the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"
-        return f"{best} and the baseline again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
+        baseline = " and the baseline" if self.experiment.baseline else ""
+        return f"{best}{baseline} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
 
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
-        trials = (
-            "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, the baseline first"
-        )
+        first = "the baseline first" if self.experiment.baseline else "no baseline, the sampler proposes the first"
+        trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, {first}"
         at = ", ".join(map(str, self.budget.rungs()))
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
             *([f"        then {self._confirmation()}"] if self.confirm else []),
-            f"recipe  {self.recipe}: {same or self.recipe_reason}",
+            *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
             *(f"        {fact}" for fact in self.facts),

@@ -194,6 +194,11 @@ class SearchSpace:
         return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self._draws if name in draw.config)]))
 
     @property
+    def example(self) -> dict[str, Any]:
+        """Hyperparameters that may be proposed, at random."""
+        return dict(self._draws[0].config)
+
+    @property
     def asked_always(self) -> set[str]:
         """The hyperparameters for which the space always asks, so that a baseline must have them."""
         return set(self.ranges) & self.always

@@ -35,7 +35,7 @@ class SweepCallback(KeptInProcess, tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """Ask for a checkpoint if one is wanted, in place, as Tune's own schedulers do."""
-        if self._run.wants_checkpoint(trial):
+        if self._run.wants_checkpoint(trial, can_save=result.get(SHOULD_CHECKPOINT) is not False):
             result[SHOULD_CHECKPOINT] = True
 
     def on_checkpoint(

@@ -94,7 +94,13 @@ class SweepRun:
         )
         device_time = DeviceTime(plan.devices, options.workers_per_trial, _address_of)
         self.state = SweepState(
-            plan.experiment.objective, plan.budget, plan.num_samples, device_time, plan.confirm, plan.seeds
+            plan.experiment.objective,
+            plan.budget,
+            plan.num_samples,
+            device_time,
+            plan.confirm,
+            plan.seeds,
+            has_baseline=bool(plan.experiment.baseline),
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
@@ -182,9 +188,13 @@ class SweepRun:
             return Decision("pause", reason), answer
         return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
-    def wants_checkpoint(self, trial: Trial) -> bool:
+    def wants_checkpoint(self, trial: Trial, *, can_save: bool = True) -> bool:
         """Return whether a trial should write a checkpoint of the report that it has just made."""
         known = self.state.trials[number_of(trial)]
+        if not can_save:
+            if self._to_save is not None:  # nobody waits for what does not come
+                self._to_save.discard(known.number)
+            return False
         return wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
 
     def checkpoint_saved(self, number: int, place: Path) -> None:
@@ -197,7 +207,8 @@ class SweepRun:
 
     def trial_recovered(self, trial: Trial) -> None:
         """Note that a trial lost its trial actor and will go on."""
-        self.tell(TrialRecovered(trial=number_of(trial)))
+        if number_of(trial) in self.state.trials:  # else its trial actor could not be made, and is made again
+            self.tell(TrialRecovered(trial=number_of(trial)))
 
     def trial_ended(self, trial: Trial) -> None:
         """Note that a trial ended without an error, as was decided, or because its train loop returned."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
 from experiments.sweep.on_ray.tune_files import put_back, read_snapshot
+from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker
 from experiments.sweep.state.lock import SweepLock
@@ -54,7 +55,7 @@ ENVIRONMENT = {
 
 
 def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
-    """Return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
+    """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
 
     Everything is decided and checked here; Ray, files and workers come with ``fit()``. It starts a Ray on this machine
     unless one runs already, and ``ray.shutdown()`` ends that.
@@ -67,7 +68,9 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     Raises:
         SweepError: The sweep cannot work: names the rule, the value and the fix.
     """
-    return tuner_of(make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes})))
+    plan = make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes}))
+    print("\n".join(plan.lines()), flush=True)
+    return tuner_of(plan)
 
 
 def tuner_of(
@@ -160,7 +163,7 @@ class SweepTuner(tune.Tuner):
                 WarmTrainable,
                 spec=spec,
                 settings=plan.settings,
-                environment_of=experiment.worker_environment,
+                environment_of=experiment.config_class.environment_of,
                 metric=experiment.metric,
                 retries=options.retries,
             ),
@@ -208,6 +211,18 @@ def retry_losses_alone() -> None:
     take_for_lost_actors(GONE, text_of)
 
 
+@contextmanager
+def python_path_with(folders: Sequence[str]) -> Iterator[None]:
+    """Let Python processes that start inside the block look for modules in these folders, too."""
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [kept]), *folders])
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ.update({} if kept is None else {"PYTHONPATH": kept})
+
+
 def start_ray(plan: Plan) -> None:
     """Start a Ray of this sweep's own on this machine, unless one is joined already."""
     for variable, value in ENVIRONMENT.items():
@@ -220,7 +235,8 @@ def start_ray(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:
-        ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
+        with python_path_with(added_to_sys_path()):
+            ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"

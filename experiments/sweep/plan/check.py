@@ -5,10 +5,13 @@ Everything is read, and nothing written.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pickle
 import shutil
 import sqlite3
+import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -16,20 +19,89 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import ray
+from ray import cloudpickle
+from ray.util import inspect_serializability
+
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.decide import BY_OPTION, typed
 from experiments.sweep.show.trackers.store import STORE_URI
 from experiments.sweep.state.sweep_file import SWEEP_FILE
 from trainables.runtime import TrialConfig, names
+from trainables.runtime.trial_config import PlainConfig
 
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
 LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
 SQLITE = "sqlite:///"
+
+
+def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
+    """See that there is a baseline where it alone is to be trained.
+
+    Raises:
+        SweepError: There is none.
+    """
+    if options.baseline_only and not experiment.baseline:
+        raise SweepError(
+            f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
+            f"(Experiment(baseline={{...}})), or leave the option out"
+        )
+
+
+def check_sent(experiment: Experiment) -> None:
+    """See that the train loop and its configuration class reach a worker: by name where they are in a module, else by
+    value.
+
+    Raises:
+        SweepError: They use something that cannot be sent, or a module that no worker finds.
+    """
+    experiment.config_class.resolve_types()
+    for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
+        try:
+            reader = _Reader(io.BytesIO(cloudpickle.dumps(sent)))
+            reader.load()
+        except Exception as error:
+            _, found = inspect_serializability(sent, name=what, print_file=io.StringIO())
+            paths = sorted(f"{' -> '.join(map(str, one.path))} is a {type(one.obj).__name__}" for one in found)
+            raise SweepError(
+                f"{what} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
+                f"the train loop, or in a module of yours that the train loop imports"
+            ) from error
+        if lost := sorted(name for name in reader.modules if not _found_by_workers(name)):
+            where = "PYTHONPATH before you start Ray" if ray.is_initialized() else "sys.path"
+            raise SweepError(
+                f"{what} uses the module {', '.join(lost)}, and no worker finds it; add its folder to {where}, or put "
+                f"it next to your script"
+            )
+
+
+def _found_by_workers(module: str) -> bool:
+    """Whether a worker can import a module, which this process has, by its name."""
+    specs = [finder.find_spec(module, None) for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    spec = next((spec for spec in specs if spec is not None), None)
+    if spec is None or not ray.is_initialized():  # a Ray that the sweep starts has all of sys.path
+        return spec is not None
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return os.path.dirname(places[0]) not in added_to_sys_path()
+
+
+class _Reader(pickle.Unpickler):
+    """Notes from which modules something pickled is put together."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an object of a module, and note that."""
+        self.modules.add(module.partition(".")[0])
+        return super().find_class(module, name)
 
 
 def check_space(experiment: Experiment) -> None:
@@ -42,9 +114,9 @@ def check_space(experiment: Experiment) -> None:
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
     outside = set(space.outside(baseline))
     differs = {name for name, value in space.constants.items() if baseline.get(name, value) != value}
-    lacking = space.asked_always - set(baseline)
+    lacking = space.asked_always - set(baseline) if baseline else set()
     there, possible, always = {*baseline, *space.constants}, space.names, space.always
-    if not outside and not lacking:  # the baseline may take a branch of the space that no draw took
+    if baseline and not outside and not lacking:  # it may take a branch of the space that no draw took
         there = set(space.at(baseline).config)
         possible, always = possible | there, always & there
     wrong = [
@@ -58,7 +130,7 @@ def check_space(experiment: Experiment) -> None:
         ),
         ("the baseline has keys that the search space lacks", set(baseline) - (possible & there)),
         ("the baseline lacks keys that the search space asks for", lacking),
-        ("the baseline lacks keys that the train loop needs", needed - there),
+        ("the baseline lacks keys that the train loop needs", needed - there if baseline else set()),
         ("the baseline lies outside the search space in", outside),
         ("the baseline differs from the constants of the search space in", differs),
     ]
@@ -144,7 +216,7 @@ def check_target(experiment: Experiment, target: float | None) -> None:
 
 
 def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], list[str]]:
-    """Check what the baseline and every batch size of the space would load and train on.
+    """Check what the baseline (else any proposal) and every batch size of the space would load and train on.
 
     Returns:
         The settings in full, defaults included, and what the check of data and model found.
@@ -156,7 +228,7 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
 
     space = experiment.search_space
     try:
-        baseline = space.at(experiment.baseline).config
+        baseline = space.at(experiment.baseline).config if experiment.baseline else space.example
         config: TrialConfig = experiment.config_class.from_dict({**settings, **baseline})
         # Workers have another current folder.
         config = replace(config, data=absolute(config.data), model=absolute(config.model))
@@ -170,11 +242,13 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
                     there = ", ".join(map(str, sizes))
                     raise SweepError(f"--workers-per-trial {workers}: {error}; the search space has {there}") from error
             largest = replace(config, batch_size=sizes[-1])
-        facts = experiment.check(largest)
+        facts = experiment.check(largest) if experiment.check is not None else []
     except (ValueError, OSError) as error:
         raise SweepError(str(error)) from error
     own = {"seed", names.CONFIRMS}
     in_full = {name: value for name, value in asdict(config).items() if name not in {*space.names, *baseline, *own}}
+    if isinstance(config, PlainConfig):  # nothing that the train loop may not know
+        in_full = {name: value for name, value in in_full.items() if name in settings}
     # What only some proposals have, the others have as the recipe has it, not as the baseline.
     sometimes = {*space.names, *baseline} - (space.always & set(baseline))
     return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, facts

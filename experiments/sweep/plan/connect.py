@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import site
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.words import counted
@@ -52,3 +56,14 @@ def join(address: str | None) -> Cluster | None:
         return None
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return Cluster(str(ray.get_runtime_context().gcs_address), nodes)
+
+
+def added_to_sys_path() -> list[str]:
+    """Return the folders in which this process finds modules, and a worker of a Ray that runs already does not.
+
+    A worker has Python's own folders, those of PYTHONPATH, and from Ray the script's and the current one.
+    """
+    pythons = (sys.prefix, sys.base_prefix, site.getusersitepackages())
+    known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    folders = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
+    return [path for path in dict.fromkeys(folders) if path not in known and not path.startswith(pythons)]

@@ -26,10 +26,12 @@ BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
 """Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
 
-def choose_recipe(options: SweepOptions, device: str) -> tuple[RecipeName, str]:
+def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
     """Return the recipe and why."""
     if options.recipe is not None:
         return options.recipe, "asked for"
+    if not experiment.has_recipes:
+        return next(iter(experiment.recipes), "full"), "there is no other"
     if device == "cpu":
         return "sample", "there is no accelerator, and full recipes are made for one (--recipe full insists)"
     return "full", "there is an accelerator"
@@ -135,7 +137,7 @@ def choose_settings(
         if key in hyperparameters:
             fixed[key] = given[key]
     meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
-    return {**meant_for, **experiment.recipes[recipe].settings(), **held_out, **given}, fixed
+    return {**meant_for, **experiment.recipe(recipe).settings(), **held_out, **given}, fixed
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
@@ -150,6 +152,8 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     space = experiment.search_space.fix(fixed)
     if not space.ranges:
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
+    if not experiment.baseline:
+        return replace(experiment, space=space)
     left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
     try:
         asked = space.at(left)

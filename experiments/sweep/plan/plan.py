@@ -43,11 +43,12 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     except ValueError as error:
         raise SweepError(str(error)) from error
     room = pack(devices, options.workers_per_trial)
-    recipe, reason = decide.choose_recipe(options, devices.type.kind)
-    usual = experiment.recipes[recipe]
+    recipe, reason = decide.choose_recipe(experiment, options, devices.type.kind)
+    usual = experiment.recipe(recipe)
     experiment = experiment.at(recipe, options.workers_per_trial)
     if options.baseline is not None:
         experiment = replace(experiment, baseline=check.winner_of(options.baseline, options.storage, experiment))
+    check.check_baseline(experiment, options)
     check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
@@ -59,6 +60,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
+    check.check_sent(experiment)
     settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
     plan = Plan(
         experiment=experiment,

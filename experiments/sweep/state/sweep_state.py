@@ -45,6 +45,7 @@ class SweepState:
         device_time: DeviceTime,
         confirm: int = 0,
         seeds: int = 0,
+        has_baseline: bool = True,
     ) -> None:
         """Begin with no trial.
 
@@ -55,9 +56,10 @@ class SweepState:
             device_time: Counts what each device does.
             confirm: How many of the best are trained again after the search, besides the baseline.
             seeds: How often each of them is.
+            has_baseline: Whether the first trial is a baseline to compare with.
         """
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
-        self.confirm, self.seeds = confirm, seeds
+        self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
         """By number, in the order in which they began."""
@@ -113,8 +115,8 @@ class SweepState:
 
     @property
     def baseline(self) -> TrialState | None:
-        """Trial 1; None before it has begun."""
-        return self.trials.get(1)
+        """Trial 1; None before it has begun, or if there is no baseline."""
+        return self.trials.get(1) if self._has_baseline else None
 
     @property
     def complete(self) -> bool:
@@ -131,7 +133,7 @@ class SweepState:
         """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
         searched = self.searched
         if len(searched) < self.num_trials or not all(trial.has_ended for trial in searched):
-            return self.num_trials + (self.seeds * (1 + self.confirm) if self.confirm else 0)
+            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm) if self.confirm else 0)
         numbers = {trial.number for trial in self.to_confirm}
         # Those that were the best before more trials were added are here, too.
         before = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
@@ -139,7 +141,7 @@ class SweepState:
 
     @property
     def to_confirm(self) -> list[TrialState]:
-        """The baseline, and then the best others of the search as it stands, the best first.
+        """The baseline, if there is one, and then the best others of the search as it stands, the best first.
 
         A trial that failed or reported no finite value cannot be confirmed.
         """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.result import RESULT_DUPLICATE, TRAINING_ITERATION
+from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from trainables.runtime import names
 from trainables.runtime.group.errors import DevicesNotReadyError, LostTooOftenError, WorkerRaisedError, WorkersLostError
@@ -89,7 +89,9 @@ class WarmTrainable(tune.Trainable):
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
-        return {**reported, names.STEP_SECONDS: time.monotonic() - ordered_at, names.DEVICES: self.group.devices}
+        booked = {names.STEP_SECONDS: time.monotonic() - ordered_at, names.DEVICES: self.group.devices}
+        # A loop that gives nothing to save is not asked for a checkpoint.
+        return {**reported, **booked, **({} if report["saves"] else {SHOULD_CHECKPOINT: False})}
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report; None if the workers were lost and the trial may go on in a new group."""
@@ -125,7 +127,8 @@ class WarmTrainable(tune.Trainable):
         report = group.start(config, self._checkpoint)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
-                "the train loop returned without a report: call trainables.runtime.report() once an epoch"
+                "the train loop returned without a report: call ray.train.report() or trainables.runtime.report() once "
+                "an epoch"
             )
         self._checked(report)
         first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()

@@ -30,6 +30,7 @@ from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from trainables import runtime
 from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
 from trainables.runtime.devices.device_metrics import DeviceMetrics
@@ -313,7 +314,7 @@ class _WarmSession:
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
         device = {"system": self._channel.device_metrics.take(), "residue": self._channel.residue}
-        command = self._answer({"kind": "metrics", "metrics": dict(metrics), **device})
+        command = self._answer({"kind": "metrics", "metrics": dict(metrics), "saves": save is not None, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -329,7 +330,10 @@ class _WarmSession:
         while command["do"] == "save":
             if self._channel.rank == 0:
                 if self._save is None:
-                    raise ValueError("a checkpoint is wanted, but the train loop's report() gives no save= function")
+                    raise ValueError(
+                        "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() has "
+                        "neither save= nor checkpoint=; add one, or take --scheduler asha, median or fifo"
+                    )
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)
                 once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")
@@ -343,7 +347,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     channel.device_metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:
-        with open_session(session):
+        with open_session(session), ray_train.answered_by(runtime.report, runtime.get_checkpoint):
             train_loop(start["config"])
         following = session.finished()
     except _TrialStopped as stopped:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import ray
@@ -18,6 +19,13 @@ from ray.train.v2._internal.exceptions import (
 # The only hook that runs between Ray Train's choice of ranks and the start of the workers.
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
+# What ray.train.report() and its neighbours call in a worker; Ray says of it that it can be patched, and has no setter.
+from ray.train.v2._internal.execution.train_fn_utils import (
+    DistributedTrainFnUtils,
+    get_train_fn_utils,
+    set_train_fn_utils,
+)
+
 __all__ = [
     "ENABLE_PREEMPTION_WATCHER",
     "START_TIMEOUT_S",
@@ -27,6 +35,7 @@ __all__ = [
     "WorkerGroupStartupTimeoutError",
     "WorkerHealthCheckFailedError",
     "WorkerHealthCheckTimeoutError",
+    "answered_by",
     "end_workers",
 ]
 
@@ -60,3 +69,25 @@ def end_workers(worker_group: Any, within_s: float) -> None:
     """
     leaving = [worker.actor.__ray_terminate__.remote() for worker in worker_group.get_workers()]
     ray.wait(leaving, num_returns=len(leaving), timeout=within_s)
+
+
+@contextmanager
+def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any]) -> Iterator[None]:
+    """Have these answer ``ray.train.report()`` and ``ray.train.get_checkpoint()`` in this worker, inside the block.
+
+    A loop that is written for Ray Train calls them, whether it imports the module or the functions.
+    """
+
+    class Answers(DistributedTrainFnUtils):
+        def report(self, metrics: Mapping[str, Any], checkpoint: Any = None, *how_to_upload: Any, **more: Any) -> None:
+            report(metrics, checkpoint)
+
+        def get_checkpoint(self) -> Any:
+            return get_checkpoint()
+
+    usual = get_train_fn_utils()
+    set_train_fn_utils(Answers())
+    try:
+        yield
+    finally:
+        set_train_fn_utils(usual)

@@ -61,7 +61,7 @@ class StudySearcher(Searcher):
             space: Where to search.
             metric: Name of the objective in a result.
             mode: "max" or "min".
-            baseline: The first proposal.
+            baseline: The first proposal; empty: that is the sampler's.
             sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`.
             seed: Seeds the sampler and, with the trial's number, every trial.
             trial_seed: The seed of every trial; None: each has its own.
@@ -140,7 +140,7 @@ class StudySearcher(Searcher):
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         model = model_study(self._record.memory, make_sampler(self._sampler, own_seed), self._budget)
-        if self._proposed == 1:
+        if self._proposed == 1 and self._baseline:
             self._space.enqueue(model, self._baseline)
         config, asked = self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(

@@ -68,6 +68,7 @@ def _values(view: SweepView) -> dict[str, Any]:
         "load_line": plan.experiment.load_line.format(checkpoint=best["checkpoint"])
         if best and best["checkpoint"]
         else None,
+        "has_baseline": bool(plan.experiment.baseline),
         "address": address,
         "note": note,
         "trials": trials,

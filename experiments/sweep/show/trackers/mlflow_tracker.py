@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+from experiments.sweep.define.options import IN_CHECKOUT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
 from experiments.sweep.show.confirmation import verdict
@@ -60,7 +61,8 @@ class MlflowTracker:
         uri = self._plan.tracking_uri
         if uri.startswith("http"):
             return ""
-        return f"start the page with: {'make ui' if uri == STORE_URI else f'mlflow ui --backend-store-uri {uri}'}"
+        ours = uri == STORE_URI and IN_CHECKOUT
+        return f"start the page with: {'make ui' if ours else f'mlflow ui --backend-store-uri {uri}'}"
 
     def load_line(self) -> str | None:
         """Return the Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
@@ -100,7 +102,7 @@ class MlflowTracker:
         self._sender.close()
         if self._outbox.waiting:
             uri = self._plan.tracking_uri
-            where = "" if uri == STORE_URI else f" --tracking-uri {uri}"
+            where = "" if uri == STORE_URI and IN_CHECKOUT else f" --tracking-uri {uri}"
             logger.error(
                 "MLflow at %s took nothing for %d s, and what is left waits on disk. Deliver it with: "
                 "python -m experiments.deliver %s%s",

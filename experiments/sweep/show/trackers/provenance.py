@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.options import HOME
 from trainables.runtime.internals.mlflow import MLFLOW_GIT_COMMIT
 from trainables.runtime.versions import installed_versions
 
@@ -25,7 +25,7 @@ def git_state() -> dict[str, str]:
 
 
 def _git(*arguments: str) -> str | None:
-    command = ["git", "-C", str(PROJECT_ROOT), *arguments]
+    command = ["git", "-C", str(HOME), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

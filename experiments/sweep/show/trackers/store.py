@@ -13,9 +13,9 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.options import HOME
 
-STORE = PROJECT_ROOT / "mlflow" / "store"
+STORE = HOME / "mlflow" / "store"
 """Default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 ANSWER_WITHIN_S = 8

@@ -163,7 +163,7 @@ def test_an_error_on_a_rank_ends_the_group_with_that_error(group: WorkerGroup, t
     began = time.monotonic()
     if group.width == 1:  # type: ignore[attr-defined]
         assert group.start({"loop": "silent"}, None)["kind"] == "finished"
-        with pytest.raises(WorkerGroupError, match="gives no save= function"):
+        with pytest.raises(WorkerGroupError, match="has neither save= nor checkpoint=; add one"):
             group.save(str(tmp_path))
     else:
         with pytest.raises(WorkerGroupError, match="rank 1 failed on purpose"):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import ray.train
 from ray.actor import _modify_class
 from ray.train import WorkerGroupError
 from ray.train.backend import Backend
@@ -14,6 +15,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
+from ray.train.v2._internal.execution import train_fn_utils
 from ray.train.v2._internal.execution.context import DistributedContext
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
@@ -104,6 +106,22 @@ def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPat
     group = SimpleNamespace(get_workers=lambda: [Worker(actor, None, {})])
     ray_train.end_workers(group, within_s=3)
     assert waited == [(["leaves"], {"num_returns": 1, "timeout": 3})]
+
+
+def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> None:
+    reported: list[Any] = []
+    usual = train_fn_utils.DistributedTrainFnUtils()
+    train_fn_utils.set_train_fn_utils(usual)
+    try:
+        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint"):
+            ray.train.report({"loss": 0.5})
+            ray.train.report({"loss": 0.4}, checkpoint="written", checkpoint_dir_name="mine")
+            assert ray.train.get_checkpoint() == "a checkpoint"
+            assert ray.train.get_context() is not None
+        assert train_fn_utils.get_train_fn_utils() is usual
+    finally:
+        train_fn_utils.set_train_fn_utils(None)
+    assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written")]
 
 
 def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:

@@ -1,0 +1,184 @@
+"""A train loop of one's own: a space and a metric are all that it needs, wherever it stands."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+import pytest
+from ray import cloudpickle, tune
+
+from experiments import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
+from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.plan.plan import make_plan, make_searcher
+from tests.loops import quadratic
+from trainables.runtime import TrialConfig
+
+OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0), "width": 3}, metric="score")
+
+
+def plan_of(experiment: Experiment, storage: Path, **options: Any) -> Any:
+    return make_plan(experiment, SweepOptions(storage=storage, device="cpu", **options))
+
+
+def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
+    plan = plan_of(OWN, storage)
+    assert plan.settings == {"epochs": 10}  # the loop gets nothing that it may not know
+    assert (plan.num_samples, plan.budget, plan.experiment.name) == (20, Budget(epochs=10), "loops")
+    assert plan.experiment.display_params == ("x",)
+    assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan.lines()[0]
+    assert not any(line.startswith("recipe") for line in plan.lines())
+    assert "dry run: all checks passed, nothing was started" in dry_run_lines(plan)
+
+
+def test_without_a_baseline_the_sampler_proposes_the_first(storage: Path) -> None:
+    storage.mkdir()
+    experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+    first: Any = make_searcher(plan_of(experiment, storage), optuna.storages.InMemoryStorage()).suggest("a")
+    assert set(first) == {"x", "seed"}
+    assert -1 <= first["x"] <= 1
+
+
+def test_budget_and_trials_are_arguments_and_options(storage: Path) -> None:
+    own = Experiment(train_loop=quadratic, space=OWN.space, metric="score", budget=Budget(epochs=4), num_samples=7)
+    plan = plan_of(own, storage)
+    assert (plan.budget.total, plan.num_samples) == (4, 7)
+    assert plan_of(own, storage, epochs=2).settings == {"epochs": 2}
+    one = Experiment(train_loop=quadratic, space=OWN.space, metric="score", recipes={"full": Recipe(num_samples=3)})
+    assert (plan_of(one, storage).recipe, plan_of(one, storage).num_samples) == ("full", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"settings": ("y=1",)}, r"--set y=1: there is no setting 'y'; the settings are width, x, depth"),
+        ({"settings": ("x=far",)}, "--set x=far: x must be a valid number, but got 'far'"),
+        ({"settings": ("depth=deep",)}, "--set depth=deep: depth must be a valid integer"),
+        ({"baseline_only": True}, "--baseline-only: the experiment loops has no baseline; give it one"),
+    ],
+)
+def test_what_the_loop_does_not_know_is_an_error(options: dict[str, Any], message: str, storage: Path) -> None:
+    recipes: Any = {"full": Recipe(settings=lambda: {"depth": 2})}
+    own = Experiment(train_loop=quadratic, space=OWN.space, metric="score", recipes=recipes)
+    assert plan_of(own, storage, settings=("width=5",)).settings == {"epochs": 10, "depth": 2, "width": 5}
+    with pytest.raises(SweepError, match=message):
+        plan_of(own, storage, **options)
+
+
+def test_a_space_that_branches_needs_no_class_either(storage: Path) -> None:
+    def space(trial: optuna.Trial) -> None:
+        trial.suggest_float("x", 0.0, 1.0)
+        if trial.suggest_categorical("optimizer", ["adam", "sgd"]) == "sgd":
+            trial.suggest_float("momentum", 0.0, 0.9)
+
+    plan = plan_of(Experiment(train_loop=quadratic, space=space, metric="score"), storage)
+    assert plan.settings == {"epochs": 10}
+    fixed = plan_of(plan.experiment, storage, settings=("optimizer=adam",))
+    assert fixed.settings["optimizer"] == "adam"
+
+
+def test_the_name_is_that_of_the_file_with_the_loop() -> None:
+    assert Experiment(train_loop=functools.partial(quadratic), space={}, metric="score").name == "loops"
+    in_a_cell = types.FunctionType(quadratic.__code__, {"__name__": "__main__"}, "my_loop")
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    assert Experiment(train_loop=in_a_cell, space={}, metric="score").name == Path(script or "my_loop").stem
+
+
+def test_what_cannot_be_sent_is_found_before_anything_starts(storage: Path) -> None:
+    lock = threading.Lock()
+
+    def loop(config: dict[str, Any]) -> None:
+        with lock:
+            pass
+
+    with pytest.raises(
+        SweepError, match=r"train_loop cannot be sent .*; train_loop -> lock is a lock\. Make it inside"
+    ):
+        build_tuner(Experiment(train_loop=loop, space=OWN.space, metric="score"), storage=storage)
+
+
+def test_a_module_that_no_worker_finds_is_an_error(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("nowhere")
+    monkeypatch.setitem(sys.modules, "nowhere", module)
+    exec("def loop(config): pass", module.__dict__)
+    with pytest.raises(SweepError, match="train_loop uses the module nowhere, and no worker finds it; add its folder"):
+        build_tuner(Experiment(train_loop=module.loop, space=OWN.space, metric="score"), storage=storage)
+
+
+@pytest.mark.processes
+def test_a_class_of_the_script_is_the_same_in_another_process(storage: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class OwnConfig(TrialConfig):
+        x: float
+        kind: Literal["a", "b"] = "a"
+
+    OwnConfig.__module__ = "__main__"  # as in a script, whose names no worker knows
+    vars(sys.modules["__main__"])["Literal"] = Literal
+    plan = plan_of(
+        Experiment(train_loop=quadratic, config_class=OwnConfig, space={"x": tune.uniform(0.0, 1.0)}, metric="score"),
+        storage,
+    )
+    del vars(sys.modules["__main__"])["Literal"]
+    code = (
+        "import pickle, sys; own = pickle.load(sys.stdin.buffer); print(own.required_names(), "
+        "own.from_dict({'x': '0.5', 'epochs': 1}).x)\ntry: own.from_dict({'x': 1, 'kind': 'c', 'epochs': 1})\n"
+        "except ValueError as error: print(error)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=cloudpickle.dumps(plan.experiment.config_class),
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True,
+        check=True,
+    )
+    assert ran.stdout.decode().splitlines() == ["['x'] 0.5", "kind='c': Input should be 'a' or 'b'."]
+
+
+@pytest.mark.workers
+def test_the_ten_lines_run_anywhere(tmp_path: Path) -> None:
+    """The script of docs/own-model.md, in a folder of its own with a module beside it, called from another."""
+    page = (PROJECT_ROOT / "docs" / "own-model.md").read_text()
+    script = next(block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    (trained,) = re.findall(r"loss = .*", script)
+    script = script.replace(trained, "loss = helper.loss_of(config, epoch)").replace(
+        "import ray.train", "import helper, ray.train"
+    )
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    (there / "my loop.py").write_text(script)
+    (there / "helper.py").write_text(
+        "def loss_of(config, epoch):\n"
+        "    assert set(config) == {'lr', 'epochs', 'seed'}, config\n"
+        "    return config['lr'] + 1 / epoch\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    del environment["MLFLOW_TRACKING_URI"]
+    options = ["--name", "own", "--num-samples", "2", "--epochs", "3", "--workers-per-trial", "2", "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, "../there/my loop.py", *options],
+        cwd=here, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((here / "results" / "own" / "summary.json").read_text())
+    assert sum(summary["trials"].values()) == 2
+    assert "failed" not in summary["trials"]
+    assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
+    best = summary["best"]
+    assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])
+    assert best["checkpoint"] is None
+    assert "(no baseline)" in done.stdout
+    assert (here / "mlflow" / "store" / "mlflow.db").is_file()
+    assert {path.name for path in here.iterdir()} == {"mlflow", "results"}
+    assert {path.name for path in there.iterdir()} - {"__pycache__"} == {"my loop.py", "helper.py"}
