@@ -13,11 +13,9 @@ from trainables.data.sample_text import sample_bert, sample_text
 
 def sample_settings() -> dict[str, object]:
     """Make the data and the model of the sample recipe, and point to them."""
-    sentences = sample_text()
-    small_bert = sample_bert(sentences)
-    return {
-        "data": str(sentences), "model": str(small_bert), "max_length": 40, "train_samples": 0, "val_samples": 0,
-    }  # fmt: skip
+    data = sample_text()
+    model = sample_bert(data)
+    return {"data": str(data), "model": str(model), "max_length": 40, "train_samples": 0, "val_samples": 0}
 
 
 EXPERIMENT = Experiment(

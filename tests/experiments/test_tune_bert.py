@@ -35,7 +35,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
         "recipe  sample: there is no accelerator",
         "device  cpu",
         "settings  ",
-        "trial 001  lr=0.001",
+        "trial 001  batch_size=8",
         "at most 198 epochs",
     ):
         assert expected in printed
