@@ -77,6 +77,11 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
         if options.dry_run:
             console.print("\n".join(dry_run_lines(plan)))
             return 0
+        if options.evaluate is not None:
+            from experiments.sweep.evaluate import evaluated
+
+            console.print("\n".join(evaluated(plan, options.evaluate)))
+            return 0
         from experiments.sweep.on_ray.tuner import tuner_of
 
         tuner = tuner_of(plan)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 
 from experiments.sweep.define.options import PROJECT_ROOT
+from tests.sessions import reports_of
+from trainables import bert
 
 SCRIPT = PROJECT_ROOT / "experiments" / "tune_bert.py"
 
@@ -48,6 +51,19 @@ def test_bad_input_is_one_line_and_status_2(
     assert status_of(monkeypatch, "--data", "/no/such/data", "--storage", str(storage)) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("error: --data /no/such/data: no such file or folder")
+
+
+def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
+    storage: Path, small_trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = storage / "checkpoint"
+    reports = reports_of(bert.train_loop, small_trial, save_at=2, save_to=checkpoint)
+    settings = ("--set", "val_samples=101", "--storage", str(storage))
+    assert status_of(monkeypatch, "--evaluate", str(checkpoint), *settings) == 0
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("val_"))
+    assert printed == {name: f"{reports[1][name]:.4g}" for name in ("val_loss", "val_accuracy")}
+    assert status_of(monkeypatch, "--evaluate", str(storage), *settings) == 2
+    assert "no checkpoint of bert with these settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", sorted((PROJECT_ROOT / "experiments").glob("tune_*.py")), ids=lambda p: p.stem)

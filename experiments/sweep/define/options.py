@@ -77,6 +77,8 @@ class TrialOptions:
     """An earlier sweep, whose winner is the baseline of this."""
     baseline_only: Annotated[bool, shown("")] = False
     """Train the baseline's hyperparameters alone."""
+    evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None
+    """Score this checkpoint on the data, and train nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

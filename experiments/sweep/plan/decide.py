@@ -86,6 +86,8 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     why_not = ""
     if options.baseline_only:
         why_not = "--baseline-only has no winner"
+    elif options.evaluate is not None:
+        why_not = "--evaluate trains nothing"
     elif options.scheduler == "pbt":
         why_not = "--scheduler pbt changes hyperparameters while a trial trains, so that there are none to train again"
     elif trials == 1:

@@ -93,14 +93,15 @@ def train(task: Task, config: TrainingConfig) -> None:
         ValueError: The batch cannot be split evenly, or is larger than the data.
     """
     trial = _Trial(task, config)
+    if config.evaluate:
+        trial.scored_model.load_state_dict(read_state(Path(config.evaluate))["model"])
+        report(trial.scores())
+        return
     first_step_at = time.time()
     while trial.steps_done < trial.steps:
         trained = trial.train_to_next_report()
         began = time.perf_counter()
-        validated = trial.evaluate(trial.val_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
-        if trial.test_loader is not None:
-            scored = trial.evaluate(trial.test_loader) if math.isfinite(trained.loss) else trial.not_evaluated()
-            validated |= {names.of_test(name): value for name, value in scored.items()}
+        scores = trial.scores(worth_it=math.isfinite(trained.loss))
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
             {
@@ -108,7 +109,7 @@ def train(task: Task, config: TrainingConfig) -> None:
                 names.STEP: trial.steps_done,
                 names.TRAIN_LOSS: trained.loss,
                 **trained.accuracy,
-                **validated,
+                **scores,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
@@ -163,7 +164,8 @@ class _Trial:
         self._started_at = self.steps_done
         self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
         self.val_loader = self._eval_loader(task.val_data)
-        self.test_loader = self._eval_loader(task.test_data) if task.test_data is not None and config.confirms else None
+        tested = task.test_data is not None and (config.confirms or config.evaluate)
+        self.test_loader = self._eval_loader(task.test_data) if tested else None
         self._batches = self._all_batches()
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
@@ -234,6 +236,15 @@ class _Trial:
         self.device_type.mark_step()
         self.optimizer.zero_grad()
         return loss_sum
+
+    def scores(self, *, worth_it: bool = True) -> dict[str, float]:
+        """Return loss and metrics of the validation data, and of the test data if there is any to score; NaN for each
+        if the model is not worth it."""
+        scores = self.evaluate(self.val_loader) if worth_it else self.not_evaluated()
+        if self.test_loader is not None:
+            tested = self.evaluate(self.test_loader) if worth_it else self.not_evaluated()
+            scores |= {names.of_test(name): value for name, value in tested.items()}
+        return scores
 
     @torch.no_grad()
     def evaluate(self, loader: DataLoader[Any]) -> dict[str, float]:

@@ -86,6 +86,9 @@ class TrainingConfig(TrialConfig):
     """Training samples used, from the first on. 0 means all."""
     val_samples: int = 0
     """Validation samples used, from the first on. 0 means all."""
+    evaluate: str = ""
+    """A checkpoint's folder: it is scored on the validation data, and the test data if that is held out, and nothing is
+    trained. Empty: the trial trains."""
     hold_out: bool = False
     """Whether half of the validation data is test data, which no trial of the search sees. Data with a test part of its
     own keeps its validation data whole."""

@@ -1,0 +1,49 @@
+"""A checkpoint scored on data, in this process: no Ray, no sweep, no training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import format_value
+from trainables.runtime.session import SaveFunction, open_session
+
+
+class _Scores:
+    """A session that keeps the one report."""
+
+    def __init__(self) -> None:
+        self.metrics: Mapping[str, Any] = {}
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        """Keep it."""
+        self.metrics = metrics
+
+    def get_checkpoint(self) -> None:
+        """Return none: a trial that is scored goes on from nothing."""
+
+
+def evaluated(plan: Plan, checkpoint: Path) -> list[str]:
+    """Return what a checkpoint scores on the data of a plan, a line for each metric.
+
+    Raises:
+        SweepError: The train loop cannot do that, or the checkpoint is none of this model.
+    """
+    experiment, place = plan.experiment, checkpoint.expanduser().resolve()
+    if "evaluate" not in experiment.config_class.field_names():
+        raise SweepError(
+            f"--evaluate {checkpoint}: the train loop of {experiment.name} has no setting 'evaluate', which the shared "
+            f"loop has (docs/own-model.md)"
+        )
+    scores = _Scores()
+    try:
+        with open_session(scores):
+            experiment.train_loop({**plan.settings, **experiment.baseline, "evaluate": str(place)})
+    except (OSError, RuntimeError, KeyError) as error:  # torch's, of weights that do not fit
+        raise SweepError(
+            f"--evaluate {checkpoint}: no checkpoint of {experiment.name} with these settings and classes ({error})"
+        ) from error
+    return [f"{name:<24}{format_value(value)}" for name, value in scores.metrics.items()]
