@@ -1,0 +1,515 @@
+"""How good the search is: strategies, ours and others', in simulated sweeps on learning curves that others published.
+
+Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the nearest
+row not used yet, and whoever made it is told that row) or one of LCBench's, whose published surrogate, ``lcbench.onnx``,
+gives the curve of the proposal itself (this takes onnxruntime). A sweep has workers that train at once, each epoch as
+long as the table says, and ends after so many epochs. Every task and seed has random points of its own: points that are
+the same for all tasks make a lucky set look like a law. A trial whose loss is not finite has failed.
+
+Strategies: <search>+<scheduler> is ours; ray-tpe and ray-random are Ray's OptunaSearch (TPE, random) with its ASHA;
+optuna is Optuna alone, TPE with its HyperbandPruner; syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and
+neps-priorband and neps-asha NePS's, where these packages are installed. All early stopping: reduction 3, grace 1.
+
+- speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
+  The loss is the worse one of the two medians at the end, so that both get there.
+- wins: pairs of sweeps, each of ours with each of the other's on the same task, that end lower; ties count half.
+- rank: of a sweep among those of all strategies, one of each drawn by seed; 1 is the best.
+- behind: the share of tasks on which a strategy is slower than random+asha's rival, ray-random.
+
+Intervals: 90 %, tasks and seeds drawn anew (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
+takes from the file those that are there: run it with another Python for packages that need one, then together.
+
+Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.
+
+    python tests/benchmarks/scoreboard.py [--tables DIR] [--seeds 8] [--epochs 200 1000] [--workers 8] [--strategies ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import importlib
+import itertools
+import json
+import logging
+import math
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.pruners import HyperbandPruner
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from experiments.sweep.decide.schedulers.factory import make_scheduler
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.search_space import SearchSpace
+
+TABLES = Path(__file__).resolve().parent / "public_tables"
+BOOTSTRAPS = 1000
+POINTS = 200
+"""How many moments of a sweep are compared, closer together where it begins."""
+WORST = 1e9
+"""The lowest loss of a sweep that has not seen a finite one."""
+
+Array: TypeAlias = npt.NDArray[Any]
+Curve: TypeAlias = tuple[Array, Array, Array]
+"""Where in the unit cube it was measured, the loss after each epoch, and the seconds of each."""
+Take: TypeAlias = Callable[[Array], Curve | None]
+"""Gives the curve of a proposal; None when every row of the table is used."""
+
+
+@dataclass(eq=False)
+class Trial:
+    """One of a sweep, with what searchers and schedulers look at in Tune's."""
+
+    trial_id: str
+    curve: Curve
+    status: str = "PENDING"
+    epoch: int = 0
+    last_result: dict[str, Any] = field(default_factory=dict)
+
+    def set_status(self, status: str) -> None:
+        self.status = status
+
+
+class Task:
+    """A table of curves."""
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.stem
+        with np.load(file) as table:
+            self.u, self.loss, self.sec = table["u"], table["loss"], table["sec"]
+        self.dimensions, self.epochs = self.u.shape[1], self.loss.shape[1]
+
+    def opened(self) -> Take:
+        """Return what gives the curves of one sweep."""
+        unused = np.ones(len(self.u), dtype=bool)
+
+        def take(point: Array) -> Curve | None:
+            if not unused.any():
+                return None
+            row = int(np.where(unused, ((self.u - point) ** 2).sum(axis=1), math.inf).argmin())
+            unused[row] = False
+            return self.u[row], self.loss[row], np.full(self.epochs, self.sec[row])
+
+        return take
+
+
+class LCBench(Task):
+    """A task of LCBench's surrogate. Its first epoch is the untrained network, and is left out."""
+
+    def __init__(self, session: Any, name: str, number: int, ranges: Mapping[str, Sequence[Any]]) -> None:
+        self.name, self.dimensions, self.epochs = f"lcbench_{name}", len(ranges), 51
+        self.session, self.number, self.ranges = session, number, ranges
+
+    def opened(self) -> Take:
+        return self.curve
+
+    def curve(self, point: Array) -> Curve:
+        values = []
+        for u, (low, high, *kind) in zip(point, self.ranges.values(), strict=True):
+            log = "log" in str(kind)
+            value = math.exp(math.log(low) + u * math.log(high / low)) if log else low + u * (high - low)
+            values.append(round(value) if "integer" in str(kind) else value)
+        inputs = np.array([[epoch, *values] for epoch in range(1, self.epochs + 2)], dtype=np.float32)
+        tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
+        seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
+        return point, 1 - accuracy[1:] / 100, np.maximum(np.diff(seconds), 1e-3)
+
+
+def find_tasks(folder: Path) -> list[Task]:
+    """Return the tasks of a folder by name."""
+    tasks: list[Task] = [Task(file) for file in folder.glob("*.npz")]
+    if (folder / "lcbench.onnx").is_file():
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(folder / "lcbench.onnx", options)
+        about = json.loads((folder / "lcbench.json").read_text())
+        tasks += [LCBench(session, name, number, about["ranges"]) for name, number in about["tasks"].items()]
+    return sorted(tasks, key=lambda task: task.name)
+
+
+class Strategy(Protocol):
+    """Who proposes, stops and resumes."""
+
+    def next(self, take: Take) -> Trial | None:
+        """Return the trial that a free worker is to train, new or resumed; None if there is none."""
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        """Hear of an epoch, after which the trial may have ended; return CONTINUE, PAUSE or STOP."""
+
+
+class OnTune:
+    """A searcher and a scheduler, called as Tune calls them; stands in for Tune's controller, too."""
+
+    def __init__(self, searcher: Searcher, scheduler: TrialScheduler, workers: int) -> None:
+        self.searcher = ConcurrencyLimiter(searcher, max_concurrent=workers)
+        self.scheduler, self.search_alg = scheduler, SimpleNamespace(searcher=self.searcher)
+        scheduler.set_search_properties("loss", "min")
+        self.trials: list[Trial] = []
+
+    def get_trials(self) -> list[Trial]:
+        return self.trials
+
+    def next(self, take: Take) -> Trial | None:
+        while self._propose(take):
+            pass
+        named = cast(Trial | None, self.scheduler.choose_trial_to_run(cast(Any, self)))
+        chosen = named or next((trial for trial in self.trials if trial.status == "PENDING"), None)
+        if chosen:
+            chosen.set_status("RUNNING")
+        return chosen
+
+    def _propose(self, take: Take) -> bool:
+        name = f"t{len(self.trials)}"
+        config = self.searcher.suggest(name)
+        curve = None if config is None else take(np.array([v for k, v in config.items() if k.startswith("u")]))
+        if curve is None:
+            return False
+        inner = self.searcher.searcher
+        study = inner.study if isinstance(inner, StudySearcher) else inner._ot_study
+        number = inner._numbers[name] if isinstance(inner, StudySearcher) else inner._ot_trials[name].number
+        tell_row(study, study.get_trials(deepcopy=False)[number]._trial_id, curve[0])
+        self.trials.append(Trial(name, curve))
+        self.scheduler.on_trial_add(cast(Any, self), cast(Any, self.trials[-1]))
+        return True
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        result = {"loss": loss, "epoch": trial.epoch, "training_iteration": trial.epoch, "trial_id": trial.trial_id}
+        trial.last_result, of_tune = result, cast(Any, trial)
+        decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), of_tune, result)
+        if decision == "STOP":
+            self.scheduler.on_trial_complete(cast(Any, self), of_tune, result)
+            self.searcher.on_trial_complete(trial.trial_id, result)
+            trial.set_status("TERMINATED")
+            return decision
+        self.searcher.on_trial_result(trial.trial_id, result)
+        if decision == "PAUSE":
+            trial.set_status("PAUSED")
+        return decision
+
+
+def tell_row(study: optuna.Study, trial_id: int, row: Array) -> None:
+    """Put the hyperparameters of the row in the place of those proposed."""
+    for index, value in enumerate(row):
+        study._storage.set_trial_param(trial_id, f"u{index}", float(value), FloatDistribution(0.0, 1.0))
+
+
+class OptunaAlone:
+    """A study as Optuna's users run one."""
+
+    def __init__(self, seed: int, task: Task) -> None:
+        pruner = HyperbandPruner(min_resource=1, max_resource=task.epochs, reduction_factor=3)
+        self.study = optuna.create_study(sampler=TPESampler(seed=seed), pruner=pruner)
+        self.asked: dict[str, optuna.Trial] = {}
+        self.dimensions = task.dimensions
+
+    def next(self, take: Take) -> Trial | None:
+        asked = self.study.ask()
+        curve = take(np.array([asked.suggest_float(f"u{index}", 0.0, 1.0) for index in range(self.dimensions)]))
+        if curve is None:
+            return None
+        tell_row(self.study, asked._trial_id, curve[0])
+        self.asked[str(asked.number)] = asked
+        return Trial(str(asked.number), curve)
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        asked = self.asked[trial.trial_id]
+        if not math.isfinite(loss):
+            self.study.tell(asked, state=TrialState.FAIL)
+            return "STOP"
+        asked.report(loss, trial.epoch)
+        if ended:
+            self.study.tell(asked, loss)
+        elif asked.should_prune():
+            self.study.tell(asked, state=TrialState.PRUNED)
+        else:
+            return "CONTINUE"
+        return "STOP"
+
+
+class OnSyneTune:
+    """A scheduler of Syne Tune, which brings its searcher."""
+
+    def __init__(self, name: str, seed: int, task: Task) -> None:
+        from syne_tune.backend.trial_status import Trial as TheirTrial
+        from syne_tune.config_space import uniform
+
+        np.random.seed(seed % 2**32)  # some of its parts draw from there
+        space = {f"u{index}": uniform(0.0, 1.0) for index in range(task.dimensions)}
+        kind = getattr(importlib.import_module("syne_tune.optimizer.baselines"), name)
+        self.scheduler = kind(
+            space, metric="loss", time_attr="epoch", max_t=task.epochs, grace_period=1, reduction_factor=3,
+            do_minimize=True, random_seed=seed % 2**31,
+        )  # fmt: skip
+        self.make, self.theirs = TheirTrial, dict[str, Any]()
+
+    def next(self, take: Take) -> Trial | None:
+        config = self.scheduler.suggest().config
+        curve = take(np.array(list(config.values())))
+        if curve is None:
+            return None
+        number = len(self.theirs)
+        row = {name: float(value) for name, value in zip(config, curve[0], strict=True)}
+        theirs = self.theirs[str(number)] = self.make(number, row, datetime.now())
+        self.scheduler.on_trial_add(theirs)
+        return Trial(str(number), curve)
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        theirs, result = self.theirs[trial.trial_id], {"loss": loss, "epoch": trial.epoch}
+        if not math.isfinite(loss):
+            self.scheduler.on_trial_error(theirs)
+            return "STOP"
+        if ended:
+            self.scheduler.on_trial_complete(theirs, result)
+            return "STOP"
+        decision = str(self.scheduler.on_trial_result(theirs, result))
+        if decision == "STOP":
+            self.scheduler.on_trial_remove(theirs)
+        return decision
+
+
+class OnNeps:
+    """An optimizer of NePS, which gives a trial and how far it is to be trained."""
+
+    def __init__(self, name: str, seed: int, task: Task) -> None:
+        import neps
+        import torch
+
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        fields: dict[str, Any] = {f"u{index}": neps.Float(0.0, 1.0) for index in range(task.dimensions)}
+        fields["epoch"] = neps.IntegerFidelity(1, task.epochs)
+        extra = {"base": "asha"} if name == "priorband" else {}
+        space = type("Space", (neps.PipelineSpace,), fields)()
+        self.optimizer = neps.AskAndTell(getattr(neps.algorithms, name)(space, **extra))
+        self.asked: dict[Trial, Any] = {}
+        self.trials: dict[str, Trial] = {}
+
+    def next(self, take: Take) -> Trial | None:
+        asked = self.optimizer.ask()
+        before = self.trials.get(str(asked.metadata.previous_trial_id))
+        if before is None:
+            curve = take(np.array([v for k, v in sorted(asked.config.items()) if k.startswith("u")]))
+            if curve is None:
+                return None
+            before = Trial(asked.id, curve)
+        self.trials[asked.id], self.asked[before] = before, asked
+        return before
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        asked = self.asked[trial]
+        if not ended and trial.epoch < asked.config["epoch"]:
+            return "CONTINUE"
+        self.optimizer.tell(asked, loss if math.isfinite(loss) else ValueError("not finite"))
+        return "PAUSE"
+
+
+def make_strategy(name: str, seed: int, task: Task, workers: int) -> Strategy:
+    """Return the strategy of that name, as the module says."""
+    family, _, kind = name.partition("-")
+    if family == "optuna":
+        return OptunaAlone(seed, task)
+    if family == "syne":
+        return OnSyneTune(kind, seed, task)
+    if family == "neps":
+        return OnNeps(kind, seed, task)
+    space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(task.dimensions)}
+    if family == "ray":
+        sampler = RandomSampler(seed=seed) if kind == "random" else TPESampler(seed=seed)
+        searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
+        asha = ASHAScheduler(time_attr="epoch", max_t=task.epochs, grace_period=1, reduction_factor=3)
+        return OnTune(searcher, asha, workers)
+    search, _, scheduler = name.partition("+")
+    budget = Budget(epochs=task.epochs)
+    own = StudySearcher(
+        SearchSpace(space), metric="loss", mode="min", baseline={}, sampler=search, seed=seed,
+        study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
+    )  # fmt: skip
+    endless = 10**9  # a sweep is cut off by its epochs
+    return OnTune(own, make_scheduler(cast(Any, scheduler), budget, trials=endless, groups=workers), workers)
+
+
+def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> list[tuple[float, float, float]]:
+    """Return epoch, second and loss of each improvement in a sweep, and its end."""
+    take, numbers = task.opened(), itertools.count()
+    events: list[tuple[float, int, Trial]] = []
+    improved, lowest, now = [(0.0, 0.0, WORST)], WORST, 0.0
+
+    def train(trial: Trial) -> None:
+        heapq.heappush(events, (now + float(trial.curve[2][trial.epoch]), next(numbers), trial))
+
+    for epoch in range(1, epochs + 1):
+        while len(events) < workers and (trial := strategy.next(take)):
+            train(trial)
+        if not events:  # every row of the table is used
+            break
+        now, _, trial = heapq.heappop(events)
+        loss = float(trial.curve[1][trial.epoch])
+        trial.epoch += 1
+        if loss < lowest:
+            lowest = loss
+            improved.append((epoch, now, loss))
+        if strategy.report(trial, loss, trial.epoch >= task.epochs or not math.isfinite(loss)) == "CONTINUE":
+            train(trial)
+    return [*improved, (epochs, now, lowest)]
+
+
+class Kept:
+    """Sweeps by task, strategy, workers, epochs and seed; in a file, if there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        lines = file.read_text().splitlines() if file and file.is_file() else []
+        self.sweeps: dict[str, Array] = {key: np.array(sweep) for key, sweep in map(json.loads, lines)}
+
+    def sweep(self, task: Task, name: str, seed: int, workers: int, epochs: int) -> Array:
+        """Return the sweep of a seed, simulated unless it is there."""
+        key = f"{task.name} {name} {workers} {epochs} {seed}"
+        if key not in self.sweeps:
+            own = zlib.crc32(f"{task.name} {seed}".encode())
+            improved = simulate(make_strategy(name, own, task, workers), task, workers, epochs)
+            self.sweeps[key] = np.array(improved)
+            if self.file:
+                with self.file.open("a") as file:
+                    file.write(json.dumps([key, improved]) + "\n")
+        return self.sweeps[key]
+
+
+class Board:
+    """What strategies have over each other after so many epochs, each figure with those of redrawn tasks and seeds."""
+
+    def __init__(self, found: Mapping[str, Sequence[Sequence[Array]]], epochs: int, unit: str) -> None:
+        """Compare.
+
+        Args:
+            found: For each strategy and task the sweeps of all seeds.
+            epochs: After which to compare; for seconds, the same share of the shortest sweep of the task.
+            unit: "epochs" or "seconds".
+        """
+        self.names, column = list(found), int(unit == "seconds")
+        generator = np.random.default_rng(0)
+        tasks = len(next(iter(found.values())))
+        self.drawn = generator.integers(tasks, size=(BOOTSTRAPS, tasks))
+        self.drawn[0] = np.arange(tasks)
+        pairs = list(itertools.product(self.names, self.names))
+        self.logs = {pair: np.empty((BOOTSTRAPS, tasks)) for pair in pairs}
+        self.won = {pair: np.empty((BOOTSTRAPS, tasks)) for pair in pairs}
+        for task in range(tasks):
+            ends = [sweep[-1] for name in self.names for sweep in found[name][task]]
+            end = min(at[column] * epochs / at[0] for at in ends)
+            moments = end * np.geomspace(8 / epochs, 1, POINTS)
+            finals, medians, weights = {}, {}, {}
+            for name in self.names:
+                lowest = np.array([lowest_at(sweep, moments, column) for sweep in found[name][task]])
+                seeds = generator.integers(len(lowest), size=(BOOTSTRAPS, len(lowest)))
+                seeds[0] = np.arange(len(lowest))
+                finals[name], medians[name] = lowest[:, -1], np.median(lowest[seeds], axis=1)
+                weights[name] = np.array([np.bincount(s, minlength=len(lowest)) for s in seeds]) / len(lowest)
+            for own, other in pairs:
+                target = np.maximum(medians[own][:, -1:], medians[other][:, -1:])
+                took = [(medians[name] <= target).argmax(axis=1) for name in (own, other)]
+                self.logs[own, other][:, task] = np.log(moments[took[1]] / moments[took[0]])
+                less, same = np.less.outer(finals[own], finals[other]), np.equal.outer(finals[own], finals[other])
+                self.won[own, other][:, task] = np.einsum(
+                    "bi,ij,bj->b", weights[own], less + same / 2, weights[other], optimize=True
+                )
+
+    def redrawn(self, figures: Array) -> Array:
+        """Return the mean over tasks, as they are first and then redrawn."""
+        return cast(Array, np.take_along_axis(figures, self.drawn, axis=1).mean(axis=1))
+
+    def speed(self, own: str, other: str) -> Array:
+        return np.exp(self.redrawn(self.logs[own, other]))
+
+    def wins(self, own: str, other: str) -> Array:
+        return self.redrawn(self.won[own, other])
+
+    def rank(self, own: str) -> Array:
+        return 1 + self.redrawn(np.array(sum(1 - self.won[own, other] for other in self.names if other != own)))
+
+    def behind(self, own: str, other: str) -> float:
+        return float((self.logs[own, other][0] < 0).mean())
+
+
+def lowest_at(sweep: Array, moments: Array, column: int) -> Array:
+    """Return the lowest loss at each moment, in epochs (column 0) or seconds (1)."""
+    return cast(Array, sweep[np.searchsorted(sweep[:-1, column], moments, side="right") - 1, 2])
+
+
+def between(figures: Array) -> str:
+    low, high = np.quantile(figures, [0.05, 0.95])
+    return f"{figures[0]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def main() -> None:
+    options = SweepOptions()
+    default = f"{options.search}+{options.scheduler}"
+    strategies = [default, "random+asha", f"{options.search}+asha-promote", "ray-random", "ray-tpe", "optuna"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
+    parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--epochs", nargs="+", type=int, default=[200, 1000])
+    parser.add_argument("--workers", nargs="+", type=int, default=[8])
+    parser.add_argument("--strategies", nargs="+", default=list(dict.fromkeys(strategies)))
+    parser.add_argument("--keep", type=Path, help="file of the sweeps")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.disable(logging.WARNING)  # asha tells of each misleading rung
+    kept, names, last = Kept(given.keep), list(dict.fromkeys([*given.strategies, "ray-random"])), max(given.epochs)
+    parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+    tasks = find_tasks(given.tables)[parts[given.tasks]]
+    own = next((name for name in names if "+" in name), names[0])
+    said: dict[str, Any] = {}
+    for workers in given.workers:
+        found: dict[str, list[list[Array]]] = {name: [] for name in names}
+        for task, name in itertools.product(tasks, names):
+            began = time.process_time()
+            found[name].append([kept.sweep(task, name, seed, workers, last) for seed in range(given.seeds)])
+            median = np.median([sweep[-1, 2] for sweep in found[name][-1]])
+            took = (time.process_time() - began) / given.seeds
+            print(f"{task.name:40s} {name:20s} median {median:.5f} ({took:.1f} s a sweep)", flush=True)
+        for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
+            board = Board(found, epochs, unit)
+            rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])
+            print(f"\n{workers} workers, {epochs} epochs, in {unit}; the best rival is {rival}")
+            print(f"{'':20s} {'rank':22s} {'speed over it':22s} {'over ray-random':22s} {'wins over that':22s} behind")
+            for name in sorted(names, key=lambda name: board.rank(name)[0]):
+                figures = board.rank(name), board.speed(name, rival), board.speed(name, "ray-random")
+                columns = [*map(between, figures), between(board.wins(name, "ray-random"))]
+                print(f"{name:20s} {' '.join(f'{c:22s}' for c in columns)} {board.behind(name, 'ray-random'):.0%}")
+            speed, over_random = board.speed(own, rival), board.speed(own, "ray-random")
+            said = {
+                "speedup_best_rival": speed[0],
+                "low": np.quantile(speed, 0.05),
+                "speedup_random": over_random[0],
+                "wins": board.wins(own, rival)[0],
+                "mean_rank": board.rank(own)[0],
+                "tasks": len(tasks),
+            }
+    print(json.dumps({key: round(float(value), 3) for key, value in said.items()}))
+
+
+if __name__ == "__main__":
+    main()
