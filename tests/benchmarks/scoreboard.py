@@ -8,13 +8,14 @@ the same for all tasks make a lucky set look like a law. A trial whose loss is n
 
 Strategies: <search>+<scheduler> is ours; ray-tpe and ray-random are Ray's OptunaSearch (TPE, random) with its ASHA;
 optuna is Optuna alone, TPE with its HyperbandPruner; syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and
-neps-priorband and neps-asha NePS's, where these packages are installed. All early stopping: reduction 3, grace 1.
+neps-priorband NePS's, where these packages
+are installed (its asha is of no use: with several workers it promotes trials that have not reported). All early stopping: reduction 3, grace 1.
 
 - speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
   The loss is the worse one of the two medians at the end, so that both get there.
 - wins: pairs of sweeps, each of ours with each of the other's on the same task, that end lower; ties count half.
 - rank: of a sweep among those of all strategies, one of each drawn by seed; 1 is the best.
-- behind: the share of tasks on which a strategy is slower than random+asha's rival, ray-random.
+- behind: the share of tasks on which a strategy is slower than ray-random.
 
 Intervals: 90 %, tasks and seeds drawn anew (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
 takes from the file those that are there: run it with another Python for packages that need one, then together.
@@ -69,8 +70,8 @@ WORST = 1e9
 """The lowest loss of a sweep that has not seen a finite one."""
 
 Array: TypeAlias = npt.NDArray[Any]
-Curve: TypeAlias = tuple[Array, Array, Array]
-"""Where in the unit cube it was measured, the loss after each epoch, and the seconds of each."""
+Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
+"""Where in the unit cube it was measured, and what gives the loss after an epoch (from 1), and its seconds."""
 Take: TypeAlias = Callable[[Array], Curve | None]
 """Gives the curve of a proposal; None when every row of the table is used."""
 
@@ -107,7 +108,7 @@ class Task:
                 return None
             row = int(np.where(unused, ((self.u - point) ** 2).sum(axis=1), math.inf).argmin())
             unused[row] = False
-            return self.u[row], self.loss[row], np.full(self.epochs, self.sec[row])
+            return self.u[row], lambda epoch: (float(self.loss[row, epoch - 1]), float(self.sec[row]))
 
         return take
 
@@ -128,10 +129,18 @@ class LCBench(Task):
             log = "log" in str(kind)
             value = math.exp(math.log(low) + u * math.log(high / low)) if log else low + u * (high - low)
             values.append(round(value) if "integer" in str(kind) else value)
-        inputs = np.array([[epoch, *values] for epoch in range(1, self.epochs + 2)], dtype=np.float32)
-        tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
-        seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
-        return point, 1 - accuracy[1:] / 100, np.maximum(np.diff(seconds), 1e-3)
+        known: list[tuple[float, float]] = []
+
+        def at(epoch: int) -> tuple[float, float]:
+            if epoch > len(known):  # most trials are stopped soon
+                until = next(end for end in (1, 3, 9, 27, self.epochs) if end >= epoch)
+                inputs = np.array([[1 + e, *values] for e in range(len(known), until + 1)], dtype=np.float32)
+                tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
+                seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
+                known.extend(zip(1 - accuracy[1:] / 100, np.maximum(np.diff(seconds), 1e-3), strict=True))
+            return known[epoch - 1]
+
+        return point, at
 
 
 def find_tasks(folder: Path) -> list[Task]:
@@ -299,9 +308,8 @@ class OnNeps:
         torch.manual_seed(seed)
         fields: dict[str, Any] = {f"u{index}": neps.Float(0.0, 1.0) for index in range(task.dimensions)}
         fields["epoch"] = neps.IntegerFidelity(1, task.epochs)
-        extra = {"base": "asha"} if name == "priorband" else {}
         space = type("Space", (neps.PipelineSpace,), fields)()
-        self.optimizer = neps.AskAndTell(getattr(neps.algorithms, name)(space, **extra))
+        self.optimizer = neps.AskAndTell(getattr(neps.algorithms, name)(space))
         self.asked: dict[Trial, Any] = {}
         self.trials: dict[str, Trial] = {}
 
@@ -356,7 +364,7 @@ def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> list[
     improved, lowest, now = [(0.0, 0.0, WORST)], WORST, 0.0
 
     def train(trial: Trial) -> None:
-        heapq.heappush(events, (now + float(trial.curve[2][trial.epoch]), next(numbers), trial))
+        heapq.heappush(events, (now + trial.curve[1](trial.epoch + 1)[1], next(numbers), trial))
 
     for epoch in range(1, epochs + 1):
         while len(events) < workers and (trial := strategy.next(take)):
@@ -364,8 +372,8 @@ def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> list[
         if not events:  # every row of the table is used
             break
         now, _, trial = heapq.heappop(events)
-        loss = float(trial.curve[1][trial.epoch])
         trial.epoch += 1
+        loss = trial.curve[1](trial.epoch)[0]
         if loss < lowest:
             lowest = loss
             improved.append((epoch, now, loss))

@@ -10,21 +10,22 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
+from experiments.sweep.decide.search.process import ProcessSampler
 from experiments.sweep.define.errors import SweepError
 
 SAMPLERS = {
     "tpe": "TPESampler",
     "random": "RandomSampler",
-    "gp": "GPSampler",
+    "gp": "ProcessSampler",
     "qmc": "QMCSampler",
     "nsgaii": "NSGAIISampler",
 }
-"""Short names of Optuna's samplers; any other is named by its class."""
+"""Short names of samplers, Optuna's but for gp; any other of Optuna's is named by its class."""
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    # Where a space branches, hyperparameters of one branch are drawn together, too; Optuna's default draws them apart.
-    "TPESampler": {"multivariate": True, "group": True}
+    # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials (docs/search.md).
+    "TPESampler": {"multivariate": False}
 }
 """What samplers get besides a seed, by class."""
 
@@ -36,7 +37,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         SweepError: There is none.
     """
     class_name = SAMPLERS.get(name.lower(), name)
-    sampler_class = getattr(optuna.samplers, class_name, None)
+    sampler_class = ProcessSampler if name.lower() == "gp" else getattr(optuna.samplers, class_name, None)
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
