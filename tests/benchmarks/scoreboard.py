@@ -1,28 +1,30 @@
 """How good the search is: strategies, ours and others', in simulated sweeps on learning curves that others published.
 
-Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the nearest
-row not used yet, and whoever made it is told that row) or one of LCBench's, whose published surrogate, ``lcbench.onnx``,
-gives the curve of the proposal itself (this takes onnxruntime). A sweep has workers that train at once, each epoch as
-long as the table says, and ends after so many epochs. Every task and seed has random points of its own: points that are
-the same for all tasks make a lucky set look like a law. A trial whose loss is not finite has failed.
+Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the
+nearest row not used yet, and whoever made it is told that row, but for NePS) or one of LCBench's, whose published
+surrogate, ``lcbench.onnx``, gives the curve of the proposal itself (this takes onnxruntime). A sweep has workers that
+train at once, each epoch as long as the table says, and ends after so many epochs. A trial whose loss is not finite
+has failed. Every task and seed has random points of its own: points that are the same for all tasks make a lucky set
+look like a law.
 
-Strategies: <search>+<scheduler> is ours; ray-tpe and ray-random are Ray's OptunaSearch (TPE, random) with its ASHA;
-optuna is Optuna alone, TPE with its HyperbandPruner; syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and
-neps-priorband NePS's, where these packages
-are installed (its asha is of no use: with several workers it promotes trials that have not reported). All early stopping: reduction 3, grace 1.
+Strategies, all with reduction 3 and grace 1: <search>+<scheduler> is ours; ray-tpe and ray-random are Ray's
+OptunaSearch (TPE, random) with its ASHA; optuna is Optuna alone, TPE with its HyperbandPruner; where the packages are
+installed, syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and neps-priorband NePS's. NePS's asha is of no use
+here: with several workers it promotes trials that have not reported.
 
 - speed: the epochs (or seconds) that the other takes to a loss, over those that ours takes, geometric mean over tasks.
   The loss is the worse one of the two medians at the end, so that both get there.
 - wins: pairs of sweeps, each of ours with each of the other's on the same task, that end lower; ties count half.
-- rank: of a sweep among those of all strategies, one of each drawn by seed; 1 is the best.
+- rank: of a sweep among those of all strategies; 1 is the best.
 - behind: the share of tasks on which a strategy is slower than ray-random.
 
 Intervals: 90 %, tasks and seeds drawn anew (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
-takes from the file those that are there: run it with another Python for packages that need one, then together.
+takes from the file those that are there: run it with the Python of each package, then together.
 
 Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.
 
-    python tests/benchmarks/scoreboard.py [--tables DIR] [--seeds 8] [--epochs 200 1000] [--workers 8] [--strategies ...]
+    python tests/benchmarks/scoreboard.py [--tables DIR] [--seeds 8] [--epochs 200 1000] [--workers 8]
+        [--strategies ...]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any, TypeAlias
 
@@ -58,7 +58,7 @@ class ProcessSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return a proposal; nothing where it is to be random."""
-        known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        known = list(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         if len(known) < STARTUP or not search_space or self._generator.random() < RANDOM_SHARE:
             return {}
         known.sort(key=lambda past: _badness(past, study.direction))
@@ -120,7 +120,7 @@ def _kernel(one: Array, other: Array, scales: Array) -> Array:
 
 
 def _likelihood(points: Array, score: Array, scales: Array, noise: float) -> float:
-    """Return the logarithm of the likelihood, the variance being the likeliest, with a prior that scales are near 0.7."""
+    """Return the logarithm of the likelihood at the likeliest variance, with a prior for scales near 0.7."""
     lower = np.linalg.cholesky(_kernel(points, points, scales) + noise * np.eye(len(points)))
     white = np.linalg.solve(lower, score)
     prior = 0.15 * float((np.log(scales / 0.7) ** 2).sum())

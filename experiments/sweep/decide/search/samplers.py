@@ -1,4 +1,4 @@
-"""Optuna's samplers by name."""
+"""Samplers by name: Optuna's, and one of our own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from experiments.sweep.decide.search.process import ProcessSampler
 from experiments.sweep.define.errors import SweepError
 
 SAMPLERS = {
+    "gp": "ProcessSampler",
     "tpe": "TPESampler",
     "random": "RandomSampler",
-    "gp": "ProcessSampler",
     "qmc": "QMCSampler",
     "nsgaii": "NSGAIISampler",
 }
@@ -31,13 +31,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return Optuna's sampler of that name.
+    """Return the sampler of that name.
 
     Raises:
         SweepError: There is none.
     """
     class_name = SAMPLERS.get(name.lower(), name)
-    sampler_class = ProcessSampler if name.lower() == "gp" else getattr(optuna.samplers, class_name, None)
+    sampler_class = ProcessSampler if class_name == "ProcessSampler" else getattr(optuna.samplers, class_name, None)
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")

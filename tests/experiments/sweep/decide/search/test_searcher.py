@@ -443,15 +443,3 @@ def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
     proposed = [proposal(same, str(n)) for n in range(3)]
     assert {config["seed"] for config in proposed} == {7}
     assert len({config["lr"] for config in proposed}) == 3
-
-
-def test_hyperparameters_of_a_branch_are_drawn_together() -> None:
-    study = optuna.create_study(sampler=make_sampler("tpe", seed=0))
-    for number in range(12):
-        trial = study.ask()
-        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
-            trial.suggest_float("momentum", 0.5, 0.99)
-            trial.suggest_float("lr", 1e-3, 1e-1, log=True)
-        study.tell(trial, float(number))
-    together = study.sampler.infer_relative_search_space(study, study.get_trials()[0])
-    assert set(together) == {"optimizer", "momentum", "lr"}
