@@ -30,7 +30,7 @@ BUDGET = Budget(epochs=3)
 
 
 def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
-    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "tpe", "seed": 0, "budget": BUDGET}
+    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0, "budget": BUDGET}
     arguments |= {"storage": f"sqlite:///{folder}/optuna.db", **changes}
     return StudySearcher(SearchSpace(space), metric="score", mode="max", study_name="a-sweep", **arguments)
 
