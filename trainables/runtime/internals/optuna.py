@@ -6,11 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from optuna import Study, Trial
-from optuna._transform import _SearchSpaceTransform
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 
@@ -66,30 +62,3 @@ class SharedTrial(FrozenTrial):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
         return copy.copy(self)
-
-
-class UnitCube:
-    """Configurations as points from 0 to 1, as Optuna's own models have them: logarithms of what is searched on a
-    logarithmic scale, and a column for each choice. No public call turns parameters into numbers and back."""
-
-    def __init__(self, space: Mapping[str, BaseDistribution]) -> None:
-        self._ranges = {
-            name: _SearchSpaceTransform({name: range_}, transform_0_1=True) for name, range_ in space.items()
-        }
-
-    def point(self, params: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-        """Return the point, (columns,); the middle of the range of what is not in ``params``."""
-        return np.concatenate(
-            [
-                range_.transform({name: params[name]}) if name in params else np.full(len(range_.bounds), 0.5)
-                for name, range_ in self._ranges.items()
-            ]
-        )
-
-    def params(self, point: npt.NDArray[np.float64]) -> dict[str, Any]:
-        """Return the configuration at a point; of the choices that with the largest number."""
-        found: dict[str, Any] = {}
-        for range_ in self._ranges.values():
-            columns, point = np.split(point, [len(range_.bounds)])
-            found.update(range_.untransform(columns))
-        return found

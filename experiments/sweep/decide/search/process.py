@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from optuna import Study
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-
-from trainables.runtime.internals.optuna import UnitCube
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -26,7 +24,7 @@ STARTUP = 10
 MOST = 150
 """How many trials it learns from: the better half is the best there are, the other half any of the rest."""
 GUESSES = 40
-"""Length scales and noises that are tried, the later half near the best so far."""
+"""Length scales and noises that are tried, the later half near the best so far, on every second of many trials."""
 CANDIDATES = 200
 """Points of which one is proposed: half anywhere, half near the best trials."""
 NEAR = 0.15
@@ -65,9 +63,8 @@ class ProcessSampler(BaseSampler):
         if len(known) > MOST:
             rest = self._generator.permutation(np.arange(MOST // 2, len(known)))[: MOST // 2]
             known = [*known[: MOST // 2], *(known[index] for index in sorted(rest))]
-        cube = UnitCube(search_space)
-        points = np.array([cube.point(past.params) for past in known])
-        return cube.params(self._best_candidate(points))
+        points = np.hstack([_columns(name, range_, known) for name, range_ in search_space.items()])
+        return _params(search_space, self._best_candidate(points))
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -93,6 +90,8 @@ class ProcessSampler(BaseSampler):
 
     def _fit(self, points: Array, score: Array) -> tuple[Array, float]:
         """Return the likeliest length scales, (columns,), and noise of some that are drawn."""
+        if len(points) > MOST // 2:
+            points, score = points[::2], score[::2]
         best, scales, noise = -math.inf, np.full(points.shape[1], 0.7), 0.3
         for guess in range(GUESSES):
             if guess < GUESSES // 2:
@@ -125,3 +124,38 @@ def _likelihood(points: Array, score: Array, scales: Array, noise: float) -> flo
     white = np.linalg.solve(lower, score)
     prior = 0.15 * float((np.log(scales / 0.7) ** 2).sum())
     return float(-0.5 * len(score) * math.log(white @ white / len(score)) - np.log(np.diag(lower)).sum() - prior)
+
+
+def _columns(name: str, range_: BaseDistribution, trials: Sequence[FrozenTrial]) -> Array:
+    """Return a hyperparameter of trials from 0 to 1, a column for each choice; (trials, columns)."""
+    raw = np.array([range_.to_internal_repr(t.params[name]) if name in t.params else math.nan for t in trials])
+    if isinstance(range_, CategoricalDistribution):
+        column = (raw[:, None] == np.arange(len(range_.choices))).astype(float)
+    else:
+        assert isinstance(range_, (FloatDistribution, IntDistribution))
+        low, high = _bounds(range_)
+        column = (((np.log(raw) if range_.log else raw) - low) / (high - low))[:, None]
+    return np.where(np.isfinite(raw)[:, None], column, 0.5)
+
+
+def _bounds(range_: FloatDistribution | IntDistribution) -> tuple[float, float]:
+    """Return the bounds of what is modelled: logarithms, if they are searched, and half a step on either side."""
+    low, high = range_.low - (range_.step or 0) / 2, range_.high + (range_.step or 0) / 2
+    return (math.log(low), math.log(high)) if range_.log else (low, high)
+
+
+def _params(space: Mapping[str, BaseDistribution], point: Array) -> dict[str, Any]:
+    """Return the configuration at a point; of the choices that with the largest number."""
+    found: dict[str, Any] = {}
+    for name, range_ in space.items():
+        columns, point = np.split(point, [len(range_.choices) if isinstance(range_, CategoricalDistribution) else 1])
+        if isinstance(range_, (FloatDistribution, IntDistribution)):
+            low, high = _bounds(range_)
+            value = low + float(columns[0]) * (high - low)
+            value = math.exp(value) if range_.log else value
+            if range_.step:
+                value = range_.low + range_.step * round((value - range_.low) / range_.step)
+            found[name] = range_.to_external_repr(min(max(value, range_.low), range_.high))
+        else:
+            found[name] = range_.to_external_repr(int(columns.argmax()))
+    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 from optuna.samplers import QMCSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -93,16 +93,3 @@ def test_a_storage_in_memory_takes_a_shared_trial_without_copying_what_is_in_it(
     assert taken.distributions["x"] is RANGE
     assert (taken.number, shared.number) == (1, 7)  # the trial itself is a copy: the storage numbers it
     assert isinstance(copy.deepcopy(shared), FrozenTrial)
-
-
-def test_configurations_are_points_and_points_are_configurations() -> None:
-    space = {
-        "lr": FloatDistribution(1e-4, 1.0, log=True),
-        "layers": IntDistribution(1, 5),
-        "optimizer": CategoricalDistribution(["sgd", "adamw"]),
-    }
-    cube, params = internals.UnitCube(space), {"lr": 1e-2, "layers": 5, "optimizer": "adamw"}
-    point = cube.point(params)
-    assert point.tolist() == pytest.approx([0.5, 0.9, 0.0, 1.0])
-    assert cube.params(point) == {**params, "lr": pytest.approx(1e-2)}
-    assert cube.point({"layers": 3}).tolist() == [0.5] * 4

@@ -51,6 +51,18 @@ def test_a_space_may_branch() -> None:
     assert sum(trial.params["optimizer"] == "adamw" for trial in study.trials[20:]) >= 14
 
 
+def test_every_kind_of_range_is_searched() -> None:
+    study = optuna.create_study(sampler=ProcessSampler(seed=0))
+    for _ in range(40):
+        trial = study.ask()
+        layers, width = trial.suggest_int("layers", 1, 5), trial.suggest_int("width", 16, 1024, log=True)
+        dropout = trial.suggest_float("dropout", 0.0, 0.6, step=0.2)
+        study.tell(trial, abs(layers - 5) + abs(math.log2(width) - 7) + dropout)
+    late = [trial.params for trial in study.trials[25:]]
+    assert sum(params["layers"] >= 4 and params["width"] < 400 for params in late) >= 8
+    assert {type(params["layers"]) for params in late} == {type(params["width"]) for params in late} == {int}
+
+
 def test_trials_that_violate_a_constraint_rank_last() -> None:
     study = optuna.create_study(sampler=ProcessSampler(seed=0))
     for _ in range(60):
