@@ -281,6 +281,7 @@ def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_pat
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     searcher.suggest("b")
+    assert states(searcher) == [TrialState.RUNNING, TrialState.RUNNING]  # which waits until the database has them
     assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
 
 
