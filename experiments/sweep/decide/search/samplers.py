@@ -10,11 +10,11 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
-from experiments.sweep.decide.search.process import ProcessSampler
+from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 from experiments.sweep.define.errors import SweepError
 
 SAMPLERS = {
-    "gp": "ProcessSampler",
+    "gp": "GaussianProcessSampler",
     "tpe": "TPESampler",
     "random": "RandomSampler",
     "qmc": "QMCSampler",
@@ -37,7 +37,9 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         SweepError: There is none.
     """
     class_name = SAMPLERS.get(name.lower(), name)
-    sampler_class = ProcessSampler if class_name == "ProcessSampler" else getattr(optuna.samplers, class_name, None)
+    sampler_class = (
+        GaussianProcessSampler if class_name == "GaussianProcessSampler" else getattr(optuna.samplers, class_name, None)
+    )
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")

@@ -31,7 +31,7 @@ NEAR = 0.15
 """Standard deviation of a hyperparameter near that of a good trial, of its range."""
 
 
-class ProcessSampler(BaseSampler):
+class GaussianProcessSampler(BaseSampler):
     """Models the rank of a trial's value by its hyperparameters, one length scale for each.
 
     Ranks, since losses have outliers and an accuracy crowds near 1. Of the candidates it takes the one with the best

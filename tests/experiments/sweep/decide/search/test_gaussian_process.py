@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from experiments.sweep.decide.search.process import RANDOM_SHARE, STARTUP, ProcessSampler
+from experiments.sweep.decide.search.gaussian_process import RANDOM_SHARE, STARTUP, GaussianProcessSampler
 
 
 def loss(trial: optuna.Trial) -> float:
@@ -20,7 +20,7 @@ def loss(trial: optuna.Trial) -> float:
 
 def tuned(trials: int, direction: Literal["minimize", "maximize"] = "minimize") -> optuna.Study:
     sign = 1 if direction == "minimize" else -1
-    study = optuna.create_study(direction=direction, sampler=ProcessSampler(seed=1))
+    study = optuna.create_study(direction=direction, sampler=GaussianProcessSampler(seed=1))
     study.optimize(lambda trial: sign * loss(trial), n_trials=trials)
     return study
 
@@ -39,7 +39,7 @@ def test_the_first_proposals_are_random_and_a_seed_repeats_them() -> None:
 
 
 def test_a_space_may_branch() -> None:
-    study = optuna.create_study(sampler=ProcessSampler(seed=0))
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
 
     def of_a_branch(trial: optuna.Trial) -> float:
         if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
@@ -52,7 +52,7 @@ def test_a_space_may_branch() -> None:
 
 
 def test_every_kind_of_range_is_searched() -> None:
-    study = optuna.create_study(sampler=ProcessSampler(seed=0))
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
     for _ in range(40):
         trial = study.ask()
         layers, width = trial.suggest_int("layers", 1, 5), trial.suggest_int("width", 16, 1024, log=True)
@@ -64,7 +64,7 @@ def test_every_kind_of_range_is_searched() -> None:
 
 
 def test_trials_that_violate_a_constraint_rank_last() -> None:
-    study = optuna.create_study(sampler=ProcessSampler(seed=0))
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
     for _ in range(60):
         trial = study.ask()
         x = trial.suggest_float("x", 0.0, 1.0)
