@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks faults constraints clean
+.PHONY: help demo demo-hpu check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,12 +52,15 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround, memory, search, the cost of tracking and of resuming, about 50 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 45 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
-	$(BIN)/python tests/benchmarks/search_quality.py
 	$(BIN)/python tests/benchmarks/tracking.py
 	$(BIN)/python tests/benchmarks/resume.py
+
+scoreboard: $(READY) ## Compare search strategies in simulated sweeps; TABLES=DIR for tables other than the five here
+	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
+	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %)
 
 faults: $(READY) ## Do 21 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults

@@ -87,8 +87,8 @@ class SearchOptions:
 
     num_samples: Annotated[Positive | None, shown("N")] = None
     """Trials, with the baseline; else as the recipe says."""
-    search: Annotated[str, shown("NAME")] = "tpe"
-    """tpe (usual), random, gp, qmc, nsgaii or a class of Optuna."""
+    search: Annotated[str, shown("NAME")] = "gp"
+    """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME")] = "asha"
     """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
     grace: Annotated[Positive | None, shown("N")] = None

@@ -164,8 +164,8 @@ class _Trial:
         self._started_at = self.steps_done
         self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
         self.val_loader = self._eval_loader(task.val_data)
-        tested = task.test_data is not None and (config.confirms or config.evaluate)
-        self.test_loader = self._eval_loader(task.test_data) if tested else None
+        test_data = task.test_data if config.confirms or config.evaluate else None
+        self.test_loader = None if test_data is None else self._eval_loader(test_data)
         self._batches = self._all_batches()
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:

@@ -1,4 +1,4 @@
-"""Optuna's samplers by name."""
+"""Samplers by name: Optuna's, and one of our own."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
+from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 from experiments.sweep.define.errors import SweepError
 
 SAMPLERS = {
+    "gp": "GaussianProcessSampler",
     "tpe": "TPESampler",
     "random": "RandomSampler",
-    "gp": "GPSampler",
     "qmc": "QMCSampler",
     "nsgaii": "NSGAIISampler",
 }
-"""Short names of Optuna's samplers; any other is named by its class."""
+"""Short names of samplers, Optuna's but for gp; any other of Optuna's is named by its class."""
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    # Where a space branches, hyperparameters of one branch are drawn together, too; Optuna's default draws them apart.
-    "TPESampler": {"multivariate": True, "group": True}
+    # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials (docs/search.md).
+    "TPESampler": {"multivariate": False}
 }
 """What samplers get besides a seed, by class."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return Optuna's sampler of that name.
+    """Return the sampler of that name.
 
     Raises:
         SweepError: There is none.
     """
     class_name = SAMPLERS.get(name.lower(), name)
-    sampler_class = getattr(optuna.samplers, class_name, None)
+    sampler_class = (
+        GaussianProcessSampler if class_name == "GaussianProcessSampler" else getattr(optuna.samplers, class_name, None)
+    )
     if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")

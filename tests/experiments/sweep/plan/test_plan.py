@@ -106,7 +106,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ),
         ({"settings": ("batch_size=large",)}, "--set batch_size=large: batch_size must be a valid integer"),
         ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
-        ({"search": "annealing"}, "--search annealing: no such sampler; take tpe, random, gp"),
+        ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
         ({"epochs": 0}, "--epochs 0: must be at least 1"),
         ({"num_samples": -1}, "--num-samples -1: must be at least 1"),
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),

@@ -1,0 +1,254 @@
+"""The strategies of the scoreboard: who proposes, stops and resumes, ours and others'.
+
+<search>+<scheduler> is ours, the real objects of the product. ray-tpe and ray-random are OptunaSearch (TPE, random)
+with Ray's ASHA; optuna is Optuna alone, TPE with its HyperbandPruner, as its users run it. Where the packages are
+installed, syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and neps-priorband NePS's. NePS's asha is of no
+use here: with several workers it promotes trials that have not reported. All have reduction 3 and grace 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.pruners import HyperbandPruner
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from experiments.sweep.decide.schedulers.factory import make_scheduler
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.search_space import SearchSpace
+
+Array: TypeAlias = npt.NDArray[Any]
+Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
+"""Where in the unit cube it was measured, and what gives the loss after an epoch (from 1), and its seconds."""
+Take: TypeAlias = Callable[[Array], Curve | None]
+"""Gives the curve of a proposal; None when every row of the table is used."""
+
+
+@dataclass(eq=False)
+class Trial:
+    """One of a sweep, with what searchers and schedulers look at in Tune's."""
+
+    trial_id: str
+    curve: Curve
+    status: str = "PENDING"
+    epoch: int = 0
+    last_result: dict[str, Any] = field(default_factory=dict)
+
+    def set_status(self, status: str) -> None:
+        self.status = status
+
+
+class Strategy(Protocol):
+    """Who proposes, stops and resumes."""
+
+    def next(self, take: Take) -> Trial | None:
+        """Return the trial that a free worker is to train, new or resumed; None if there is none."""
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        """Hear of an epoch, after which the trial may have ended; return CONTINUE, PAUSE or STOP."""
+
+
+class OnTune:
+    """A searcher and a scheduler, called as Tune calls them; stands in for Tune's controller, too."""
+
+    def __init__(self, searcher: Searcher, scheduler: TrialScheduler, workers: int) -> None:
+        self.searcher = ConcurrencyLimiter(searcher, max_concurrent=workers)
+        self.scheduler, self.search_alg = scheduler, SimpleNamespace(searcher=self.searcher)
+        scheduler.set_search_properties("loss", "min")
+        self.trials: list[Trial] = []
+
+    def get_trials(self) -> list[Trial]:
+        return self.trials
+
+    def next(self, take: Take) -> Trial | None:
+        while self._propose(take):
+            pass
+        named = cast(Trial | None, self.scheduler.choose_trial_to_run(cast(Any, self)))
+        chosen = named or next((trial for trial in self.trials if trial.status == "PENDING"), None)
+        if chosen:
+            chosen.set_status("RUNNING")
+        return chosen
+
+    def _propose(self, take: Take) -> bool:
+        name = f"t{len(self.trials)}"
+        config = self.searcher.suggest(name)
+        curve = None if config is None else take(np.array([v for k, v in config.items() if k.startswith("u")]))
+        if curve is None:
+            return False
+        inner = self.searcher.searcher
+        study = inner.study if isinstance(inner, StudySearcher) else inner._ot_study
+        number = inner._numbers[name] if isinstance(inner, StudySearcher) else inner._ot_trials[name].number
+        tell_row(study, study.get_trials(deepcopy=False)[number]._trial_id, curve[0])
+        self.trials.append(Trial(name, curve))
+        self.scheduler.on_trial_add(cast(Any, self), cast(Any, self.trials[-1]))
+        return True
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        result = {"loss": loss, "epoch": trial.epoch, "training_iteration": trial.epoch, "trial_id": trial.trial_id}
+        trial.last_result, of_tune = result, cast(Any, trial)
+        decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), of_tune, result)
+        if decision == "STOP":
+            self.scheduler.on_trial_complete(cast(Any, self), of_tune, result)
+            self.searcher.on_trial_complete(trial.trial_id, result)
+            trial.set_status("TERMINATED")
+            return decision
+        self.searcher.on_trial_result(trial.trial_id, result)
+        if decision == "PAUSE":
+            trial.set_status("PAUSED")
+        return decision
+
+
+def tell_row(study: optuna.Study, trial_id: int, row: Array) -> None:
+    """Put the hyperparameters of the row in the place of those proposed."""
+    for index, value in enumerate(row):
+        study._storage.set_trial_param(trial_id, f"u{index}", float(value), FloatDistribution(0.0, 1.0))
+
+
+class OptunaAlone:
+    """A study as Optuna's users run one."""
+
+    def __init__(self, seed: int, dimensions: int, epochs: int) -> None:
+        pruner = HyperbandPruner(min_resource=1, max_resource=epochs, reduction_factor=3)
+        self.study = optuna.create_study(sampler=TPESampler(seed=seed), pruner=pruner)
+        self.asked: dict[str, optuna.Trial] = {}
+        self.dimensions = dimensions
+
+    def next(self, take: Take) -> Trial | None:
+        asked = self.study.ask()
+        curve = take(np.array([asked.suggest_float(f"u{index}", 0.0, 1.0) for index in range(self.dimensions)]))
+        if curve is None:
+            return None
+        tell_row(self.study, asked._trial_id, curve[0])
+        self.asked[str(asked.number)] = asked
+        return Trial(str(asked.number), curve)
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        asked = self.asked[trial.trial_id]
+        if not math.isfinite(loss):
+            self.study.tell(asked, state=TrialState.FAIL)
+            return "STOP"
+        asked.report(loss, trial.epoch)
+        if ended:
+            self.study.tell(asked, loss)
+        elif asked.should_prune():
+            self.study.tell(asked, state=TrialState.PRUNED)
+        else:
+            return "CONTINUE"
+        return "STOP"
+
+
+class OnSyneTune:
+    """A scheduler of Syne Tune, which brings its searcher."""
+
+    def __init__(self, name: str, seed: int, dimensions: int, epochs: int) -> None:
+        from syne_tune.backend.trial_status import Trial as TheirTrial
+        from syne_tune.config_space import uniform
+
+        np.random.seed(seed % 2**32)  # some of its parts draw from there
+        space = {f"u{index}": uniform(0.0, 1.0) for index in range(dimensions)}
+        kind = getattr(importlib.import_module("syne_tune.optimizer.baselines"), name)
+        self.scheduler = kind(
+            space, metric="loss", time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3,
+            do_minimize=True, random_seed=seed % 2**31,
+        )  # fmt: skip
+        self.make, self.theirs = TheirTrial, dict[str, Any]()
+
+    def next(self, take: Take) -> Trial | None:
+        config = self.scheduler.suggest().config
+        curve = take(np.array(list(config.values())))
+        if curve is None:
+            return None
+        number = len(self.theirs)
+        row = {name: float(value) for name, value in zip(config, curve[0], strict=True)}
+        theirs = self.theirs[str(number)] = self.make(number, row, datetime.now())
+        self.scheduler.on_trial_add(theirs)
+        return Trial(str(number), curve)
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        theirs, result = self.theirs[trial.trial_id], {"loss": loss, "epoch": trial.epoch}
+        if not math.isfinite(loss):
+            self.scheduler.on_trial_error(theirs)
+            return "STOP"
+        if ended:
+            self.scheduler.on_trial_complete(theirs, result)
+            return "STOP"
+        decision = str(self.scheduler.on_trial_result(theirs, result))
+        if decision == "STOP":
+            self.scheduler.on_trial_remove(theirs)
+        return decision
+
+
+class OnNeps:
+    """An optimizer of NePS, which gives a trial and how far it is to be trained."""
+
+    def __init__(self, name: str, seed: int, dimensions: int, epochs: int) -> None:
+        import neps
+        import torch
+
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        fields: dict[str, Any] = {f"u{index}": neps.Float(0.0, 1.0) for index in range(dimensions)}
+        fields["epoch"] = neps.IntegerFidelity(1, epochs)
+        space = type("Space", (neps.PipelineSpace,), fields)()
+        self.optimizer = neps.AskAndTell(getattr(neps.algorithms, name)(space))
+        self.asked: dict[Trial, Any] = {}
+        self.trials: dict[str, Trial] = {}
+
+    def next(self, take: Take) -> Trial | None:
+        asked = self.optimizer.ask()
+        before = self.trials.get(str(asked.metadata.previous_trial_id))
+        if before is None:
+            curve = take(np.array([v for k, v in sorted(asked.config.items()) if k.startswith("u")]))
+            if curve is None:
+                return None
+            before = Trial(asked.id, curve)
+        self.trials[asked.id], self.asked[before] = before, asked
+        return before
+
+    def report(self, trial: Trial, loss: float, ended: bool) -> str:
+        asked = self.asked[trial]
+        if not ended and trial.epoch < asked.config["epoch"]:
+            return "CONTINUE"
+        self.optimizer.tell(asked, loss if math.isfinite(loss) else ValueError("not finite"))
+        return "PAUSE"
+
+
+def make_strategy(name: str, seed: int, dimensions: int, epochs: int, workers: int) -> Strategy:
+    """Return the strategy of that name for trials of so many hyperparameters and epochs."""
+    family, _, kind = name.partition("-")
+    if family == "optuna":
+        return OptunaAlone(seed, dimensions, epochs)
+    if family == "syne":
+        return OnSyneTune(kind, seed, dimensions, epochs)
+    if family == "neps":
+        return OnNeps(kind, seed, dimensions, epochs)
+    space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(dimensions)}
+    if family == "ray":
+        sampler = RandomSampler(seed=seed) if kind == "random" else TPESampler(seed=seed)
+        searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
+        asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
+        return OnTune(searcher, asha, workers)
+    search, _, scheduler = name.partition("+")
+    budget = Budget(epochs=epochs)
+    own = StudySearcher(
+        SearchSpace(space), metric="loss", mode="min", baseline={}, sampler=search, seed=seed,
+        study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
+    )  # fmt: skip
+    endless = 10**9  # a sweep is cut off by its epochs
+    return OnTune(own, make_scheduler(cast(Any, scheduler), budget, trials=endless, groups=workers), workers)
