@@ -106,6 +106,13 @@ def searcher_of(tune_controller: Any) -> Searcher:
     return tune_controller.search_alg.searcher
 
 
+def end_paused(tune_controller: Any, trial: Trial) -> None:
+    """End a paused trial for good. Tune (Ray 2.60) does not write down by itself that it has ended, and a resumed sweep
+    would start it again."""
+    tune_controller.stop_trial(trial)
+    tune_controller._mark_trial_to_checkpoint(trial)
+
+
 NO_SEARCHER = SimpleNamespace(search_alg=None)
 """In place of the controller in ``PopulationBasedTraining.on_trial_add``, which raises where it finds a searcher there:
 Ray has PBT start from grids and random samples alone."""

@@ -12,7 +12,7 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import Budget
 from trainables.runtime import names
-from trainables.runtime.internals.ray_tune import searcher_of
+from trainables.runtime.internals.ray_tune import end_paused, searcher_of
 
 Score: TypeAlias = tuple[float, float]
 """The objective, and for ties the validation loss; more is better in both."""
@@ -124,7 +124,7 @@ class SuccessiveHalving(Fifo):
         left = any(trials[name].status in (Trial.RUNNING, Trial.PENDING) for name in self._bracket if name in trials)
         if self._no_more() and not left and not self._next:
             for name in list(self._held):
-                tune_controller.stop_trial(trials[name])
+                end_paused(tune_controller, trials[name])
         return None
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -161,6 +163,15 @@ def test_a_scheduler_may_pause_a_trial_as_it_is_added() -> None:
     )  # fmt: skip
     TuneController.add_trial(controller, trial)
     assert (controller._paused_trials, controller._pending_trials) == ({trial}, set())
+
+
+def test_tune_writes_down_a_trial_that_is_marked() -> None:
+    trial, controller = Trial("any", stub=True), SimpleNamespace(_trials_to_cache=set(), _trial_metadata={})
+    controller._mark_trial_to_checkpoint = partial(TuneController._mark_trial_to_checkpoint, controller)
+    controller.stop_trial = lambda trial: trial.set_status(Trial.TERMINATED)
+    ray_tune.end_paused(controller, trial)
+    (state, _) = TuneController._get_trial_checkpoints(controller)[trial.trial_id]
+    assert json.loads(state)["status"] == Trial.TERMINATED
 
 
 def test_pbt_refuses_a_searcher_and_has_a_state_for_each_trial_that_it_is_given() -> None:

@@ -61,6 +61,9 @@ class Controller:
         self.scheduler.on_trial_remove(self, trial)
         trial.status = "TERMINATED"
 
+    def _mark_trial_to_checkpoint(self, trial: ATrial) -> None:
+        self.told.append(("written down", trial.trial_id))
+
     def add(self, name: str, status: str = "RUNNING") -> None:
         self.trials[name] = ATrial(name, status)
         self.scheduler.on_trial_add(self, self.trials[name])

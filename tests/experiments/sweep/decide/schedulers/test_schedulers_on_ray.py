@@ -42,6 +42,9 @@ def swept(
     results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
     if "confirm" in options:
         assert not json.loads((folder / name / "summary.json").read_text())["complete"]
+        (state,) = (folder / name).glob("experiment_state-*.json")
+        statuses = [json.loads(trial)["status"] for trial, _ in json.loads(state.read_text())["trial_data"]]
+        assert "PAUSED" not in statuses, "a trial that was not promoted has ended, and is not started again"
         results = build_tuner(PLAIN, resume=name, storage=folder).fit()
     there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
     named = {result.checkpoint.path for result in results if result.checkpoint}
