@@ -95,7 +95,7 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
 def test_weak_trials_end_early_and_the_best_at_its_end(
     scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
 ) -> None:
-    results, summary, study = swept(scheduler, tmp_path, num_samples=12)
+    results, summary, study = swept(scheduler, tmp_path, num_samples=12, search="random")
     assert not results.errors
     assert summary["complete"]
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
