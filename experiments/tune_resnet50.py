@@ -9,11 +9,12 @@ from experiments import Budget, Experiment, Published, Recipe, main
 from search_spaces.resnet50 import BASELINE, space
 from trainables import resnet, resnet50
 from trainables.data.sample_digits import digit_settings
+from trainables.pretrained import RANDOM
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    return {**digit_settings("train-val"), "architecture": resnet.QUARTER, "model": resnet.RANDOM}
+    return {**digit_settings("train-val"), "architecture": "resnet50-quarter", "model": RANDOM}
 
 
 EXPERIMENT = Experiment(

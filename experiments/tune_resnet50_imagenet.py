@@ -14,7 +14,7 @@ from trainables.data.sample_digits import digit_settings
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    return {**digit_settings("imagenet"), "architecture": resnet.QUARTER, "compile": False, "loader_workers": 0}
+    return {**digit_settings("imagenet"), "architecture": "resnet50-quarter", "compile": False, "loader_workers": 0}
 
 
 EXPERIMENT = Experiment(

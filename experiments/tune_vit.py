@@ -10,11 +10,12 @@ from experiments import Budget, Experiment, Published, Recipe, main
 from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import vit
 from trainables.data.sample_digits import digit_settings
+from trainables.pretrained import RANDOM
 
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    small = {"size": "sample", "model": vit.RANDOM, "dropout": 0.0, "zero_head": False, "loader_workers": 0}
+    small = {"size": "sample", "model": RANDOM, "dropout": 0.0, "zero_head": False, "loader_workers": 0}
     return {**digit_settings("train-test"), **small, "flip": True, "resize": "crop"}
 
 

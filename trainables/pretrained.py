@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+RANDOM = "random"
+"""In place of pretrained weights: train from scratch."""
+
 
 def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
     """Return ``load(model)``.

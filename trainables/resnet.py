@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainables.data.configs import ImageConfig
+from trainables.pretrained import RANDOM
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
 
     from trainables.prediction import ClassPredictor
 
-RANDOM = "random"
-"""In place of pretrained weights: train from scratch."""
-QUARTER = "resnet50-quarter"
-"""ResNet-50 with a quarter of its channels after the stem, for the sample recipe: 1.5 M parameters in place of 25 M."""
 ONE_PIXEL_LEFT = 32
 """Image sizes up to which a ResNet's last stage has one pixel, and batch normalisation one value per image."""
 

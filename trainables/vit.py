@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
+from trainables.pretrained import RANDOM
 from trainables.runtime.training.schedules import ScheduleKind
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ WIDTHS = {
 """Dosovitskiy et al. 2021, table 1; and one for the sample recipe."""
 SAMPLE_PATCH = 8
 """Side of the sample recipe's patches, in pixels: 16 of them in an image of 32 by 32."""
-RANDOM, HUB = "random", "in21k"
-"""In place of a local folder: train from scratch; the authors' weights of that size."""
+HUB = "in21k"
+"""In place of a local folder: the authors' weights of that size."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 from transformers.utils import logging
 
-from trainables.pretrained import from_pretrained
-from trainables.vit import HUB, HUB_MODELS, RANDOM, SAMPLE_PATCH, WIDTHS, ViTTrialConfig
+from trainables.pretrained import RANDOM, from_pretrained
+from trainables.vit import HUB, HUB_MODELS, SAMPLE_PATCH, WIDTHS, ViTTrialConfig
 from trainables.vit_npz import SUFFIX, describe_npz, read_npz
 
 

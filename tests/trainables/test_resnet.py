@@ -8,9 +8,9 @@ import torch
 from torchvision.models import resnet18
 
 from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
-from trainables.resnet import QUARTER, RANDOM
+from trainables.pretrained import RANDOM
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
-from trainables.resnet_network import build_resnet
+from trainables.resnet_network import QUARTER, build_resnet
 
 
 def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
 from tests.sessions import reports_of
-from trainables.vit import RANDOM, ViTTrialConfig, check, train_loop
+from trainables.pretrained import RANDOM
+from trainables.vit import ViTTrialConfig, check, train_loop
 from trainables.vit_network import build_vit, describe_network
 
 MILLIONS = {"B/16": 86, "B/32": 87.5, "L/16": 304, "L/32": 306, "H/14": 632}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
+MODULES_OF_A_NODE = 8
+"""HPUs of a Gaudi node."""
 
 OUT_OF_MEMORY = "out of memory on the device"
 """Begins the last line of an error for which a trial's configuration was too large."""

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.device import MODULES_OF_A_NODE, DeviceType
 from trainables.runtime.node_cache import cache_root
 from trainables.runtime.versions import version_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-MODULES_OF_A_NODE = 8
 RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
 """habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 RECIPE_CACHE_MB = 20_000
