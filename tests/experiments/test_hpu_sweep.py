@@ -23,7 +23,7 @@ class Sweep:
     """A finished sweep of 4 trials on a group of two HPUs."""
 
     def __init__(self, folder: Path) -> None:
-        script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1"
+        script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1 --confirm 0"
         options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample"]
         with subprocess.Popen(
             [sys.executable, str(script), "--name", "hpu", "--storage", str(folder), *options],

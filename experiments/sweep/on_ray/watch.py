@@ -16,9 +16,10 @@ LOOK_EVERY_S = 1.0
 """How often to look."""
 GONE_AFTER_S = 15.0
 """How long Ray's control service may not answer. Ray itself ends the process after 60 s, and says not how to go on."""
-END_WITHIN_S = 5.0
-"""How long Tune may take to end after SIGTERM. A signal to the whole process group also ends Ray's own processes, and
-who sends it (timeout, a job queue, a container) kills what is left within 10 s or more."""
+END_WITHIN_S = 2.0
+"""How long Ray's control service may not answer after SIGTERM. A signal to the whole process group also ends Ray's own
+processes, without which Ray ends this one after some seconds, and who sends it (timeout, a job queue, a container) kills
+what is left within 10 s or more."""
 
 
 class RayWatch:
