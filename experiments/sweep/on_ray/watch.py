@@ -18,8 +18,8 @@ GONE_AFTER_S = 15.0
 """How long Ray's control service may not answer. Ray itself ends the process after 60 s, and says not how to go on."""
 END_WITHIN_S = 2.0
 """How long Ray's control service may not answer after SIGTERM. A signal to the whole process group also ends Ray's own
-processes, without which Ray ends this one after some seconds, and who sends it (timeout, a job queue, a container) kills
-what is left within 10 s or more."""
+processes, without which Ray ends this one after some seconds; and who sends it (timeout, a job queue, a container)
+kills what is left within 10 s or more."""
 
 
 class RayWatch:
