@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
         "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
-            budget=Budget(epochs=9, grace=3),  # after one epoch no trial is better than chance
+            budget=Budget(epochs=9, grace=4),  # before, few trials are better than chance
             num_samples=8,
             space=sample_space,
             baseline=SAMPLE_BASELINE,

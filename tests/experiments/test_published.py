@@ -93,7 +93,7 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
 
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
-    for recipe, rungs in (("full", [5, 15, 45]), ("sample", [1, 4])):
+    for recipe, rungs in (("full", [5, 15, 45]), ("sample", [4])):
         budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget  # type: ignore[index]
         assert budget.rungs() == rungs
         drops = [share * budget.total for share, _ in resnet50_imagenet.PUBLISHED_TABLE]
