@@ -73,14 +73,14 @@ def run(experiment: Experiment, options: SweepOptions) -> int:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     try:
         plan = make_plan(experiment, options)
+        if options.evaluate is not None:  # there is no sweep whose plan could be printed
+            from experiments.sweep.evaluate import evaluated
+
+            console.print("\n".join([*plan.facts, *evaluated(plan, options.evaluate)]))
+            return 0
         console.print("\n".join(plan.lines()))
         if options.dry_run:
             console.print("\n".join(dry_run_lines(plan)))
-            return 0
-        if options.evaluate is not None:
-            from experiments.sweep.evaluate import evaluated
-
-            console.print("\n".join(evaluated(plan, options.evaluate)))
             return 0
         from experiments.sweep.on_ray.tuner import tuner_of
 

@@ -31,5 +31,5 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
 
 
 def _seed(sweep_seed: int, number: int) -> int:
-    """Return one below 2**31, from a sequence of its own: three numbers, where that of a trial has two."""
+    """Return a seed below 2**31. Three numbers go into it, and two into that of a trial of the search."""
     return int(np.random.SeedSequence((sweep_seed, number, 1)).generate_state(1)[0] >> 1)
