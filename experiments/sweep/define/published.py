@@ -23,7 +23,9 @@ class Published:
     """Seconds of each later epoch."""
     total_s: float | None = None
     """Seconds of the whole run."""
-    samples_per_s: tuple[float, float] | None = None
-    """Lowest and highest throughput of all workers that it names."""
+    samples_per_s: float | None = None
+    """Throughput of all workers over whole epochs."""
+    last_step_samples_per_s: tuple[float, float] | None = None
+    """Lowest and highest throughput of the last step of an epoch, when the loaders are full."""
     notes: tuple[str, ...] = ()
     """How the source measured, and what its run does otherwise than this project's."""

@@ -22,20 +22,29 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     seconds = [seconds_of(report) for report in reports]
     steps = [0, *(report.get(names.STEP, 0) for report in reports)]
     batch = reports[0].get("config", {}).get("batch_size", 0)
-    table = [f"{unit:>8} {metric:>14} {'seconds':>9} {'samples/s':>11} {'with all else':>14}"]
+    table = [f"{unit:>8} {metric:>14} {'seconds':>9} {'samples/s':>11} {'last step':>11} {'with all else':>14}"]
     for report, taken, (before, after) in zip(reports, seconds, pairwise(steps), strict=True):
         over_all = batch * (after - before) / taken if taken else 0.0
         rate = report.get(names.SAMPLES_PER_SECOND, 0.0)
-        table.append(f"{report.get(unit):>8} {report.get(metric):>14.4f} {taken:>9.2f} {rate:>11.1f} {over_all:>14.1f}")
+        last = report.get(names.LAST_STEP_SAMPLES_PER_SECOND, 0.0)
+        table.append(
+            f"{report.get(unit):>8} {report.get(metric):>14.4f} {taken:>9.2f} {rate:>11.1f} {last:>11.1f} "
+            f"{over_all:>14.1f}"
+        )
     later = median(seconds[1:]) if len(seconds) > 1 else None
-    rates = [report[names.SAMPLES_PER_SECOND] for report in reports if names.SAMPLES_PER_SECOND in report]
-    there = "to".join(f" {rate:.0f} " for rate in published.samples_per_s).strip() if published.samples_per_s else None
+    rates, last_rates = (
+        [report[name] for report in reports if name in report]
+        for name in (names.SAMPLES_PER_SECOND, names.LAST_STEP_SAMPLES_PER_SECOND)
+    )
+    last_steps = published.last_step_samples_per_s
+    said_of_last_steps = "to".join(f" {rate:.0f} " for rate in last_steps).strip() if last_steps else None
     figures = [
         (metric, published.accuracy, reports[-1].get(metric)),
         (f"first {unit}, s", published.first_epoch_s, seconds[0]),
         (f"each later {unit}, s", published.later_epoch_s, later),
         ("in all, s", published.total_s, sum(seconds)),
-        ("samples/s", there, median(rates) if rates else None),
+        ("samples/s", published.samples_per_s, median(rates) if rates else None),
+        ("samples/s, last step", said_of_last_steps, median(last_rates) if last_rates else None),
     ]
     other_data = ["the sample recipe trains on other data: its figures are not comparable"]
     notes = [*(other_data if plan.recipe == "sample" else []), *published.notes]

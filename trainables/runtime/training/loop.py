@@ -113,6 +113,7 @@ def train(task: Task, config: TrainingConfig) -> None:
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
+                names.LAST_STEP_SAMPLES_PER_SECOND: trained.last_step_samples_per_s,
                 names.TRAIN_SECONDS: trained.seconds,
                 names.COMPILE_SECONDS: trained.compile_s,
                 names.EVAL_SECONDS: time.perf_counter() - began,
@@ -135,6 +136,8 @@ class _Trained(NamedTuple):
     """How many seconds longer the trial's first step took than the others; 0 in later reports."""
     samples_per_s: float
     """Of all ranks, without the trial's first step."""
+    last_step_samples_per_s: float
+    """Of all ranks, in the last step."""
 
 
 class _Trial:
@@ -182,7 +185,10 @@ class _Trial:
         loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
         self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
         began = after_first = time.perf_counter()
-        for _ in range(first, end):
+        for step in range(first, end):
+            if step == end - 1:
+                self.device_type.synchronize()
+                last_began = time.perf_counter()
             loss_sum += self._step()
             self.steps_done += 1
             if self.steps_done == self._started_at + 1:
@@ -200,6 +206,7 @@ class _Trial:
             seconds=ended - began - compile_s,
             compile_s=compile_s,
             samples_per_s=self.config.batch_size / per_step,
+            last_step_samples_per_s=self.config.batch_size / (ended - last_began),
         )
 
     def _train_accuracy(self) -> dict[str, float]:

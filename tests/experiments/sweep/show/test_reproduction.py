@@ -16,7 +16,8 @@ from experiments.tune_resnet50 import EXPERIMENT
 def report(epoch: int, accuracy: float, compile_s: float = 0.0) -> dict[str, Any]:
     steps = {"epoch": epoch, "step": 7 * epoch, "training_iteration": epoch}
     timed = {"train_s": 1.0, "compile_s": compile_s, "eval_s": 0.5, "samples_per_s": 320.0}
-    return {**steps, "val_accuracy": accuracy, "config": {"batch_size": 32}, **timed}
+    last_step = {"last_step_samples_per_s": 640.0}
+    return {**steps, "val_accuracy": accuracy, "config": {"batch_size": 32}, **timed, **last_step}
 
 
 def test_measured_stands_beside_published(storage: Path) -> None:
@@ -30,16 +31,17 @@ def test_measured_stands_beside_published(storage: Path) -> None:
     assert said[0].startswith("published by Ray 2.53 documentation")
     rows = [line.split() for line in said[1:]]
     assert rows[1:4] == [
-        ["1", "0.5000", "21.50", "320.0", "10.4"],
-        ["2", "0.7000", "1.50", "320.0", "149.3"],
-        ["3", "0.9000", "1.50", "320.0", "149.3"],
+        ["1", "0.5000", "21.50", "320.0", "640.0", "10.4"],
+        ["2", "0.7000", "1.50", "320.0", "640.0", "149.3"],
+        ["3", "0.9000", "1.50", "320.0", "640.0", "149.3"],
     ]
-    assert rows[5:10] == [
+    assert rows[5:11] == [
         ["val_accuracy", "0.9605", "0.9"],
         ["first", "epoch,", "s", "24.7", "21.5"],
         ["each", "later", "epoch,", "s", "1.37", "1.5"],
         ["in", "all,", "s", "43", "24.5"],
         ["samples/s", "-", "320"],
+        ["samples/s,", "last", "step", "-", "640"],
     ]
     assert any(line.startswith("here: 1 cpu worker, recipe sample, ") for line in said)
     assert "the sample recipe trains on other data: its figures are not comparable" in said
