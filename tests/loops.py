@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainables.runtime import TrialConfig, get_checkpoint, get_context, report
 
@@ -167,3 +169,20 @@ def leaking(config: dict[str, Any]) -> None:
     """Leave so many megabytes behind in the process, and report which process that is."""
     HOARD.append(torch.ones(config["megabytes"] * 2**18))
     report({"epoch": 1, "worker_pid": os.getpid()})
+
+
+def noting_the_optimizer(config: dict[str, Any], train_loop: Callable[[dict[str, Any]], None], folder: Path) -> None:
+    """Run a train loop; a file named as the configuration's seed gets what the optimizer had, a line for each step."""
+    with (folder / f"{config['seed']}").open("a") as file:
+
+        def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            first, *others = optimizer.param_groups
+            had = {name: first[name] for name in ("lr", "momentum") if name in first}
+            decay = max(group["weight_decay"] for group in (first, *others))  # norms and biases may be spared
+            print(json.dumps({"kind": type(optimizer).__name__.lower(), "weight_decay": decay, **had}), file=file)
+
+        hook = register_optimizer_step_pre_hook(note)
+        try:
+            train_loop(config)
+        finally:
+            hook.remove()

@@ -325,7 +325,7 @@ class SweepRun:
                 ModelFound(
                     trial=best.number,
                     checkpoint=self.plan.folder / saved.place,
-                    config=best.config,
+                    config=saved.config,
                     value=saved.value,
                     step=saved.step,
                 )

@@ -36,7 +36,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         best = {
             "trial": state.best.number,
             "trial_id": state.best.trial_id,
-            "config": state.best.config,
+            "config": saved.config if saved else state.best.best_config,
             "value": saved.value if saved else state.best.best,
             plan.budget.unit: saved.step if saved else state.best.best_step,
             "checkpoint": str(plan.folder / saved.place) if saved else None,

@@ -30,7 +30,7 @@ from experiments.sweep.state.events import (
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
 
-VERSION = 1
+VERSION = 2
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -201,7 +201,9 @@ class SweepState:
         trial = self.trials.get(event.trial)
         if trial is None:
             config = dict(event.config)
-            trial = TrialState(number=event.trial, trial_id=event.trial_id, began_with=config, config=config)
+            trial = TrialState(
+                number=event.trial, trial_id=event.trial_id, began_with=config, config=config, best_config=config
+            )
             self.trials[event.trial] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = Decision("continue"), time.monotonic()
@@ -217,7 +219,7 @@ class SweepState:
         trial.curve[event.step] = trial.value
         leader = self._leader()
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
-            trial.best, trial.best_step = trial.value, event.step
+            trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.score = float(event.metrics.get(names.of_test(self.objective.name), trial.value))
         if trial.confirms:
             return
@@ -235,7 +237,7 @@ class SweepState:
     def _save(self, trial: TrialState, place: str) -> None:
         value = math.nan if trial.value is None else trial.value
         others = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
-        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value)]
+        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config)]
         trial.safe_since = time.monotonic()
 
     def _end(self, trial: TrialState, event: TrialEnded) -> None:

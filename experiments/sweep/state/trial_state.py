@@ -21,6 +21,8 @@ class SavedCheckpoint(NamedTuple):
     step: int
     value: float
     """Of the objective at that step."""
+    config: dict[str, Any]
+    """What it was trained with until then; pbt changes it later."""
 
 
 @dataclass(kw_only=True)
@@ -35,6 +37,8 @@ class TrialState:
     """Hyperparameters and seed that it was proposed with."""
     config: dict[str, Any]
     """Those that it trains with: pbt changes them."""
+    best_config: dict[str, Any]
+    """Those of its best report."""
     status: Status = "running"
     reason: str = ""
     """Why it ended, or what was decided last."""

@@ -47,7 +47,7 @@ class ShownTrial:
     confirms: int
     """The trial whose configuration it trains again; 0 for a trial of the search."""
     params: Mapping[str, Any]
-    """The hyperparameters that were searched."""
+    """The hyperparameters that were searched, as they were in its best report; pbt changes them."""
     ranges: Mapping[str, BaseDistribution]
     """The range of each."""
     constraints: Mapping[str, float]
@@ -85,13 +85,13 @@ class SweepView:
         device_time = state.device_time if state.over else state.device_time.up_to_now()
         trials = []
         for number, trial in sorted(state.trials.items()):
-            ranges = plan.experiment.search_space.at(trial.began_with, (trial.confirms or number) - 1).ranges
+            ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
             trials.append(
                 ShownTrial(
                     number=number,
                     status=trial.status,
                     confirms=trial.confirms,
-                    params={name: trial.began_with[name] for name in ranges},
+                    params={name: trial.best_config[name] for name in ranges},
                     ranges=ranges,
                     constraints=constraints_of(trial.metrics),
                     best=trial.best,

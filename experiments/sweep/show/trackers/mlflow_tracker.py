@@ -181,7 +181,8 @@ class MlflowTracker:
             began_with = state.trials[event.trial].began_with
             changed = {k: v for k, v in event.config.items() if began_with.get(k, v) != v}
             values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
-            self._put(Update(run=run, time_ms=at, step=event.step, metrics=values))
+            words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
+            self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))
         best = state.best
         if best is not None and best.best is not None and (best.best, best.number) != self._best:
             self._best = best.best, best.number
