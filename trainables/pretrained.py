@@ -8,6 +8,8 @@ from typing import Any
 
 RANDOM = "random"
 """In place of pretrained weights: train from scratch."""
+HUB = "in21k"
+"""In place of a local folder: the weights of the ViT authors for that size, from the hub."""
 
 
 def from_pretrained(load: Callable[[str], Any], model: str) -> Any:

@@ -8,32 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
-from trainables.pretrained import RANDOM
+from trainables.pretrained import HUB, RANDOM
 from trainables.runtime.training.schedules import ScheduleKind
 
 if TYPE_CHECKING:
+    from transformers import ViTConfig
+
     from trainables.prediction import ClassPredictor
     from trainables.vit_network import ViTClassifier
-
-HUB_MODELS = {
-    "B/16": "google/vit-base-patch16-224-in21k",
-    "B/32": "google/vit-base-patch32-224-in21k",
-    "L/16": "google/vit-large-patch16-224-in21k",
-    "L/32": "google/vit-large-patch32-224-in21k",
-    "H/14": "google/vit-huge-patch14-224-in21k",
-}
-"""The authors' weights, trained on ImageNet-21k at 224 pixels."""
-WIDTHS = {
-    "B": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    "L": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
-    "H": {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16, "intermediate_size": 5120},
-    "sample": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128},
-}
-"""Dosovitskiy et al. 2021, table 1; and one for the sample recipe."""
-SAMPLE_PATCH = 8
-"""Side of the sample recipe's patches, in pixels: 16 of them in an image of 32 by 32."""
-HUB = "in21k"
-"""In place of a local folder: the authors' weights of that size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +62,24 @@ def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
     from trainables.image_classifier import train_classifier
     from trainables.runtime.training.fresh_start import fresh_start
-    from trainables.vit_network import build_vit, describe_network
+    from trainables.vit_network import build_vit
 
     vit = ViTTrialConfig.from_dict(config)
     fresh_start(vit.seed)
-    network = describe_network(vit)
+    network = network_of(vit)
     build = partial(build_vit, vit.model, vit.size, network, zero_head=vit.zero_head)
     train_classifier(vit, build, network.to_dict())
+
+
+def network_of(config: ViTTrialConfig) -> ViTConfig:
+    """Return the description of the network that a trial trains.
+
+    Raises:
+        ValueError: Its weights are not there, or are another network's.
+    """
+    from trainables.vit_network import describe_network
+
+    return describe_network(config.model, config.size, config.image_size, config.dropout)
 
 
 def check(config: ViTTrialConfig) -> list[str]:
@@ -96,11 +89,11 @@ def check(config: ViTTrialConfig) -> list[str]:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
     """
     from trainables.image_classifier import check_images
-    from trainables.vit_network import build_vit, describe_network, source_of
+    from trainables.vit_network import HUB_MODELS, build_vit, source_of
 
     if config.model == HUB and config.size not in HUB_MODELS:
         raise ValueError(f"--set size={config.size}: there are no weights of this size; take --model {RANDOM}")
-    facts, network = check_images(config), describe_network(config)
+    facts, network = check_images(config), network_of(config)
     if config.image_size % network.patch_size:
         raise ValueError(
             f"image_size must be a multiple of the network's patches of {network.patch_size} pixels, but got "

@@ -9,9 +9,26 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 from transformers.utils import logging
 
-from trainables.pretrained import RANDOM, from_pretrained
-from trainables.vit import HUB, HUB_MODELS, SAMPLE_PATCH, WIDTHS, ViTTrialConfig
+from trainables.pretrained import HUB, RANDOM, from_pretrained
 from trainables.vit_npz import SUFFIX, describe_npz, read_npz
+
+HUB_MODELS = {
+    "B/16": "google/vit-base-patch16-224-in21k",
+    "B/32": "google/vit-base-patch32-224-in21k",
+    "L/16": "google/vit-large-patch16-224-in21k",
+    "L/32": "google/vit-large-patch32-224-in21k",
+    "H/14": "google/vit-huge-patch14-224-in21k",
+}
+"""The authors' weights, trained on ImageNet-21k at 224 pixels."""
+WIDTHS = {
+    "B": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "L": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "H": {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16, "intermediate_size": 5120},
+    "sample": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128},
+}
+"""Dosovitskiy et al. 2021, table 1; and one for the sample recipe."""
+SAMPLE_PATCH = 8
+"""Side of the sample recipe's patches, in pixels: 16 of them in an image of 32 by 32."""
 
 
 class ViTClassifier(nn.Module):
@@ -33,27 +50,33 @@ def source_of(model: str, size: str) -> str:
     return HUB_MODELS.get(size, size) if model == HUB else model
 
 
-def describe_network(config: ViTTrialConfig) -> ViTConfig:
+def describe_network(model: str, size: str, image_size: int, dropout: float) -> ViTConfig:
     """Return the network's own description: that of its weights, else that of its size.
+
+    Args:
+        model: See :class:`~trainables.vit.ViTTrialConfig`, as for all others.
+        size: Width and patch.
+        image_size: In pixels.
+        dropout: Of each layer.
 
     Raises:
         ValueError: The weights are not there, or are another network's.
     """
-    if config.model.endswith(SUFFIX):
-        return ViTConfig(**describe_npz(config.model), hidden_dropout_prob=config.dropout)
-    if config.model != RANDOM:
-        source = source_of(config.model, config.size)
+    if model.endswith(SUFFIX):
+        return ViTConfig(**describe_npz(model), hidden_dropout_prob=dropout)
+    if model != RANDOM:
+        source = source_of(model, size)
         described, _ = from_pretrained(ViTConfig.get_config_dict, source)
         kind, channels = described.get("model_type"), described.get("num_channels", 3)
         if kind != "vit" or channels != 3:
             raise ValueError(
-                f"--model {config.model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
+                f"--model {model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
                 f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
             )
-        return ViTConfig.from_dict({**described, "hidden_dropout_prob": config.dropout})
-    width, _, patch = config.size.partition("/")
-    sides = {"patch_size": int(patch or SAMPLE_PATCH), "image_size": config.image_size}
-    return ViTConfig(**WIDTHS[width], **sides, hidden_dropout_prob=config.dropout)
+        return ViTConfig.from_dict({**described, "hidden_dropout_prob": dropout})
+    width, _, patch = size.partition("/")
+    sides = {"patch_size": int(patch or SAMPLE_PATCH), "image_size": image_size}
+    return ViTConfig(**WIDTHS[width], **sides, hidden_dropout_prob=dropout)
 
 
 def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_head: bool = False) -> ViTClassifier:

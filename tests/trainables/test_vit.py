@@ -14,8 +14,8 @@ from transformers import ViTForImageClassification
 from experiments.tune_vit import EXPERIMENT, sample_settings
 from tests.sessions import reports_of
 from trainables.pretrained import RANDOM
-from trainables.vit import ViTTrialConfig, check, train_loop
-from trainables.vit_network import build_vit, describe_network
+from trainables.vit import ViTTrialConfig, check, network_of, train_loop
+from trainables.vit_network import build_vit
 
 MILLIONS = {"B/16": 86, "B/32": 87.5, "L/16": 304, "L/32": 306, "H/14": 632}
 """Parameters as published (Dosovitskiy et al. 2021, table 1); /32 has larger patches and fewer positions."""
@@ -29,18 +29,18 @@ def vit(**changes: Any) -> ViTTrialConfig:
 @pytest.mark.parametrize("size", MILLIONS)
 def test_the_published_sizes(size: Any) -> None:
     with torch.device("meta"):  # shapes without memory
-        model = build_vit(RANDOM, size, describe_network(vit(size=size, image_size=224)), classes=2)
+        model = build_vit(RANDOM, size, network_of(vit(size=size, image_size=224)), classes=2)
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(MILLIONS[size], rel=0.005)
 
 
 def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path) -> None:
-    network = describe_network(vit())
+    network = network_of(vit())
     network.num_labels = 21
     pretrained = ViTForImageClassification(network)
     pretrained.save_pretrained(tmp_path)
     config = vit(model=str(tmp_path), image_size=48)
     assert "new head" in check(config)[-1]
-    model = build_vit(str(tmp_path), "sample", describe_network(config), classes=3)
+    model = build_vit(str(tmp_path), "sample", network_of(config), classes=3)
     assert model(torch.zeros(2, 3, 48, 48)).shape == (2, 3)
     kept = pretrained.vit.embeddings.patch_embeddings.projection.weight
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
@@ -109,7 +109,7 @@ def test_the_authors_files_are_read(tmp_path: Path) -> None:
     np.savez(file, **arrays)
     config = vit(model=str(file), image_size=SIDE * PATCH)
     assert f"ViT-sample, {LAYERS} layers, weights {file}, a new head" in check(config)[-1]
-    model = build_vit(str(file), "sample", describe_network(config), classes=5).eval()
+    model = build_vit(str(file), "sample", network_of(config), classes=5).eval()
     images = torch.rand(2, 3, SIDE * PATCH, SIDE * PATCH)
     head = model.vit.classifier
     torch.testing.assert_close(model(images), head(google_features(arrays, images)), rtol=1e-4, atol=1e-5)
@@ -143,7 +143,7 @@ def test_files_that_are_not_the_authors_are_refused(spoil: Callable[[Path], Any]
 def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a ViT of 3 channels is needed, and this is a bert of 3"):
         check(vit(model=sample["model"]))
-    network = describe_network(vit())
+    network = network_of(vit())
     network.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"--model {tmp_path}: the folder does not hold a model"):
         check(vit(model=str(tmp_path)))
@@ -164,7 +164,7 @@ def test_a_network_that_cannot_be_had_is_an_error(changes: dict[str, Any], messa
 
 @pytest.mark.parametrize("zero_head", [True, False])
 def test_dropout_and_a_head_of_zeros_are_settings(zero_head: bool) -> None:
-    network = describe_network(vit(dropout=0.3))
+    network = network_of(vit(dropout=0.3))
     built = build_vit(RANDOM, "sample", network, classes=3, zero_head=zero_head).vit
     assert built.config.hidden_dropout_prob == 0.3
     assert bool(built.classifier.weight.any()) is not zero_head
