@@ -44,6 +44,7 @@ class MlflowTracker:
         # What is in the outbox, which after a crash may be more than the state knows.
         self._begun: set[str] = set()  # runs
         self._steps: dict[str, int] = {}  # of the last report, by run
+        self._configs: dict[str, dict[str, Any]] = {}  # likewise
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._checkpoint: str | None = None  # that the model is made of
 
@@ -174,12 +175,16 @@ class MlflowTracker:
 
     def _report(self, event: events.Reported, state: SweepState, at: int) -> None:
         run = run_of(event.trial)
-        if event.step > self._steps.get(run, -1):  # a trial that lost its workers makes its last reports again
+        # A trial that lost its workers makes its last reports again. One that took over another's weights may go back,
+        # too, but with another configuration.
+        took_over = self._configs.get(run, event.config) != event.config
+        self._configs[run] = dict(event.config)
+        if took_over or event.step > self._steps.get(run, -1):
             self._steps[run] = event.step
             values = numbers_in({name: value for name, value in event.metrics.items() if name not in NOT_METRICS})
             # Parameters of a run cannot change; pbt changes hyperparameters.
             began_with = state.trials[event.trial].began_with
-            changed = {k: v for k, v in event.config.items() if began_with.get(k, v) != v}
+            changed = {k: v for k, v in event.config.items() if began_with.get(k) != v}
             values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
             words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))

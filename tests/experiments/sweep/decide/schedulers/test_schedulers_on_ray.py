@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import optuna
 import pytest
 from optuna.trial import TrialState
@@ -24,7 +23,6 @@ from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import number_of
-from experiments.sweep.show.trackers.mlflow_tracker import CHANGED
 from experiments.sweep.state.events import Ending
 from tests.experiments.sweep.quadratic import QUADRATIC
 
@@ -104,16 +102,3 @@ def test_weak_trials_end_early_and_the_best_at_its_end(
     assert ended_at[min(ended_at)] == 9
     assert ended_at[max(ended_at)] < 9
     assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in study.trials)
-
-
-def test_a_population_takes_over_weights_and_changes_hyperparameters(ray_here: None, tmp_path: Path) -> None:
-    results, summary, study = swept(
-        "pbt", tmp_path, num_samples=5, epochs=18, settings=("seconds=0.2",), workers_per_trial=1
-    )
-    assert not results.errors
-    assert summary["complete"]
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
-    changed = [json.loads(line) for line in (tmp_path / "with-pbt" / "pbt_global.txt").read_text().splitlines()]
-    assert changed and all(-1 <= new["x"] <= 1 and new["x"] != old["x"] for *_, old, new in changed)
-    found = mlflow.search_runs(experiment_names=[PLAIN.name], filter_string="tags.kind = 'trial'")
-    assert set(found[f"metrics.{CHANGED}x"].dropna()) & {new["x"] for *_, new in changed}

@@ -158,15 +158,19 @@ def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
     assert (runs["sweep"].data.metrics["best_score"], runs["sweep"].data.tags["best_trial"]) == (0.625, "1")
 
 
-def test_hyperparameters_that_change_while_a_trial_trains_are_metrics(storage: Path) -> None:
+def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_are_tags(storage: Path) -> None:
     plan = plan_of(storage, "changing")
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
     happen(tracker, state, began(1, x=0.7), reported(1, 2, 0.5, x=0.7))
+    # It takes over what another trial had an epoch ago.
+    happen(tracker, state, began(1, x=0.8, optimizer="adamw"), reported(1, 1, 0.4, x=0.8, optimizer="adamw"))
     over(tracker, state)
     run = runs_of(plan)["001"]
     assert run.data.params["x"] == "0.1"
-    assert history(plan, run, f"{CHANGED}x") == [(2, 0.7)]
+    assert set(history(plan, run, f"{CHANGED}x")) == {(2, 0.7), (1, 0.8)}
+    assert set(history(plan, run, "score")) == {(1, 0.25), (2, 0.5), (1, 0.4)}
+    assert run.data.tags[f"{CHANGED}optimizer"] == "adamw"
     assert f"{CHANGED}seed" not in run.data.metrics
 
 
