@@ -74,6 +74,12 @@ def ownerships(folder: Path) -> list[Ownership]:
     return owned
 
 
+def compilations(folder: Path) -> list[str]:
+    """Return the recipe of each compilation, in their order, by whichever process."""
+    log = folder / "compilations.jsonl"
+    return [json.loads(line)["recipe"] for line in log.read_text().splitlines()] if log.exists() else []
+
+
 def double_owners(owned: list[Ownership]) -> int:
     """Return how often a module was acquired while another process had it."""
     by_module = defaultdict(list)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in_hpu import output_of, ownerships, start
+from tests.stand_in_hpu import compilations, output_of, ownerships, start
 
 pytestmark = pytest.mark.processes
 
@@ -67,6 +67,57 @@ def test_the_import_asserts_in_a_child_that_cannot_tell_its_module(tmp_path: Pat
 def test_steps_are_marked_in_lazy_mode_only(lazy: str, says: str, tmp_path: Path) -> None:
     code = "import habana_frameworks.torch.core as core; core.mark_step(); print('marked')"
     assert says in output_of(code, tmp_path, PT_HPU_LAZY_MODE=lazy)
+
+
+COMPILED = """
+import torch, habana_frameworks.torch
+from torch import nn
+metric = torch.hpu.metrics.metric_global
+def run(samples=8, dropout=0.1, train=True):
+    network = nn.Sequential(nn.Linear(4, 2), nn.Dropout(dropout)).to("hpu").train(train)
+    torch.compile(network, backend="hpu_backend", dynamic=False)(torch.ones(samples, 4, device="hpu"))
+for changes in {}, {}, {"samples": 4}, {"dropout": 0.2}, {"train": False}:
+    run(**changes)
+    print(*dict(metric("graph_compilation").stats()).values())
+torch._dynamo.reset()
+run()
+print(*dict(metric("recipe_cache").stats()).values(), metric("none"))
+"""
+
+
+def test_each_graph_is_compiled_once_in_a_process_and_once_on_a_node(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    settings = {
+        "HLS_MODULE_ID": "0",
+        "HABANA_STAND_IN_COMPILE_S": "0.25",
+        "PT_HPU_ENABLE_CACHE_METRICS": "1",
+        "PT_HPU_RECIPE_CACHE_CONFIG": f"{tmp_path / 'recipes'},false,100",
+    }
+    counted = [f"{number} {250_000 * number} 250000.0" for number in (1, 1, 2, 3, 4)]
+    assert output_of(COMPILED, tmp_path, **settings).splitlines() == [*counted, "1 4 {} {} None"]
+    assert output_of(COMPILED, tmp_path, **settings).splitlines() == [*["0 0 0"] * 5, "5 0 {} {} None"]
+    assert len(compilations(tmp_path)) == 4
+
+
+def test_lazy_mode_compiles_what_was_collected_since_the_last_mark(tmp_path: Path) -> None:
+    code = """
+import torch, habana_frameworks.torch.core as core
+from habana_frameworks.torch.hpex.optimizers import FusedSGD
+from torch import nn
+def step(samples=8, smoothing=0.0, decay=0.0, lr=0.1, dropout=0.1):
+    network = nn.Sequential(nn.Linear(4, 2), nn.Dropout(dropout)).to("hpu")
+    optimizer = FusedSGD(network.parameters(), lr=lr, weight_decay=decay)
+    labels = torch.zeros(samples, dtype=torch.int64, device="hpu")
+    outputs = network(torch.ones(samples, 4, device="hpu"))
+    nn.functional.cross_entropy(outputs, labels, label_smoothing=smoothing).backward()
+    core.mark_step()
+    optimizer.step()
+    core.mark_step()
+    return dict(torch.hpu.metrics.metric_global("graph_compilation").stats())["TotalNumber"]
+changes = [{}, {"lr": 0.2}, {"samples": 4}, {"smoothing": 0.1}, {"dropout": 0.2}, {"decay": 0.1}]
+print([step(**change) for change in changes])
+"""
+    assert output_of(code, tmp_path, HLS_MODULE_ID="0", PT_HPU_LAZY_MODE="1") == "[2, 2, 3, 4, 5, 6]\n"
 
 
 def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:

@@ -48,6 +48,18 @@ class Cuda(DeviceType):
 
         torch.cuda.synchronize(0)
 
+    def peak_memory_gb(self) -> float:
+        """Return what torch's allocator has counted."""
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 1e9
+
+    def forget_peak_memory(self) -> None:
+        """Have torch's allocator count anew."""
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+
     def memory_in_use(self) -> float:
         """Return the share that torch's allocator has handed out."""
         import torch

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,19 @@ MODULES_OF_A_NODE = 8
 
 OUT_OF_MEMORY = "out of memory on the device"
 """Begins the last line of an error for which a trial's configuration was too large."""
+
+
+class Counted(NamedTuple):
+    """What a device's software has counted in this process so far."""
+
+    compilations: int = 0
+    """Graphs compiled, without those that came from a cache."""
+    compile_s: float = 0.0
+    """Seconds that this took."""
+    cpu_fallbacks: int = 0
+    """Operations that ran on the CPU, since the device has none like it."""
+    recipe_hits: int | None = None
+    """Graphs that came from a cache, of the process or the node's disk. None: not counted."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,18 @@ class DeviceType(ABC):
     @abstractmethod
     def memory_in_use(self) -> float | None:
         """Return the share of the device's memory that this process holds, from 0 to 1; None where nobody counts it."""
+
+    def counted(self) -> Counted | None:
+        """Return what the device's software has counted in this process so far; None: it counts nothing."""
+        return None
+
+    def peak_memory_gb(self) -> float | None:
+        """Return the most memory that tensors of this process had since :meth:`forget_peak_memory`, in 10^9 bytes;
+        None where nobody counts it."""
+        return None
+
+    def forget_peak_memory(self) -> None:  # noqa: B027  (where nobody counts it, there is nothing to forget)
+        """Count the peak from now on."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error says that the device's memory is full."""

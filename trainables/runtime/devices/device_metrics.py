@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,32 @@ class DeviceMetrics:
             self._samples += 1
             self._wanted = False
             self._changed.notify_all()
+
+
+class TrialCounts:
+    """What a device's software counts in one trial, from now on."""
+
+    def __init__(self, device: DeviceType) -> None:
+        self._device = device
+        self._before = device.counted()
+        self._compiled_s = self._before.compile_s if self._before is not None else 0.0
+        device.forget_peak_memory()
+
+    def added_to(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a report with the counts so far added, and with the seconds of compiling since the last report, where
+        the train loop does not report them itself."""
+        found: dict[str, Any] = {}
+        peak_gb, now = self._device.peak_memory_gb(), self._device.counted()
+        if peak_gb is not None:
+            found[names.PEAK_MEMORY_GB] = round(peak_gb, 3)
+        if now is not None and self._before is not None:
+            found[names.GRAPH_COMPILATIONS] = now.compilations - self._before.compilations
+            found[names.CPU_FALLBACKS] = now.cpu_fallbacks - self._before.cpu_fallbacks
+            if now.recipe_hits is not None:
+                found[names.RECIPE_HITS] = now.recipe_hits - (self._before.recipe_hits or 0)
+            found[names.COMPILE_SECONDS] = now.compile_s - self._compiled_s
+            self._compiled_s = now.compile_s
+        return {**found, **metrics}
 
 
 @dataclass

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from trainables.runtime.devices.device import MODULES_OF_A_NODE, DeviceType
+from trainables.runtime.devices.device import MODULES_OF_A_NODE, Counted, DeviceType
 from trainables.runtime.node_cache import cache_root
 from trainables.runtime.versions import version_of
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
 """habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
+CACHE_METRICS = "PT_HPU_ENABLE_CACHE_METRICS"
+"""habana's variable: "1" counts the recipe cache's hits, in a call of Python for each graph that is launched."""
 RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 
@@ -95,6 +97,28 @@ class Hpu(DeviceType):
 
         stats = torch.hpu.memory_stats()  # type: ignore[attr-defined]
         return float(stats["InUse"] / stats["Limit"])
+
+    def counted(self) -> Counted:
+        """Return what habana's own metrics say; of its recipe cache only where PT_HPU_ENABLE_CACHE_METRICS=1."""
+        compiled, fallbacks = _metric("graph_compilation"), _metric("cpu_fallback")
+        return Counted(
+            compilations=compiled.get("TotalNumber", 0),
+            compile_s=compiled.get("TotalTime", 0) / 1e6,  # microseconds, by the bridge's source
+            cpu_fallbacks=fallbacks.get("TotalNumber", 0),
+            recipe_hits=_metric("recipe_cache").get("TotalHit") if os.environ.get(CACHE_METRICS) == "1" else None,
+        )
+
+    def peak_memory_gb(self) -> float:
+        """Return habana's own peak."""
+        import torch
+
+        return float(torch.hpu.max_memory_allocated() / 1e9)  # type: ignore[attr-defined]
+
+    def forget_peak_memory(self) -> None:
+        """Have habana count anew."""
+        import torch
+
+        torch.hpu.reset_peak_memory_stats()  # type: ignore[attr-defined]
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether torch or habana's own allocator says so."""
@@ -179,6 +203,14 @@ def hl_smi(*queries: str) -> list[list[str]]:
         return []
     lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
     return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+
+
+def _metric(name: str) -> dict[str, Any]:
+    """Return what habana has counted in this process; empty for a metric that this release does not have."""
+    from habana_frameworks.torch.hpu.metrics import metric_global
+
+    metric = metric_global(name)
+    return {} if metric is None else dict(metric.stats())
 
 
 @cache

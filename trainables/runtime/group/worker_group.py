@@ -33,7 +33,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables import runtime
 from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
-from trainables.runtime.devices.device_metrics import DeviceMetrics
+from trainables.runtime.devices.device_metrics import DeviceMetrics, TrialCounts
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
@@ -306,15 +306,16 @@ class _TrialStopped(BaseException):
 class _WarmSession:
     """Answers the loop's reports with the commands of the trial actor."""
 
-    def __init__(self, channel: _Channel, checkpoint: str | None) -> None:
-        self._channel = channel
+    def __init__(self, channel: _Channel, checkpoint: str | None, counts: TrialCounts) -> None:
+        self._channel, self._counts = channel, counts
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
         device = {"system": self._channel.device_metrics.take(), "residue": self._channel.residue}
-        command = self._answer({"kind": "metrics", "metrics": dict(metrics), "saves": save is not None, **device})
+        counted = self._counts.added_to(metrics)
+        command = self._answer({"kind": "metrics", "metrics": counted, "saves": save is not None, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -343,7 +344,7 @@ class _WarmSession:
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
-    session = _WarmSession(channel, start["checkpoint"])
+    session = _WarmSession(channel, start["checkpoint"], TrialCounts(device))
     channel.device_metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:

@@ -99,8 +99,9 @@ def train(task: Task, config: TrainingConfig) -> None:
         return
     first_step_at = time.time()
     while trial.steps_done < trial.steps:
+        compiled_s = trial.compiled_s()
         trained = trial.train_to_next_report()
-        began = time.perf_counter()
+        began = trial.clock()
         scores = trial.scores(worth_it=math.isfinite(trained.loss))
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
@@ -115,8 +116,8 @@ def train(task: Task, config: TrainingConfig) -> None:
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
                 names.LAST_STEP_SAMPLES_PER_SECOND: trained.last_step_samples_per_s,
                 names.TRAIN_SECONDS: trained.seconds,
-                names.COMPILE_SECONDS: trained.compile_s,
-                names.EVAL_SECONDS: time.perf_counter() - began,
+                names.COMPILE_SECONDS: trained.first_step_s + trial.compiled_s() - compiled_s,
+                names.EVAL_SECONDS: trial.clock() - began,
                 names.FIRST_STEP_AT: first_step_at,
             },
             save=trial.save,
@@ -131,11 +132,12 @@ class _Trained(NamedTuple):
     accuracy: dict[str, float]
     """By its name; empty if it is not wanted."""
     seconds: float
-    """Without ``compile_s``."""
-    compile_s: float
-    """How many seconds longer the trial's first step took than the others; 0 in later reports."""
+    """Without compilations and ``first_step_s``."""
+    first_step_s: float
+    """How many seconds longer the trial's first step took than the others, without what the device has counted as
+    compiling; 0 in later reports."""
     samples_per_s: float
-    """Of all ranks, without the trial's first step."""
+    """Of all ranks, without compilations and the trial's first step."""
     last_step_samples_per_s: float
     """Of all ranks, in the last step."""
 
@@ -184,30 +186,39 @@ class _Trial:
         end = min(self.steps, first + between_reports)
         loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
         self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
-        began = after_first = time.perf_counter()
+        began = after_first = self.clock()
         for step in range(first, end):
             if step == end - 1:
                 self.device_type.synchronize()
-                last_began = time.perf_counter()
+                last_began = self.clock()
             loss_sum += self._step()
             self.steps_done += 1
             if self.steps_done == self._started_at + 1:
                 self.device_type.synchronize()
-                after_first = time.perf_counter()
+                after_first = self.clock()
         loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
-        ended, steps = time.perf_counter(), end - first
-        first_step_s = after_first - began  # 0 unless the trial's first step is among them
-        others = steps - 1 if first_step_s and steps > 1 else steps
+        ended, steps = self.clock(), end - first
+        first_s = after_first - began  # 0 unless the trial's first step is among them
+        others = steps - 1 if first_s and steps > 1 else steps
         per_step = (ended - (after_first if others < steps else began)) / others
-        compile_s = max(0.0, first_step_s - per_step)
+        longer_s = max(0.0, first_s - per_step)
         return _Trained(
             loss=loss,
             accuracy=self._train_accuracy(),
-            seconds=ended - began - compile_s,
-            compile_s=compile_s,
+            seconds=ended - began - longer_s,
+            first_step_s=longer_s,
             samples_per_s=self.config.batch_size / per_step,
             last_step_samples_per_s=self.config.batch_size / (ended - last_began),
         )
+
+    def compiled_s(self) -> float:
+        """Return the seconds in which the device's software has compiled, in this process so far."""
+        counted = self.device_type.counted()
+        return counted.compile_s if counted is not None else 0.0
+
+    def clock(self) -> float:
+        """Return the seconds of a clock that stands still while the device's software compiles."""
+        return time.perf_counter() - self.compiled_s()
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
-from habana_frameworks.torch import _hardware
+from habana_frameworks.torch import _hardware, _recipes
 
 FACTORIES = (
     "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like", "rand", "rand_like",
@@ -30,6 +30,9 @@ def install(hpu: ModuleType) -> None:
         owner.to = _on_the_cpu(owner.to)  # type: ignore[method-assign]
     torch.autocast = torch.amp.autocast_mode.autocast = _Autocast  # type: ignore[misc]
     torch._dynamo.register_backend(name="hpu_backend")(_compile)
+    if _recipes.LAZY:
+        torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
+        torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)
 
 
 def _on_the_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +59,15 @@ class _Autocast(torch.autocast):
         super().__init__(_translated(device_type).type if device_type == "hpu" else device_type, *args, **kwargs)
 
 
+def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(loss)
+    def wrapper(*args: Any, **constants: Any) -> Any:
+        _recipes.collect(f"{loss.__name__} {constants}")
+        return loss(*args, **constants)
+
+    return wrapper
+
+
 def _compile(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    _hardware.acquire()
-    torch.hpu.metrics.COUNTS["graph_compilation"] += 1  # type: ignore[attr-defined]
+    _recipes.run("\n".join([graph.code, str(torch.is_grad_enabled()), *map(_recipes.shape_of, inputs)]))
     return graph.forward

@@ -2,6 +2,7 @@
 
 import os
 
+from habana_frameworks.torch import _recipes
 from habana_frameworks.torch.hpu.metrics import COUNTS
 
 
@@ -10,3 +11,4 @@ def mark_step() -> None:
     if os.environ.get("PT_HPU_LAZY_MODE") != "1":
         raise RuntimeError("mark_step() has no meaning in eager mode (PT_HPU_LAZY_MODE=0)")
     COUNTS["mark_step"] += 1
+    _recipes.cut()
