@@ -37,6 +37,10 @@ class BertConfig(TextConfig):
     val_samples: int = 1000
     """Validation texts used, from the first on. 0 means all."""
 
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"dropout": self.dropout}
+
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
         return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import RANDOM
@@ -30,6 +30,10 @@ class ResNetConfig(ImageConfig):
     """torchvision's name of the network, or the sample recipe's narrow ResNet-50."""
     model: str = RANDOM
     """Weights to start from: ``random``, a local file of a state dict, or torchvision's name (``IMAGENET1K_V1``)."""
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"architecture": self.architecture}
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

@@ -53,6 +53,10 @@ class ViTTrialConfig(ImageConfig):
     loader_workers: int = 4
     """Processes per worker that prepare batches. 0: the worker prepares them itself."""
 
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
+
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
         return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from trainables.runtime.training.training_config import TrainingConfig
 
@@ -23,6 +23,10 @@ class TextConfig(TrainingConfig):
     """Column of the class: whole numbers, strings or a ClassLabel."""
     max_length: int = 512
     """Tokens per text; shorter ones are padded to it, longer ones are cut. One length means one graph."""
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"model": self.model, "max_length": self.max_length}
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
@@ -61,6 +65,10 @@ class ImageConfig(TrainingConfig):
     """Mean and standard deviation that the channels are brought to. none: they stay from 0 to 1."""
     skip_bad_images: bool = False
     """Whether to leave out files that cannot be read as images. Otherwise they are an error."""
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"image_size": self.image_size}
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

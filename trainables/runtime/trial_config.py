@@ -7,9 +7,12 @@ import dataclasses
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+
+if TYPE_CHECKING:
+    from trainables.runtime.devices.device import DeviceType
 
 Config = TypeVar("Config", bound="TrialConfig")
 
@@ -77,6 +80,19 @@ class TrialConfig:
     def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables of a worker for the trial with this configuration."""
         return cls.from_dict(config).worker_environment()
+
+    def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
+        """Return what makes the graphs that are compiled for a trial others than another trial's, by name. Trials with
+        equal signatures share compiled graphs.
+
+        Args:
+            device: What the trial trains on.
+            workers: That train the trial together.
+
+        Returns:
+            None where nothing is compiled, or nobody knows what.
+        """
+        return None
 
     @classmethod
     def field_names(cls) -> list[str]:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
@@ -18,6 +18,17 @@ WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
+
+
+class Graphs(NamedTuple):
+    """The compiled graphs of a sweep."""
+
+    signatures: int
+    """How many different ones the search space has."""
+    values: dict[str, int]
+    """What tells them apart: how many values each of these has."""
+    new_each_time: tuple[str, ...]
+    """Those of so many values that each trial has a graph of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +54,8 @@ class Plan:
     tracking_uri: str
     facts: list[str]
     """What the check of data and model found."""
+    graphs: Graphs | None = None
+    """None where nothing is compiled, or nobody knows what."""
     cluster: str | None = None
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
 
@@ -98,6 +111,18 @@ class Plan:
         baseline = " and the baseline" if self.experiment.baseline else ""
         return f"{best}{baseline} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
 
+    def _graphs(self) -> str:
+        assert self.graphs is not None
+        trials = counted(self.num_samples, "trial")
+        if self.graphs.new_each_time:
+            names = " and ".join(self.graphs.new_each_time)
+            return (
+                f"a new one in each of {trials}, as the space has any value of {names}: give it few values "
+                f"(step=), or one (--set)"
+            )
+        of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
+        return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
+
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
@@ -113,6 +138,7 @@ class Plan:
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
             *(f"        {fact}" for fact in self.facts),
+            *([f"graphs  {self._graphs()}"] if self.graphs else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",

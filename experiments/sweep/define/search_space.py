@@ -122,9 +122,13 @@ class SearchSpace:
     @cached_property
     def _draws(self) -> list[Draw]:
         """What the space says to random answers."""
+        return self.draw(DRAWS)
+
+    def draw(self, number: int) -> list[Draw]:
+        """Return what the space says to so many random answers, which are the same each time."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it reports every study in memory
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-        return [self._draw(study.ask()) for _ in range(DRAWS)]
+        return [self._draw(study.ask()) for _ in range(number)]
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""

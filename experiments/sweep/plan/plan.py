@@ -77,6 +77,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         name=name,
         tracking_uri=uri,
         facts=facts,
+        graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
         cluster=str(cluster) if cluster else None,
     )
     if plan.resumed:

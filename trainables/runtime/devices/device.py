@@ -146,10 +146,11 @@ class DeviceType(ABC):
         return torch.autocast(self.kind, dtype=torch.bfloat16) if wanted else nullcontext()
 
     def compile(self, model: nn.Module) -> nn.Module:
-        """Return the model compiled for the device."""
+        """Return the model compiled for the device, each shape for itself: what a trial computes must not depend on the
+        shapes of those before it in this process."""
         import torch
 
-        return cast("nn.Module", torch.compile(model))
+        return cast("nn.Module", torch.compile(model, dynamic=False))
 
     def mark_step(self) -> None:  # noqa: B027  (most devices collect nothing)
         """Run the operations collected since the last call, where a device collects them; called after each step."""

@@ -132,7 +132,7 @@ class Hpu(DeviceType):
 
         # Dynamo splits a data-parallel model at its communication buckets; habana's backend wants it whole.
         split_compiled_ddp(False)
-        return cast("nn.Module", torch.compile(model, backend="hpu_backend"))
+        return cast("nn.Module", torch.compile(model, backend="hpu_backend", dynamic=False))
 
     def mark_step(self) -> None:
         """Run what habana's lazy mode has collected; in eager mode this has no meaning."""

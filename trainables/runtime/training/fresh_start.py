@@ -48,8 +48,8 @@ def seed_host(*parts: int) -> int:
 
 def release_memory() -> None:
     """Free what the last trial held: cycles of Python objects, cached device blocks, unused heap pages."""
-    # Compiled code is kept per function, with a limit after which torch gives up compiling: every trial has a new
-    # model, and the ninth would run uncompiled. A Gaudi's compiled graphs live below this, and stay.
+    # Compiled code stays for the next trial of the same graph, up to the limit after which torch gives up compiling. A
+    # Gaudi's recipes live below this, and stay in any case.
     forget_compiled()
     gc.collect()
     if torch.cuda.is_available():

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from trainables.runtime.internals.torch import expect_many_graphs
 from trainables.runtime.session import get_checkpoint, get_context, report
 from trainables.runtime.training import metrics
 from trainables.runtime.training.checkpoint import TRAINED_MODEL, read_state, write_state
@@ -174,6 +175,7 @@ class _Trial:
         self._batches = self._all_batches()
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
+            expect_many_graphs()
             compiled = self.device_type.compile
             self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
         self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from trainables.runtime.devices.device import DeviceType
+
 TOP = 5
 """How many of the most probable classes ``top5_accuracy`` looks at."""
 
@@ -126,6 +128,23 @@ class TrainingConfig(TrialConfig):
         """
         times = self.batch_size / (self.lr_for_batch or self.batch_size)
         return self.lr * (times if self.optimizer == "sgd" else math.sqrt(times))
+
+    def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
+        """Return what the graphs of the model depend on, and in lazy mode, where a graph is a whole step, those of loss
+        and optimizer, too."""
+        if self.compile:
+            return self.graph(workers)
+        return self.graph(workers) | self._step_graph(workers) if getattr(self, "lazy_mode", False) else None
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on: shapes, and Python numbers baked into them; subclasses add
+        theirs. The learning rate, the momentum and the clipped norm are in none."""
+        samples = self.batch_size // workers // passes_of(self, workers)
+        return {"samples of a pass": samples, "mixed_precision": self.mixed_precision}
+
+    def _step_graph(self, workers: int) -> dict[str, Any]:
+        names = ("label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay")
+        return {"passes": passes_of(self, workers), **{name: getattr(self, name) for name in names}}
 
     def make_schedule(self) -> Schedule:
         """Return the schedule of the learning rate."""

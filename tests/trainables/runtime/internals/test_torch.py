@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from trainables.runtime.internals.torch import change_class, forget_compiled, split_compiled_ddp
+from trainables.runtime.internals.torch import change_class, expect_many_graphs, forget_compiled, split_compiled_ddp
 
 IN_A_NEW_PROCESS = """
 import sys
@@ -47,9 +47,26 @@ def test_what_was_compiled_is_forgotten() -> None:
     for expected in (1, 1):
         model(torch.ones(1, 2))
         assert len(compilations) == expected
-    forget_compiled()
+    forget_compiled(if_more_than=1)
+    model(torch.ones(1, 2))
+    assert len(compilations) == 1
+    forget_compiled(if_more_than=0)
     model(torch.ones(1, 2))
     assert len(compilations) == 2
+
+
+def test_the_compiler_takes_more_graphs_of_a_function_than_its_own_limit() -> None:
+    expect_many_graphs()
+    compilations = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        compilations.append(graph)
+        return graph
+
+    model = torch.compile(nn.Linear(2, 2), backend=backend, dynamic=False)
+    for samples in range(1, 21):
+        model(torch.ones(samples, 2))
+    assert len(compilations) == 20
 
 
 @pytest.mark.processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from trainables.runtime.devices.cpu import CPU
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.session import open_session
 from trainables.runtime.training.checkpoint import read_state, write_state
+from trainables.runtime.training.fresh_start import release_memory
 from trainables.runtime.training.loading import TrainSampler
 from trainables.runtime.training.loop import train
 from trainables.runtime.training.training_config import check_batch, check_classes
@@ -274,6 +276,33 @@ def test_compiled_and_not_compiled_agree() -> None:
     assert compiled[-1][names.VAL_LOSS] == pytest.approx(plain[-1][names.VAL_LOSS], rel=1e-5)
     torch.testing.assert_close(weights(model), weights(same), rtol=1e-4, atol=1e-6)
     assert compiled[0][names.COMPILE_SECONDS] > 10 * plain[0][names.COMPILE_SECONDS]
+    release_memory()
+    again, model = trained(**QUIET, compile=True, ema_decay=0.7)
+    assert list(map(numbers_of, again)) == list(map(numbers_of, compiled))
+    assert again[0][names.COMPILE_SECONDS] < compiled[0][names.COMPILE_SECONDS] / 5
+
+
+def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph.code)
+        return graph
+
+    monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend=backend, dynamic=False))
+    torch._dynamo.reset()
+    reports, compiled = [], []
+    changes: list[dict[str, Any]] = [{}, {"lr": 0.02, "momentum": 0.5}, {"dropout": 0.3}, {"batch_size": 5}, {}]
+    for change in changes:
+        trial, model = trained(compile=True, **change)
+        reports.append(list(map(numbers_of, trial)))
+        compiled.append(len(graphs))
+        gone = weakref.ref(model)
+        del model
+        release_memory()
+        assert gone() is None
+    assert compiled == [2, 2, 4, 5, 5]  # training and evaluation; the latter has no dropout, and a batch of its own
+    assert reports[-1] == reports[0]
 
 
 def test_bfloat16_is_coarser_and_near() -> None:
