@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from trainables.runtime.devices.module_owners import DEVICE_ROOT
@@ -74,10 +74,10 @@ def ownerships(folder: Path) -> list[Ownership]:
     return owned
 
 
-def compilations(folder: Path) -> list[str]:
-    """Return the recipe of each compilation, in their order, by whichever process."""
+def compilations(folder: Path) -> list[dict[str, Any]]:
+    """Return each compilation in their order: its recipe, by which process, and whether it trains."""
     log = folder / "compilations.jsonl"
-    return [json.loads(line)["recipe"] for line in log.read_text().splitlines()] if log.exists() else []
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def double_owners(owned: list[Ownership]) -> int:

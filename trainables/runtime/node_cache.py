@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,7 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
         key: Everything the content depends on, JSON-able. Another key is another folder.
         prepare: Fills the empty folder that it is given. The result appears whole or not at all.
     """
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache_root() / f"{name}-{digest}"
+    folder = cache_root() / f"{name}-{_digest(key)}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +42,26 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def first_alone(folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
+    """Let one process of those that share ``folder`` run the block for ``key`` first, and alone; the others wait for
+    it, and then run it at once. Where the first fails or is killed, another is the first."""
+    lock, done = (folder / f"{_digest(key)}.{what}" for what in ("lock", "done"))
+    if done.exists():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock) as held:
+        if done.exists():
+            held.release()
+        yield
+        done.touch()
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(source: str) -> list[Any]:

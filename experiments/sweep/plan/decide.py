@@ -23,7 +23,7 @@ from trainables.runtime.devices.device import DeviceType
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
 GRAPH_DRAWS = 300
-"""Proposals by which the graphs of a space are counted; of 50 that are equally likely, one is missed once in 9 times."""
+"""Proposals by which the graphs of a space are counted; of 50 that are equally likely, 0.1 are missed."""
 MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
 HOLD_OUT = "hold_out"

@@ -1,10 +1,12 @@
 import multiprocessing
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from trainables.runtime.node_cache import cache_root, fingerprint, prepare_once
+from trainables.runtime.node_cache import cache_root, fingerprint, first_alone, prepare_once
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +55,29 @@ def test_a_changed_file_has_another_fingerprint(tmp_path: Path) -> None:
     file.write_text("ab")
     assert fingerprint(str(file)) != before
     assert fingerprint("a_name_on_the_hub") == ["a_name_on_the_hub"]
+
+
+def test_one_runs_a_block_first_and_alone_and_the_others_run_it_together(tmp_path: Path) -> None:
+    seen: list[str] = []
+    together = threading.Barrier(3)
+
+    def run(_: int) -> None:
+        with first_alone(tmp_path / "graphs", {"version": 1}):
+            seen.append("in")
+            if len(seen) == 1:
+                time.sleep(0.3)
+                seen.append("out")
+            else:
+                together.wait(timeout=20)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
+    assert seen == ["in", "out", "in", "in", "in"]
+
+
+def test_where_the_first_fails_another_is_the_first(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="lost"), first_alone(tmp_path, {}):
+        raise OSError("lost")
+    with first_alone(tmp_path, {}):
+        assert not [*tmp_path.glob("*.done")]
+    assert [*tmp_path.glob("*.done")]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from torch import nn
     from torch.optim import Optimizer
@@ -151,6 +153,10 @@ class DeviceType(ABC):
         import torch
 
         return cast("nn.Module", torch.compile(model, dynamic=False))
+
+    def compiled_graphs(self) -> Path | None:
+        """Return the folder in which the workers of a node share compiled graphs, None if they do not."""
+        return None
 
     def mark_step(self) -> None:  # noqa: B027  (most devices collect nothing)
         """Run the operations collected since the last call, where a device collects them; called after each step."""

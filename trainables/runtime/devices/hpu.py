@@ -134,6 +134,11 @@ class Hpu(DeviceType):
         split_compiled_ddp(False)
         return cast("nn.Module", torch.compile(model, backend="hpu_backend", dynamic=False))
 
+    def compiled_graphs(self) -> Path | None:
+        """Return the folder of habana's recipes."""
+        folder = os.environ.get(RECIPE_CACHE, "").partition(",")[0]
+        return Path(folder) if folder else None
+
     def mark_step(self) -> None:
         """Run what habana's lazy mode has collected; in eager mode this has no meaning."""
         if os.environ.get("PT_HPU_LAZY_MODE") == "1":
@@ -182,8 +187,8 @@ def name_own_module() -> None:
 
 def make_recipe_folder() -> None:
     """Make the folder for compiled graphs on this worker's node; the driver, which chose it, may be on another."""
-    if folder := os.environ.get(RECIPE_CACHE, "").partition(",")[0]:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    if folder := HPU.compiled_graphs():
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def has_habana() -> bool:

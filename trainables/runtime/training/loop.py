@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
 from trainables.runtime.internals.torch import expect_many_graphs
+from trainables.runtime.node_cache import first_alone
 from trainables.runtime.session import get_checkpoint, get_context, report
 from trainables.runtime.training import metrics
 from trainables.runtime.training.checkpoint import TRAINED_MODEL, read_state, write_state
@@ -173,6 +174,7 @@ class _Trial:
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
         self._batches = self._all_batches()
+        self._parts_run: set[str] = set()
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
             expect_many_graphs()
@@ -193,7 +195,8 @@ class _Trial:
             if step == end - 1:
                 self.device_type.synchronize()
                 last_began = self.clock()
-            loss_sum += self._step()
+            with self._compiling_alone("training"):
+                loss_sum += self._step()
             self.steps_done += 1
             if self.steps_done == self._started_at + 1:
                 self.device_type.synchronize()
@@ -281,9 +284,10 @@ class _Trial:
         for batch in self._on_device(loader):
             size = size_of(batch)
             whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
-            with self.device_type.autocast(self.config.mixed_precision):
-                outputs = self.task.forward(self.eval_model, whole).float()
-            self.device_type.mark_step()
+            with self._compiling_alone("evaluation"):
+                with self.device_type.autocast(self.config.mixed_precision):
+                    outputs = self.task.forward(self.eval_model, whole).float()
+                self.device_type.mark_step()
             outputs = outputs[:size]
             summed, count = self.eval_loss(outputs, batch)
             loss_sum += summed
@@ -354,6 +358,28 @@ class _Trial:
             synchronise_batch_norm(model)
         settings = self.device_type.data_parallel_settings()
         return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
+
+    def _compiling_alone(self, part: Literal["training", "evaluation"]) -> AbstractContextManager[None]:
+        """Return the context of a pass. In a trial's first pass of its kind, one group of the node runs graphs of this
+        signature first and compiles them, and the others wait to find them on the disk: habana itself does not wait for
+        a neighbour that compiles."""
+        if part in self._parts_run:
+            return nullcontext()
+        self._parts_run.add(part)
+        folder = self.device_type.compiled_graphs()
+        signature = self.config.graph_signature(self.device_type, self.world)
+        if folder is None or signature is None:
+            return nullcontext()
+        return self._alone(folder.with_name(f"{folder.name}-compiled"), {**signature, "part": part})
+
+    @contextmanager
+    def _alone(self, folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
+        key = {**key, "config": type(self.config).__name__, "workers": self.world}
+        with first_alone(folder, key) if self.rank == 0 else nullcontext():
+            if self.world > 1 and key["part"] == "training":  # in evaluation, a rank may have nothing to do
+                dist.barrier()
+            yield
+            self.device_type.synchronize()
 
     def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
         """Return the context of one pass: workers exchange gradients in the last pass of a step only."""

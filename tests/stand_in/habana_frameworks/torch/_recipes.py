@@ -42,7 +42,13 @@ def run(graph: str) -> None:
         time.sleep(COMPILE_S)
         metrics.compiled(COMPILE_S)
         with (_hardware.FOLDER / "compilations.jsonl").open("a") as log:
-            log.write(json.dumps({"time": time.monotonic(), "pid": os.getpid(), "recipe": recipe}) + "\n")
+            entry = {
+                "time": time.monotonic(),
+                "pid": os.getpid(),
+                "recipe": recipe,
+                "training": torch.is_grad_enabled(),
+            }
+            log.write(json.dumps(entry) + "\n")
         if folder:
             on_disk.touch()
     _loaded.add(recipe)

@@ -1,0 +1,176 @@
+"""What compiled graphs cost a sweep on eight stand-in HPUs, where compiling one takes as long as five epochs.
+
+The same sweep three times: as it is, with four values of dropout and one group of the node compiling each graph; with
+the four values alone; and with any value of dropout, each another graph. Prints the sweeps' own lines and, last, one
+JSON object:
+
+    {"trials": ..., "signatures": ..., "compilations": ..., "compilations_not_led": ..., "compilations_without": ...,
+     "sweep_ratio": ..., ...}
+
+``compilations`` counts graphs of training; ``sweep_ratio`` is the time of the third sweep by that of the first, each
+without the start of its workers. The trials sleep and so do compilations, so that eight workers fit on two cores; all
+else is the product's: training loop, Dynamo, counters, caches. Takes 6 minutes on 2 cores, and 16 GB of memory.
+
+    python tests/benchmarks/compilation.py [--trials 80] [--modules 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from torch.utils.data import Dataset
+
+from experiments import Budget, Experiment
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from trainables.runtime.devices.device import DeviceType
+
+sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
+from tests.small_task import Points, SmallConfig, small_task
+from tests.stand_in_hpu import compilations, environment
+
+EPOCH_S = 1.5
+COMPILE_S = 5 * EPOCH_S
+ARMS = ("with", "not_led", "without")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledConfig(SmallConfig):
+    compile: bool = True
+    size: int = 40
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        return super().graph(workers) | {"dropout": self.dropout}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownConfig(CompiledConfig):
+    """Nobody knows its graphs."""
+
+    def graph_signature(self, device: DeviceType, workers: int) -> None:
+        return None
+
+
+class SlowPoints(Dataset[Any]):
+    """An epoch takes ``EPOCH_S``."""
+
+    augments = True
+
+    def __init__(self, points: Points, batch_size: int) -> None:
+        self._points, self._batch_s = points, EPOCH_S * batch_size / len(points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        time.sleep(self._batch_s)
+        return self._points.__getitems__(indices)
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from trainables.runtime.training.loop import train
+
+    trial = CompiledConfig.from_dict(config)
+    trial = UnknownConfig(**vars(trial)) if trial.data == "unknown" else trial
+    task = small_task(trial)
+    assert isinstance(task.train_data, Points)
+    train(replace(task, train_data=SlowPoints(task.train_data, trial.batch_size)), trial)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=80)
+    parser.add_argument("--modules", type=int, default=8)
+    parser.add_argument("--sweep", type=Path, help="run one sweep in this process (used by the benchmark)")
+    parser.add_argument("--arm", choices=ARMS, help="which")
+    arguments = parser.parse_args()
+    if arguments.sweep:
+        print(json.dumps(sweep(arguments.sweep, arguments.arm, arguments.trials)))
+        return
+    figures = {}
+    for arm in ARMS:
+        with tempfile.TemporaryDirectory() as folder:
+            figures[arm] = measure(Path(folder), arm, arguments)
+            print(arm, json.dumps(figures[arm]), flush=True)
+    seconds = {arm: figures[arm]["sweep_s"] for arm in ARMS}
+    found = {
+        "trials": arguments.trials,
+        "signatures": figures["with"]["graphs"],
+        "compilations": figures["with"]["compilations"],
+        "compilations_not_led": figures["not_led"]["compilations"],
+        "compilations_without": figures["without"]["compilations"],
+        "sweep_ratio": round(seconds["without"] / seconds["with"], 2),
+        "sweep_s": seconds,
+        "compiling_share": {arm: figures[arm]["compiling_share"] for arm in ARMS},
+    }
+    print(json.dumps(found))
+
+
+def measure(folder: Path, arm: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run one sweep in a process that finds stand-in HPUs, and count what was compiled."""
+    locks = folder / "locks"
+    settings = {
+        "HABANA_STAND_IN_MODULES": str(arguments.modules),
+        "HABANA_STAND_IN_COMPILE_S": str(COMPILE_S),
+        "GAUDI_TUNE_CACHE": str(folder / "cache"),
+    }
+    command = [sys.executable, __file__, "--sweep", str(folder), "--arm", arm, "--trials", str(arguments.trials)]
+    with subprocess.Popen(command, env=environment(locks, **settings), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    assert process.returncode == 0, "the sweep failed"
+    training = [entry["recipe"] for entry in compilations(locks) if entry["training"]]
+    return {**json.loads(lines[-1]), "graphs": len(set(training)), "compilations": len(training)}
+
+
+def sweep(folder: Path, arm: str, trials: int) -> dict[str, Any]:
+    """Run the sweep and return how long it took."""
+    dropout = tune.uniform(0.0, 0.3) if arm == "without" else tune.choice([0.0, 0.1, 0.2, 0.3])
+    experiment = Experiment(
+        name="compiling",
+        train_loop=train_loop,
+        config_class=CompiledConfig if arm == "with" else UnknownConfig,
+        space={"lr": tune.loguniform(1e-3, 1.0), "dropout": dropout},
+        baseline={"lr": 0.1, "dropout": 0.1},
+        budget=Budget(epochs=9),
+    )
+    options = SweepOptions(
+        num_samples=trials,
+        search="random",
+        storage=folder / "results",
+        data=None if arm == "with" else "unknown",
+        name=f"compiling-{arm}",
+        tracking_uri=f"sqlite:///{folder}/mlflow.db",
+    )
+    plan = make_plan(experiment, options)
+    print("\n".join(plan.lines()), flush=True)
+    results = tuner_of(plan).fit()
+    ray.shutdown()
+    assert not results.errors, results.errors
+    seconds = json.loads(plan.summary_file.read_text())["device_seconds"]
+    held = sum(seconds.values()) - seconds["starting"]
+    return {
+        "sweep_s": round(held / plan.devices.count, 1),
+        "compiling_share": round(seconds["compiling"] / held, 3),
+        "device_seconds": seconds,
+    }
+
+
+if __name__ == "__main__":
+    main()
