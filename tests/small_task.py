@@ -51,6 +51,10 @@ class SmallConfig(TrainingConfig):
     noise: float = 0.1
     size: int = 45
 
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on."""
+        return super().graph(workers) | {"dropout": self.dropout}
+
 
 def small_task(config: SmallConfig) -> Task:
     """Return a task on the CPU."""

@@ -124,6 +124,7 @@ def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
     """What the training loop asks of a device, on the stand-in, in both modes."""
     code = """
 import torch
+from trainables.runtime.devices.device_metrics import TrialCounts
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
 from trainables.runtime.devices.hpu import name_own_module
 name_own_module()
@@ -135,15 +136,26 @@ with device.autocast():
     product = weight.unsqueeze(0) @ weight.unsqueeze(1)
 print(hpu, product.dtype, type(optimizer).__name__, optimizer.defaults["eps"], optimizer.defaults["weight_decay"])
 product.float().sum().backward()
+counts = TrialCounts(device)
 device.mark_step()
 device.clip_gradients([weight], 0.5)
 device.synchronize()
 print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
+optimizer.step()
+device.mark_step()
+torch.hpu.metrics.COUNTS["cpu_fallback"] += 2
+own = counts.added_to({"loss": 1.0})
+print({**own, "peak_memory_gb": own["peak_memory_gb"] > 0.1})
+print({**counts.added_to({"compile_s": 3.0}), "peak_memory_gb": 0})
 """
     for lazy, marks in (("0", 0), ("1", 1)):
-        printed = output_of(code, tmp_path, HABANA_VISIBLE_MODULES="6", PT_HPU_LAZY_MODE=lazy)
+        settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}
+        printed = output_of(code, tmp_path, **settings)
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
+        counted = {"peak_memory_gb": True, "graph_compilations": marks, "cpu_fallbacks": 2, "compile_s": 0.25 * marks}
+        assert str({**counted, "loss": 1.0}) in printed
+        assert str({**counted, "peak_memory_gb": 0, "compile_s": 3.0}) in printed
     assert {ownership.module for ownership in ownerships(tmp_path)} == {6}
 
 

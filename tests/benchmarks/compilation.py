@@ -50,9 +50,6 @@ class CompiledConfig(SmallConfig):
     compile: bool = True
     size: int = 40
 
-    def graph(self, workers: int) -> dict[str, Any]:
-        return super().graph(workers) | {"dropout": self.dropout}
-
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownConfig(CompiledConfig):

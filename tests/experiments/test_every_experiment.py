@@ -15,6 +15,7 @@ from experiments import Experiment, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.decide.schedulers.population import explored
 from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.plan.decide import count_graphs
 from experiments.sweep.plan.plan import make_plan
 from tests.groups import run_trial
 from tests.loops import any_loop
@@ -68,6 +69,14 @@ def saved(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> P
 def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[dict[str, Any]]:
     """The trial in this process, saved after its first report."""
     return reports_of(experiment.train_loop, trial, save_at=1, save_to=saved)
+
+
+def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None:
+    full = experiment.at("full", 8)
+    graphs = count_graphs(full, {"epochs": 1, "compile": True}, DEVICE_TYPES["hpu"], 8)
+    assert graphs is not None
+    assert not graphs.new_each_time
+    assert graphs.signatures <= experiment.recipe("full").num_samples
 
 
 def test_all_five_are_there() -> None:

@@ -32,8 +32,9 @@ LAST_STEP_SAMPLES_PER_SECOND = "last_step_samples_per_s"
 TRAIN_SECONDS = "train_s"
 """Seconds spent training since the last report, without ``compile_s``."""
 COMPILE_SECONDS = "compile_s"
-"""Seconds spent compiling since the last report: what the device's software has counted, in training and evaluation,
-and what the trial's first step took more than the others besides (tracing, kernels, caches)."""
+"""Seconds spent compiling since the last report, in training and evaluation, as torch and the device's software count
+them; and what the trial's first step took longer than the others besides (kernels, caches, waiting for another group
+that compiles the same)."""
 EVAL_SECONDS = "eval_s"
 """Seconds spent on validation, without compilations."""
 FIRST_STEP_AT = "first_step_at"

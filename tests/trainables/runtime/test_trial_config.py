@@ -1,10 +1,14 @@
 import math
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.loops import QuadraticConfig
 from tests.small_task import SmallConfig
+from trainables.resnet50_imagenet import ResNet50ImageNetConfig
+from trainables.runtime.devices.hpu import HPU
 
 
 def test_values_are_converted_and_defaults_filled() -> None:
@@ -43,3 +47,34 @@ def test_a_broken_rule_names_the_values(changes: dict[str, float], message: str)
 
 def test_fields_without_default_are_required() -> None:
     assert QuadraticConfig.required_names() == ["x"]
+
+
+OF_A_STEP: list[dict[str, Any]] = [
+    {"weight_decay": 0.1}, {"label_smoothing": 0.1}, {"nesterov": True}, {"batch_size": 32, "pass_size": 16},
+]  # fmt: skip
+OF_NO_GRAPH: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "clip_norm": 1.0, "warmup": 0.5, "seed": 7, "epochs": 9}
+
+
+def test_a_graph_signature_has_shapes_and_what_is_baked_into_the_model() -> None:
+    config = SmallConfig(epochs=1, batch_size=16, compile=True)
+    signature = config.graph_signature(HPU, 1)
+    assert signature == {"samples of a pass": 16, "mixed_precision": "auto", "dropout": 0.2}
+    for same in (OF_NO_GRAPH, *OF_A_STEP):
+        assert replace(config, **same).graph_signature(HPU, 1) == signature
+    assert replace(config, batch_size=32).graph_signature(HPU, 2) == signature
+    for other in ({"batch_size": 8}, {"dropout": 0.1}, {"mixed_precision": "off"}):
+        assert replace(config, **other).graph_signature(HPU, 1) != signature
+
+
+def test_in_lazy_mode_a_graph_is_a_whole_step() -> None:
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "label_smoothing": 0.0}
+    config = ResNet50ImageNetConfig(epochs=1, batch_size=16, compile=False, lazy_mode=True, **settings)
+    signature = config.graph_signature(HPU, 1)
+    assert replace(config, **OF_NO_GRAPH).graph_signature(HPU, 1) == signature
+    for other in OF_A_STEP:
+        assert replace(config, **other).graph_signature(HPU, 1) != signature
+
+
+def test_where_nothing_is_compiled_or_nobody_knows_what_there_is_no_signature() -> None:
+    assert SmallConfig(epochs=1).graph_signature(HPU, 1) is None
+    assert QuadraticConfig(epochs=1, x=0.5).graph_signature(HPU, 1) is None

@@ -36,6 +36,13 @@ def forget_compiled(if_more_than: int = RECOMPILE_LIMIT // 2) -> None:
             sys.modules["torch._dynamo"].reset()
 
 
+def seconds_compiling() -> float:
+    """Return the seconds in which ``torch.compile`` has traced and compiled in this process, since it last forgot;
+    without those of a backend that compiles when a graph first runs. Nothing public says it."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo is not None else 0.0
+
+
 def change_class(module: nn.Module, to: type[nn.Module]) -> None:
     """Make ``module`` one of its own subclass ``to`` that adds no state. torch's way is to put new modules in place of
     the old (``convert_sync_batchnorm``), which loses hooks and leaves every other reference with the old one."""

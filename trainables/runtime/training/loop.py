@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.internals.torch import expect_many_graphs
+from trainables.runtime.internals.torch import expect_many_graphs, seconds_compiling
 from trainables.runtime.node_cache import first_alone
 from trainables.runtime.session import get_checkpoint, get_context, report
 from trainables.runtime.training import metrics
@@ -136,8 +136,7 @@ class _Trained(NamedTuple):
     seconds: float
     """Without compilations and ``first_step_s``."""
     first_step_s: float
-    """How many seconds longer the trial's first step took than the others, without what the device has counted as
-    compiling; 0 in later reports."""
+    """How many seconds longer the trial's first step took than the others, without compilations; 0 in later reports."""
     samples_per_s: float
     """Of all ranks, without compilations and the trial's first step."""
     last_step_samples_per_s: float
@@ -217,12 +216,13 @@ class _Trial:
         )
 
     def compiled_s(self) -> float:
-        """Return the seconds in which the device's software has compiled, in this process so far."""
+        """Return the seconds in which torch has traced and compiled, and the device's software has compiled, in this
+        process so far."""
         counted = self.device_type.counted()
-        return counted.compile_s if counted is not None else 0.0
+        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0)
 
     def clock(self) -> float:
-        """Return the seconds of a clock that stands still while the device's software compiles."""
+        """Return the seconds of a clock that stands still while something is compiled."""
         return time.perf_counter() - self.compiled_s()
 
     def _train_accuracy(self) -> dict[str, float]:

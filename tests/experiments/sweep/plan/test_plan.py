@@ -42,6 +42,9 @@ SPACE = {
 """The branch of SGD as ranges by name, to be changed."""
 
 
+OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
+
+
 def plan_for(storage: Path, **changes: Any) -> Plan:
     return make_plan(EXPERIMENT, SweepOptions(storage=storage, **changes))
 
@@ -57,6 +60,23 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
+
+
+def graphs_line(plan: Plan) -> list[str]:
+    return [line for line in plan.lines() if line.startswith("graphs")]
+
+
+def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
+    plan = plan_for(storage, settings=("compile=true",))
+    of = "3 of samples of a pass, 4 of dropout"
+    assert graphs_line(plan) == [f"graphs  this space has 12 graph signatures for {plan.num_samples} trials ({of})"]
+    assert not graphs_line(plan_for(storage))
+    settings = ("compile=true", "dropout=0.1", "batch_size=16")
+    assert "has 1 graph signature for" in graphs_line(plan_for(storage, settings=settings))[0]
+    anything = with_space({"dropout": tune.uniform(0.0, 0.3), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
+    (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, settings=("compile=true",))))
+    assert "a new one in each of" in line
+    assert "any value of dropout: give it few values" in line
 
 
 def test_options_override_the_recipe(storage: Path) -> None:

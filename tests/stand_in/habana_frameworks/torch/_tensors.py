@@ -69,5 +69,10 @@ def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    _recipes.run("\n".join([graph.code, str(torch.is_grad_enabled()), *map(_recipes.shape_of, inputs)]))
-    return graph.forward
+    described = "\n".join([graph.code, str(torch.is_grad_enabled()), *map(_recipes.shape_of, inputs)])
+
+    def launch(*values: Any) -> Any:
+        _recipes.run(described)  # habana compiles when a graph first runs
+        return graph.forward(*values)
+
+    return launch

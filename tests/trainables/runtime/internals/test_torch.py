@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,13 @@ import torch.distributed as dist
 from torch import nn
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from trainables.runtime.internals.torch import change_class, expect_many_graphs, forget_compiled, split_compiled_ddp
+from trainables.runtime.internals.torch import (
+    change_class,
+    expect_many_graphs,
+    forget_compiled,
+    seconds_compiling,
+    split_compiled_ddp,
+)
 
 IN_A_NEW_PROCESS = """
 import sys
@@ -53,6 +60,20 @@ def test_what_was_compiled_is_forgotten() -> None:
     forget_compiled(if_more_than=0)
     model(torch.ones(1, 2))
     assert len(compilations) == 2
+
+
+def test_the_compiler_says_how_long_it_has_compiled() -> None:
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        time.sleep(0.3)
+        return graph
+
+    before, began = seconds_compiling(), time.perf_counter()
+    model = torch.compile(nn.Linear(2, 2), backend=backend)
+    model(torch.ones(1, 2))
+    took, compiled = time.perf_counter() - began, seconds_compiling()
+    model(torch.ones(1, 2))
+    assert 0.3 <= compiled - before <= took
+    assert seconds_compiling() == compiled
 
 
 def test_the_compiler_takes_more_graphs_of_a_function_than_its_own_limit() -> None:

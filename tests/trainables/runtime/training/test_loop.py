@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -287,6 +288,7 @@ def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(m
 
     def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
         graphs.append(graph.code)
+        time.sleep(0.5)
         return graph
 
     monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend=backend, dynamic=False))
@@ -297,6 +299,9 @@ def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(m
         trial, model = trained(compile=True, **change)
         reports.append(list(map(numbers_of, trial)))
         compiled.append(len(graphs))
+        assert trial[0][names.COMPILE_SECONDS] >= 0.5 * (compiled[-1] - (compiled[-2] if len(compiled) > 1 else 0))
+        assert trial[1][names.COMPILE_SECONDS] == 0
+        assert max(report[name] for report in trial for name in (names.TRAIN_SECONDS, names.EVAL_SECONDS)) < 0.5
         gone = weakref.ref(model)
         del model
         release_memory()
