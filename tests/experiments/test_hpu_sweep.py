@@ -50,6 +50,8 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert "device  hpu: the best of what is here (2 hpu, 0 cuda, " in sweep.printed
     assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]
+    assert sweep.summary["cpu_fallbacks"] == 0
+    assert sweep.summary["graph_compilations"] >= 0
     devices = sweep.summary["device_time"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]
     assert all(seconds["training"] > 0 for seconds in devices.values())

@@ -42,7 +42,7 @@ FIRST_STEP_AT = "first_step_at"
 # By the worker, for any train loop, of rank 0 and since the trial began in it.
 GRAPH_COMPILATIONS = "graph_compilations"
 """Graphs compiled; those that came from a cache are not."""
-RECIPE_HITS = "recipe_cache_hits"
+GRAPH_CACHE_HITS = "graph_cache_hits"
 """Graphs that came from a cache; on an HPU where PT_HPU_ENABLE_CACHE_METRICS=1."""
 CPU_FALLBACKS = "cpu_fallbacks"
 """Operations that ran on the CPU since the device has none like it; above 0, look here first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.confirmation import confirmed
 from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime import names
 from trainables.runtime.writing import once_there_is_room, written_whole
 
 
@@ -58,6 +60,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "interrupted": interrupted,
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
+        **_counted(state),
         "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
@@ -65,6 +68,15 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "settings": plan.settings,
         **trackers,
     }
+
+
+def _counted(state: SweepState) -> dict[str, int]:
+    """Return what the devices' software has counted in all trials, by name; nothing where it counts nothing."""
+    found: Counter[str] = Counter()
+    for trial in state.trials.values():
+        counts = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
+        found.update({name: trial.metrics[name] for name in counts if name in trial.metrics})
+    return dict(found)
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -37,7 +37,7 @@ class Counted(NamedTuple):
     """Seconds that this took."""
     cpu_fallbacks: int = 0
     """Operations that ran on the CPU, since the device has none like it."""
-    recipe_hits: int | None = None
+    cache_hits: int | None = None
     """Graphs that came from a cache, of the process or the node's disk. None: not counted."""
 
 

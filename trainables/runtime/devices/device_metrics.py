@@ -133,8 +133,8 @@ class TrialCounts:
         if now is not None and self._before is not None:
             found[names.GRAPH_COMPILATIONS] = now.compilations - self._before.compilations
             found[names.CPU_FALLBACKS] = now.cpu_fallbacks - self._before.cpu_fallbacks
-            if now.recipe_hits is not None:
-                found[names.RECIPE_HITS] = now.recipe_hits - (self._before.recipe_hits or 0)
+            if now.cache_hits is not None:
+                found[names.GRAPH_CACHE_HITS] = now.cache_hits - (self._before.cache_hits or 0)
             found[names.COMPILE_SECONDS] = now.compile_s - self._compiled_s
             self._compiled_s = now.compile_s
         return {**found, **metrics}

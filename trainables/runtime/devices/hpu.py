@@ -105,7 +105,7 @@ class Hpu(DeviceType):
             compilations=compiled.get("TotalNumber", 0),
             compile_s=compiled.get("TotalTime", 0) / 1e6,  # microseconds, by the bridge's source
             cpu_fallbacks=fallbacks.get("TotalNumber", 0),
-            recipe_hits=_metric("recipe_cache").get("TotalHit") if os.environ.get(CACHE_METRICS) == "1" else None,
+            cache_hits=_metric("recipe_cache").get("TotalHit") if os.environ.get(CACHE_METRICS) == "1" else None,
         )
 
     def peak_memory_gb(self) -> float:
