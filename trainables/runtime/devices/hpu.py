@@ -103,7 +103,7 @@ class Hpu(DeviceType):
         compiled, fallbacks = _metric("graph_compilation"), _metric("cpu_fallback")
         return Counted(
             compilations=compiled.get("TotalNumber", 0),
-            compile_s=compiled.get("TotalTime", 0) / 1e6,  # microseconds, by the bridge's source
+            compile_s=float(compiled.get("TotalTime", 0)) / 1e6,  # microseconds, by the bridge's source
             cpu_fallbacks=fallbacks.get("TotalNumber", 0),
             cache_hits=_metric("recipe_cache").get("TotalHit") if os.environ.get(CACHE_METRICS) == "1" else None,
         )
