@@ -65,7 +65,7 @@ class Population(PopulationBasedTraining):
 
 
 def make_population(budget: Budget, space: SearchSpace) -> Population:
-    """Return the scheduler. It changes hyperparameters with a continuous range, or a choice of decimal numbers, and
+    """Return the scheduler. It changes hyperparameters with a range, or a choice of decimal numbers, and
     keeps them inside it; where a space branches, those of the donor's branch in their ranges there.
 
     The others (optimizer, batch size) shape the state that a clone takes over, and stay as the donor has them; the seed
@@ -102,7 +102,7 @@ def check_changeable(space: SearchSpace) -> None:
     """
     if not any(_changes(range_) for ranges in space.ranges.values() for range_ in ranges):
         raise SweepError(
-            "--scheduler pbt: it changes hyperparameters with a continuous range or a choice of decimal numbers, and "
+            "--scheduler pbt: it changes hyperparameters with a range or a choice of decimal numbers, and "
             "the search space has none; take another scheduler"
         )
 
@@ -110,7 +110,18 @@ def check_changeable(space: SearchSpace) -> None:
 def _changes(range_: BaseDistribution) -> bool:
     if isinstance(range_, CategoricalDistribution):
         return len(range_.choices) > 1 and all(isinstance(choice, float) for choice in range_.choices)
-    return isinstance(range_, FloatDistribution) and not range_.step
+    return isinstance(range_, FloatDistribution)
+
+
+def _few_values(range_: BaseDistribution) -> list[float]:
+    """Return the choices in order, or the values of a range with steps; empty for a continuous range."""
+    if isinstance(range_, CategoricalDistribution):
+        return sorted(cast("tuple[float, ...]", range_.choices))
+    assert isinstance(range_, FloatDistribution)
+    if not range_.step:
+        return []
+    steps = round((range_.high - range_.low) / range_.step)
+    return [min(range_.low + range_.step * step, range_.high) for step in range(steps + 1)]
 
 
 def explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
@@ -128,9 +139,8 @@ def explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
 
 def _moved(value: float, range_: BaseDistribution, draw: np.random.Generator) -> float:
     again = draw.random() < DRAWN_AGAIN
-    if isinstance(range_, CategoricalDistribution):
-        choices = sorted(cast("tuple[float, ...]", range_.choices))
-        beside = choices.index(value) + draw.choice([-1, 1])
+    if choices := _few_values(range_):
+        beside = choices.index(min(choices, key=lambda choice: abs(choice - value))) + draw.choice([-1, 1])
         return float(draw.choice(choices) if again else choices[min(max(beside, 0), len(choices) - 1)])
     assert isinstance(range_, FloatDistribution)
     low, high = range_.low, range_.high

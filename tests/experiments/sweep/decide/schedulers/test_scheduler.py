@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import optuna
 import pytest
+from optuna.distributions import FloatDistribution
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -352,6 +353,14 @@ def test_pbt_changes_continuous_hyperparameters_and_keeps_them_inside_their_rang
     assert all(1e-4 <= c["lr"] <= 1e-1 and 0 <= c["dropout"] <= 0.3 for c in found)
     assert len({c["lr"] for c in found}) > 2
     assert {c["optimizer"] for c in found} == {"sgd"}
+
+
+def test_pbt_moves_along_the_steps_of_a_range() -> None:
+    population = make_population(EPOCHS, SearchSpace({"dropout": FloatDistribution(0.0, 0.3, step=0.1)}))
+    config = {"dropout": 0.3, "seed": 4}
+    found = [population._get_new_config(None, SimpleNamespace(config=config))[0]["dropout"] for _ in range(50)]
+    assert set(found) <= {0.0, 0.1, 0.2, 0.3}
+    assert {0.2, 0.3} < set(found)
 
 
 def test_pbt_changes_what_the_branch_of_the_donor_has_in_its_ranges_there() -> None:
