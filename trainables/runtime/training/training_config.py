@@ -137,8 +137,8 @@ class TrainingConfig(TrialConfig):
         return self.graph(workers) | self._step_graph(workers) if getattr(self, "lazy_mode", False) else None
 
     def graph(self, workers: int) -> dict[str, Any]:
-        """Return what the graphs of the model depend on: shapes, and Python numbers baked into them; subclasses add
-        theirs. The learning rate, the momentum and the clipped norm are in none."""
+        """Return what the graphs of the model depend on, as numbers and texts: shapes, and Python numbers baked into
+        them; subclasses add theirs. The learning rate, the momentum and the clipped norm are in none."""
         samples = self.batch_size // workers // passes_of(self, workers)
         return {"samples of a pass": samples, "mixed_precision": self.mixed_precision}
 
