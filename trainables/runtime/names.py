@@ -33,8 +33,8 @@ TRAIN_SECONDS = "train_s"
 """Seconds spent training since the last report, without ``compile_s``."""
 COMPILE_SECONDS = "compile_s"
 """Seconds spent compiling since the last report, in training and evaluation, as torch and the device's software count
-them; and what the trial's first step took longer than the others besides (kernels, caches, waiting for another group
-that compiles the same)."""
+them, or waiting for another group that compiles the same; and what the trial's first step took longer than the others
+besides (kernels, caches)."""
 EVAL_SECONDS = "eval_s"
 """Seconds spent on validation, without compilations."""
 FIRST_STEP_AT = "first_step_at"

@@ -174,6 +174,7 @@ class _Trial:
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
         self._batches = self._all_batches()
         self._parts_run: set[str] = set()
+        self._waited_s = 0.0  # for another group that compiled the same
         self.train_model, self.eval_model = self.model, self.scored_model
         if config.compile:
             expect_many_graphs()
@@ -217,9 +218,9 @@ class _Trial:
 
     def compiled_s(self) -> float:
         """Return the seconds in which torch has traced and compiled, and the device's software has compiled, in this
-        process so far."""
+        process so far, and in which the trial has waited for another group that compiled the same."""
         counted = self.device_type.counted()
-        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0)
+        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
 
     def clock(self) -> float:
         """Return the seconds of a clock that stands still while something is compiled."""
@@ -375,9 +376,11 @@ class _Trial:
     @contextmanager
     def _alone(self, folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
         key = {**key, "config": type(self.config).__name__, "workers": self.world}
+        began = time.perf_counter()
         with first_alone(folder, key) if self.rank == 0 else nullcontext():
             if self.world > 1 and key["part"] == "training":  # in evaluation, a rank may have nothing to do
                 dist.barrier()
+            self._waited_s += time.perf_counter() - began
             yield
             self.device_type.synchronize()
 

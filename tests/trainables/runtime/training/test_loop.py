@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.small_task import Points, SmallConfig, small_loop, small_task
 from trainables.runtime import names
 from trainables.runtime.devices.cpu import CPU
 from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.node_cache import first_alone
 from trainables.runtime.session import open_session
 from trainables.runtime.training.checkpoint import read_state, write_state
 from trainables.runtime.training.fresh_start import release_memory
@@ -308,6 +311,30 @@ def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(m
         assert gone() is None
     assert compiled == [2, 2, 4, 5, 5]  # training and evaluation; the latter has no dropout, and a batch of its own
     assert reports[-1] == reports[0]
+
+
+def test_waiting_for_a_group_that_compiles_the_same_graph_is_compiling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend="eager", dynamic=False))
+    monkeypatch.setattr(type(CPU), "compiled_graphs", lambda self: tmp_path / "graphs")
+    signature = SmallConfig(epochs=2, compile=True).graph_signature(CPU, 1) or {}
+    key = {**signature, "part": "evaluation", "config": "SmallConfig", "workers": 1}
+    compiling, folder = threading.Event(), tmp_path / "graphs-compiled"
+
+    def compile_in_another_group() -> None:
+        with first_alone(folder, key):
+            compiling.set()
+            time.sleep(3)
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(compile_in_another_group)
+        compiling.wait()
+        reports, _ = trained(compile=True)
+    assert reports[0][names.COMPILE_SECONDS] > 1
+    assert max(reports[0][name] for name in (names.TRAIN_SECONDS, names.EVAL_SECONDS)) < 1
+    assert reports[1][names.COMPILE_SECONDS] == 0
+    assert len([*folder.glob("*.done")]) == 2
 
 
 def test_bfloat16_is_coarser_and_near() -> None:
