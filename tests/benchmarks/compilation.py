@@ -1,15 +1,16 @@
 """What compiled graphs cost a sweep on eight stand-in HPUs, where compiling one takes as long as five epochs.
 
 The same sweep three times: as it is, with four values of dropout and one group of the node compiling each graph; with
-the four values alone; and with any value of dropout, each another graph. Prints the sweeps' own lines and, last, one
+any value of dropout, each another graph, and every group for itself; and with the four values, every group for itself. Prints the sweeps' own lines and, last, one
 JSON object:
 
     {"trials": ..., "signatures": ..., "compilations": ..., "compilations_not_led": ..., "compilations_without": ...,
      "sweep_ratio": ..., ...}
 
-``compilations`` counts graphs of training; ``sweep_ratio`` is the time of the third sweep by that of the first, in
-which trials have the HPUs: without the start of workers, and idle ends. The trials sleep and so do compilations, so that eight workers fit on two cores; all
-else is the product's: training loop, Dynamo, counters, caches. Takes 6 minutes on 2 cores, and 16 GB of memory.
+``compilations`` counts graphs of training; ``sweep_ratio`` is the time of the second sweep by that of the first, in
+which trials have the HPUs: without the start of workers, and idle ends. The trials sleep and so do compilations, so
+that eight workers fit on two cores; all else is the product's: training loop, Dynamo, counters, caches. Eight groups
+need 16 GB of memory.
 
     python tests/benchmarks/compilation.py [--trials 80] [--modules 8] [--epoch-seconds 1.5]
 """
