@@ -1,8 +1,8 @@
 """What compiled graphs cost a sweep on eight stand-in HPUs, where compiling one takes as long as five epochs.
 
 The same sweep three times: as it is, with four values of dropout and one group of the node compiling each graph; with
-any value of dropout, each another graph, and every group for itself; and with the four values, every group for itself. Prints the sweeps' own lines and, last, one
-JSON object:
+any value of dropout, each another graph, and every group for itself; and with the four values, every group for itself.
+Prints the sweeps' own lines and, last, one JSON object:
 
     {"trials": ..., "signatures": ..., "compilations": ..., "compilations_not_led": ..., "compilations_without": ...,
      "sweep_ratio": ..., ...}
