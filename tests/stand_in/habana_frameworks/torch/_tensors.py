@@ -57,6 +57,8 @@ class _Autocast(torch.autocast):
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    if any(isinstance(size, torch.SymInt) for size in inputs):
+        raise TypeError("Cannot convert symbols to int")
     _hardware.acquire()
     torch.hpu.metrics.COUNTS["graph_compilation"] += 1  # type: ignore[attr-defined]
     return graph.forward
