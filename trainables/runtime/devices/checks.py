@@ -1,4 +1,4 @@
-"""What the doctor looks at before it computes anything: variables, packages, the host, Ray, and who has which module."""
+"""What the doctor looks at before it computes: variables, packages, the host, Ray, and who has which module."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ assert float(rank) == sum(range(dist.get_world_size())), float(rank)
 FIXES = {
     r"Session init failed|spdlog|Failed opening file": "habana cannot write its logs: set HABANA_LOGS to a writable "
     "folder",
-    r"synStatus=26.*Device acquire failed": "it is still being reset (wait a minute), it does not work (dmesg, hl-smi), "
-    "or the driver is of another release than the container",
+    r"synStatus=26.*Device acquire failed": "it is being reset (wait a minute), it does not work (dmesg, hl-smi), or "
+    "the driver is of another release than the container",
     r"not enough devices": "unset WORLD_SIZE and LOCAL_RANK: this shell counts as one of a group",
     r"PT_DEVMEM|out of memory": "another process fills its memory, or did: see hl-smi",
     r"synStatus": "docker run --cap-add=sys_nice --ipc=host; see also habana's logs",
@@ -52,8 +52,8 @@ FIXES = {
 }
 """What to do, by what is in the output of a probe; the first that fits counts."""
 BUSY = (
-    "another process has it, or it is being reset, which takes up to a minute: if this table names no owner, sudo hl-smi "
-    "on the host does; end that process, or wait"
+    "another process has it, or it is being reset, which takes up to a minute: if this table names no owner, "
+    "sudo hl-smi on the host does; end that process, or wait"
 )
 ENDED = {
     signal.SIGKILL: "the host's memory was full (dmesg), or somebody killed it",

@@ -17,8 +17,8 @@ Batch = dict[str, torch.Tensor]
 """Tensors of one batch, first dimension the samples; for a classifier ``labels`` holds class indices of shape (n,)."""
 
 EVAL_BATCH_PER_WORKER = 64
-"""Validation samples in one forward pass of a worker; without gradients more fit than in training. It is no trial's own:
-evaluation has a compiled graph of its own at any size, and with one size it has one for all trials of a sweep."""
+"""Validation samples in one forward pass of a worker; without gradients more fit than in training. The same in every
+trial: evaluation has a compiled graph of its own at any size, and at one size a sweep has one."""
 
 
 class BatchIndices(NamedTuple):

@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
     "another torch": (
         lambda node: node.patch.setattr(checks, "TORCH_OF_RELEASE", {"1.24": ("2.10",)}), "release", "reinstall",
     ),
-    "no huge pages": (lambda node: node.meminfo(MEMINFO.format(pages=0)), "hugepages", "sysctl -w vm.nr_hugepages=11875"),
+    "no huge pages": (lambda node: node.meminfo(MEMINFO.format(pages=0)), "hugepages", "vm.nr_hugepages=11875"),
     "little memory": (
         lambda node: node.meminfo(MEMINFO.format(pages=20_000).replace("1056", "16")), "host memory", "container 102",
     ),
@@ -217,7 +217,8 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
         "compiled graphs", "set GAUDI_TUNE_CACHE",
     ),
     "a Ray that sees no HPU": (
-        lambda node: node.patch.setattr("ray._private.accelerators.hpu.HPU_PACKAGE_AVAILABLE", False), "Ray", "ray start",
+        lambda node: node.patch.setattr("ray._private.accelerators.hpu.HPU_PACKAGE_AVAILABLE", False),
+        "Ray", "ray start --resources",
     ),
     "a network that is not here": (variable("HCCL_SOCKET_IFNAME", "ens5"), "scale-out", "here are eth0"),
 }  # fmt: skip
