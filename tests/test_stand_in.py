@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 
 BUSY = "synStatus=8 [Device not found] Device acquire failed."
 USE = "import torch, habana_frameworks.torch; print('sum', float(torch.ones(3, device='hpu').sum()))"
-HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(60)"
+HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(300)"
 
 
 def test_ray_finds_eight_hpus_and_nobody_acquires_one(tmp_path: Path) -> None:

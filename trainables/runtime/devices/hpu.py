@@ -132,7 +132,7 @@ class Hpu(DeviceType):
 
         hpu.synchronize()
         stats = hpu.memory_stats()
-        summary = getattr(hpu.memory, "_extended_memory_summary_dict", dict)()  # nothing public leaves it out
+        summary: dict[str, int] = getattr(hpu.memory, "_extended_memory_summary_dict", dict)()  # nothing public has it
         return float(summary.get("persistent", stats["InUse"]) / stats["Limit"])
 
     def is_out_of_memory(self, error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -98,6 +99,8 @@ def make_loader(
         batches: What to load, in this order.
         loader_workers: Processes that load. 0: this process.
     """
+    # The server of all loader processes imports torch once; they would import it one by one, seconds each.
+    multiprocessing.set_forkserver_preload(["torch"])
     return DataLoader(
         _Seeded(data),
         batch_sampler=batches,  # type: ignore[arg-type]

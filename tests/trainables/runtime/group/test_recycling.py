@@ -34,7 +34,12 @@ print(json.dumps([[result["worker_pid"] for result in results], [results[-1][nam
 """
 
 
-HOLD = "import torch, habana_frameworks.torch; torch.ones(1, device='hpu'); print('have it', flush=True); input()"
+HOLD = """
+import time, torch, habana_frameworks.torch
+torch.ones(1, device="hpu")
+print("have it", flush=True)
+time.sleep(300)
+"""
 
 
 def test_a_group_whose_trials_leave_memory_behind_is_replaced(tmp_path: Path) -> None:
