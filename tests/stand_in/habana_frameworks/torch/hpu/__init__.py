@@ -63,5 +63,13 @@ def set_rng_state(state: torch.Tensor, device: int = 0) -> None:
     torch.set_rng_state(state)
 
 
+class Stream:
+    """A queue of a device. Dynamo looks for it by name."""
+
+
+class Event:
+    """A point in a queue. Dynamo looks for it by name."""
+
+
 def manual_seed_all(seed: int) -> None:
     torch.manual_seed(seed)
