@@ -14,5 +14,7 @@ RUN deploy/install_on_gaudi.sh python3 .venv --no-cache-dir --editable .
 # The image's own PYTHONPATH, libraries and habana settings stay; only its Python is put behind the environment's, in
 # login shells as well, of which KubeRay's ray start is one.
 ENV PATH=/opt/gaudi-tune/.venv/bin:$PATH
+# Otherwise each process that imports torch, such as those that load data, imports habana as well.
+ENV TORCH_DEVICE_BACKEND_AUTOLOAD=0
 RUN echo "PATH=/opt/gaudi-tune/.venv/bin:\$PATH" > /etc/profile.d/zz-gaudi-tune.sh
 CMD ["python", "-m", "experiments.doctor"]

@@ -1,8 +1,8 @@
 """Tune ResNet-50 from scratch on ImageNet.
 
-full: ImageNet 2012 (--data ILSVRC2012), bf16, torch.compile, 90 epochs a trial on the published learning-rate table.
+full: ImageNet 2012 (--data ILSVRC2012), bf16, 90 epochs a trial on the published learning-rate table.
 For 8 HPUs a trial: --workers-per-trial 8. sample: a quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in
-ImageNet's layout, not compiled, 9 epochs a trial on the same table, shortened; chance is 0.1, the best trial of
+ImageNet's layout, 9 epochs a trial on the same table, shortened; chance is 0.1, the best trial of
 a sweep passes 0.6.
 """
 
@@ -14,7 +14,7 @@ from trainables.data.sample_digits import digit_settings
 
 def sample_settings() -> dict[str, object]:
     """Make the data of the sample recipe, and point to it."""
-    return {**digit_settings("imagenet"), "architecture": "resnet50-quarter", "compile": False, "loader_workers": 0}
+    return {**digit_settings("imagenet"), "architecture": "resnet50-quarter", "loader_workers": 0}
 
 
 EXPERIMENT = Experiment(

@@ -162,13 +162,16 @@ def _arrive(seconds: float) -> Late:
     return Late()
 
 
+HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")
 HOARD: list[torch.Tensor] = []
 
 
 def leaking(config: dict[str, Any]) -> None:
-    """Leave so many megabytes behind in the process, and report which process that is."""
-    HOARD.append(torch.ones(config["megabytes"] * 2**18))
-    report({"epoch": 1, "worker_pid": os.getpid()})
+    """Leave so many megabytes behind in the process, or use them for a moment, and report which process that is."""
+    used = torch.ones(config["megabytes"] * 2**18)
+    if not config["frees"]:
+        HOARD.append(used)
+    report({"epoch": 1, "worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}})
 
 
 def noting_the_optimizer(config: dict[str, Any], train_loop: Callable[[dict[str, Any]], None], folder: Path) -> None:

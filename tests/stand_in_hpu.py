@@ -15,7 +15,10 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from trainables.runtime.devices.module_owners import DEVICE_ROOT
 
 STAND_IN = PROJECT_ROOT / "tests" / "stand_in"
-FORGOTTEN = ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID", "WORLD_SIZE", "LOCAL_RANK", "PT_HPU_LAZY_MODE")
+FORGOTTEN = (
+    "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID", "WORLD_SIZE", "LOCAL_RANK", "PT_HPU_LAZY_MODE", "LD_PRELOAD",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+)  # fmt: skip
 
 
 class Ownership(NamedTuple):

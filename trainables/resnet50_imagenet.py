@@ -31,22 +31,17 @@ class ResNet50ImageNetConfig(ResNetConfig):
     60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
     pass_size: int = 256
     """Most samples that a worker trains on at once, the published batch of one device. 0: no limit."""
-    compile: bool = True
-    """Whether to compile the model (torch.compile; hpu_backend on an HPU)."""
     loader_workers: int = 8
     """Processes per worker that prepare batches. 0: the worker prepares them itself."""
     gpu_migration: bool = False
     """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own has no need of it."""
     fp16_to_bf16: bool = False
     """Whether GPU migration turns fp16 autocast into bf16 (PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION)."""
-    lazy_mode: bool = False
-    """Whether habana collects operations into graphs by itself (PT_HPU_LAZY_MODE), without torch.compile."""
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
         return super().rules() | {
             "fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16,
-            "lazy_mode and compile exclude each other": not (self.lazy_mode and self.compile),
         }
 
     def worker_environment(self) -> dict[str, str]:
@@ -54,9 +49,8 @@ class ResNet50ImageNetConfig(ResNetConfig):
         switches = {
             "PT_HPU_GPU_MIGRATION": self.gpu_migration,
             "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": self.fp16_to_bf16,
-            "PT_HPU_LAZY_MODE": self.lazy_mode,
         }
-        return {name: "1" for name, on in switches.items() if on}
+        return super().worker_environment() | {name: "1" for name, on in switches.items() if on}
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -72,7 +66,7 @@ def check(config: ResNet50ImageNetConfig) -> list[str]:
     """
     from trainables.runtime.devices.hpu import has_habana
 
-    habanas = [name for name in ("gpu_migration", "fp16_to_bf16", "lazy_mode") if getattr(config, name)]
+    habanas = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
     if habanas and not has_habana():
         raise ValueError(f"--set {habanas[0]}=true: habana_frameworks is not installed here, and nothing else reads it")
     return check_resnet(config)

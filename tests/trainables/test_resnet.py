@@ -72,6 +72,7 @@ def test_habanas_switches_become_variables_of_the_process() -> None:
         "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": "1",
     }
     assert imagenet(lazy_mode=True).worker_environment() == {"PT_HPU_LAZY_MODE": "1"}
+    assert imagenet(lazy_mode=False).worker_environment() == {"PT_HPU_LAZY_MODE": "0"}
 
 
 def test_habanas_switches_are_refused_without_habana() -> None:
@@ -86,7 +87,8 @@ def test_habanas_switches_are_refused_without_habana() -> None:
             {"fp16_to_bf16": True},
             "with gpu_migration, but got gpu_migration=False, fp16_to_bf16=True",
         ),
-        ({"lazy_mode": True, "compile": True}, "lazy_mode and compile exclude each other"),
+        ({"lazy_mode": True, "compile": True}, "compile and lazy_mode exclude each other"),
+        ({"sync_batch_norm": True, "compile": True}, "compile and sync_batch_norm exclude each other"),
     ],
 )
 def test_switches_that_contradict_each_other_are_an_error(changes: dict[str, bool], message: str) -> None:

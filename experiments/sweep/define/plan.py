@@ -13,6 +13,7 @@ from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices
+from trainables.runtime.training.training_config import ExecutionMode
 
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
@@ -46,6 +47,8 @@ class Plan:
     """What every trial has besides its hyperparameters."""
     budget: Budget
     num_samples: int
+    mode: ExecutionMode | None = None
+    """How the models are run; None where the train loop is not the shared one."""
     confirm: int = 0
     """How many of the best are trained again after the search, besides the baseline; 0: none, nor the baseline."""
     seeds: int = 0
@@ -123,6 +126,10 @@ class Plan:
         of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
         return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
 
+    @property
+    def _mode_matters(self) -> bool:
+        return self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
+
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
@@ -137,6 +144,7 @@ class Plan:
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
+            *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and self._mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),

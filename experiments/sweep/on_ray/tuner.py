@@ -50,6 +50,8 @@ ENVIRONMENT = {
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
+    "RAY_agent_register_timeout_ms": "300000",
 }
 """Settings of Ray in this process, unless the user has set them."""
 
@@ -229,6 +231,7 @@ def start_ray(plan: Plan) -> None:
         os.environ.setdefault(variable, value)
     if ray.is_initialized():
         return
+    os.environ.update(plan.devices.type.node_environment())
     # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
     needed = plan.devices.count * CPUS_PER_WORKER
     cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
@@ -236,7 +239,14 @@ def start_ray(plan: Plan) -> None:
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:
         with python_path_with(added_to_sys_path()):
-            ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="warning")
+            ray.init(
+                "local",
+                num_cpus=cores,
+                resources=plan.devices.type.ray_resources(plan.devices.count),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="warning",
+            )
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import ray
@@ -33,6 +33,10 @@ from experiments.sweep.show.trackers.store import STORE_URI
 from experiments.sweep.state.sweep_file import SWEEP_FILE
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
+
+if TYPE_CHECKING:
+    from trainables.runtime.devices.device import DeviceType
+    from trainables.runtime.training.training_config import ExecutionMode, TrainingConfig
 
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
@@ -215,14 +219,18 @@ def check_target(experiment: Experiment, target: float | None) -> None:
         )
 
 
-def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], list[str]]:
+def check_trials(
+    experiment: Experiment, settings: Mapping[str, Any], workers: int, device: DeviceType
+) -> tuple[dict[str, Any], ExecutionMode | None, list[str]]:
     """Check what the baseline (else any proposal) and every batch size of the space would load and train on.
 
     Returns:
-        The settings in full, defaults included, and what the check of data and model found.
+        The settings in full, defaults included; how models are run, None where the train loop is not the shared one;
+        and what the check of data and model found.
 
     Raises:
-        SweepError: A value breaks a rule, a batch cannot be split, or data or model cannot be used.
+        SweepError: A value breaks a rule, the device lacks what is asked for, a batch cannot be split, or data or model
+            cannot be used.
     """
     from trainables.runtime.training.training_config import TrainingConfig, check_batch
 
@@ -232,8 +240,9 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         config: TrialConfig = experiment.config_class.from_dict({**settings, **baseline})
         # Workers have another current folder.
         config = replace(config, data=absolute(config.data), model=absolute(config.model))
-        largest = config
+        largest, mode = config, None
         if isinstance(config, TrainingConfig):
+            config, mode = _in_mode(config, device)
             sizes = sorted({config.batch_size, *space.values("batch_size")})
             for size in sizes:
                 try:
@@ -251,7 +260,19 @@ def check_trials(experiment: Experiment, settings: Mapping[str, Any], workers: i
         in_full = {name: value for name, value in in_full.items() if name in settings}
     # What only some proposals have, the others have as the recipe has it, not as the baseline.
     sometimes = {*space.names, *baseline} - (space.always & set(baseline))
-    return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, facts
+    return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, mode, facts
+
+
+def _in_mode(config: TrainingConfig, device: DeviceType) -> tuple[TrainingConfig, ExecutionMode]:
+    """Return how models are run, and the configuration that says so on other nodes, too, if a variable here does.
+
+    Raises:
+        ValueError: The device has no lazy mode, or the variable contradicts the configuration.
+    """
+    if config.lazy_mode is True and device.kind != "hpu":
+        raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+    mode = config.mode_on(device)
+    return (replace(config, lazy_mode=True) if mode.name == "lazy" else config), mode
 
 
 def absolute(source: str) -> str:

@@ -61,7 +61,9 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
     check.check_sent(experiment)
-    settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
+    settings, mode, facts = check.check_trials(
+        experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
+    )
     plan = Plan(
         experiment=experiment,
         options=options,
@@ -70,6 +72,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         recipe=recipe,
         recipe_reason=reason,
         settings=settings,
+        mode=mode,
         budget=budget,
         num_samples=trials,
         confirm=confirm,

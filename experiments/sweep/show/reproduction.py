@@ -12,7 +12,7 @@ from experiments.sweep.define.published import Published
 from experiments.sweep.define.words import counted, format_params, format_value
 from trainables.runtime import names
 
-SETTINGS = ("data", "mixed_precision", "compile", "lazy_mode")
+SETTINGS = ("data", "mixed_precision")
 """What makes a run comparable to the published one, or not."""
 
 
@@ -49,6 +49,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     other_data = ["the sample recipe trains on other data: its figures are not comparable"]
     notes = [*(other_data if plan.recipe == "sample" else []), *published.notes]
     here = f"{counted(plan.options.workers_per_trial, plan.devices.type.kind + ' worker')}, recipe {plan.recipe}"
+    settings = format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})
     return [
         f"published by {published.source}, on {published.devices}",
         *table,
@@ -57,7 +58,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
             f"{what:>22} {format_value(said) or '-':>18} {format_value(found) or '-':>12}"
             for what, said, found in figures
         ),
-        f"here: {here}, {format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})}",
+        f"here: {', '.join(filter(None, [here, plan.mode and plan.mode.name, settings]))}",
         *notes,
     ]
 

@@ -20,7 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 # As in habana_frameworks/torch/_hardware.py, whose import would make "hpu" a device of torch in this process.
-_MODULES = int(os.environ.get("HABANA_STAND_IN_MODULES", "8"))
+_PRESENT = os.environ.get("HABANA_STAND_IN_MODULES", "8")
+_MODULES = list(range(int(_PRESENT))) if "," not in _PRESENT else [int(module) for module in _PRESENT.split(",")]
 _FOLDER = Path(os.environ.get("HABANA_STAND_IN_DIR", Path(tempfile.gettempdir()) / "habana-stand-in"))
 _GIB = 2**30
 _FIRST_MODULE = 3
@@ -83,14 +84,14 @@ def hlmlShutdown() -> None:
 
 def hlmlDeviceGetCount() -> int:
     _check()
-    return _MODULES
+    return len(_MODULES)
 
 
 def hlmlDeviceGetHandleByIndex(index: int) -> ctypes.c_void_p:
     _check()
-    if not 0 <= index < _MODULES:
+    if not 0 <= index < len(_MODULES):
         raise HLMLError(_INVALID_ARGUMENT)
-    return ctypes.c_void_p(1 + (index + _FIRST_MODULE) % _MODULES)
+    return ctypes.c_void_p(1 + _MODULES[(index + _FIRST_MODULE) % len(_MODULES)])
 
 
 def hlmlDeviceGetModuleID(device: ctypes.c_void_p) -> int:

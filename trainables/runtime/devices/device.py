@@ -59,6 +59,8 @@ class DeviceType(ABC):
     """Whether training runs forward and loss in bfloat16 autocast by default."""
     static_shapes: bool = False
     """Whether each new shape of a batch costs a compilation."""
+    compiles: bool = False
+    """Whether models are compiled unless the configuration says otherwise."""
     widths: tuple[int, ...] = ()
     """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
 
@@ -76,9 +78,21 @@ class DeviceType(ABC):
         """Return what one worker books at Ray: one device, and the cores that feed it."""
         return {"CPU": float(CPUS_PER_WORKER), self.resource: 1.0}
 
+    def ray_resources(self, count: int) -> dict[str, float]:
+        """Return what Ray is told of so many devices where it starts; empty where it finds them itself."""
+        return {}
+
+    def node_environment(self) -> dict[str, str]:
+        """Return what Ray's processes must have in their environment, on a node that it starts on."""
+        return {}
+
     def worker_environment(self) -> dict[str, str]:
         """Return what a worker's process must have in its environment before it imports torch."""
         return {}
+
+    def is_lazy(self) -> bool:
+        """Whether this process is told to collect operations into graphs by itself."""
+        return False
 
     def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
         """Return why these devices of one node should not train one trial together, None if they may.

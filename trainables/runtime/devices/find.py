@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 DEVICE_TYPES: dict[str, DeviceType] = {type_.kind: type_ for type_ in (HPU, CUDA, CPU)}
 """Every kind of device by its name, the one to prefer first."""
+
+
+DEVICE = "GAUDI_TUNE_DEVICE"
+"""Variable with the kind of device that this worker of a sweep trains on."""
 
 
 @dataclass(frozen=True)
@@ -68,5 +73,10 @@ def find_devices(requested: str, cluster: Sequence[Mapping[str, float]] | None) 
 
 
 def worker_device() -> torch.device:
-    """Return the device of this worker process: always index 0, since a worker sees only its own."""
-    return next(type_ for type_ in DEVICE_TYPES.values() if type_.is_here()).torch_device()
+    """Return the device of this worker process: always index 0, since a worker sees only its own.
+
+    It is what the sweep says; outside a sweep, the best that is here. Ray leaves the variables of a node's HPUs and
+    GPUs to workers that booked none, so that those see devices that are not theirs.
+    """
+    said = DEVICE_TYPES.get(os.environ.get(DEVICE, ""))
+    return (said or next(type_ for type_ in DEVICE_TYPES.values() if type_.is_here())).torch_device()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+MODULES = "HABANA_VISIBLE_MODULES"
+"""The variable of the modules that a process may use, such as 4,5; Ray gives each worker its own."""
+LAZY_MODE = "PT_HPU_LAZY_MODE"
+"""habana's variable for its mode: 1 collects operations into graphs, 0 does not."""
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""torch's variable: unless it is 0, each process that imports torch imports habana, which takes seconds."""
 RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
 """habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
 CACHE_METRICS = "PT_HPU_ENABLE_CACHE_METRICS"
@@ -31,27 +38,52 @@ class Hpu(DeviceType):
     """An HPU: a module of a Gaudi node."""
 
     def count_here(self) -> int:
-        """Ask habana, which acquires none for it."""
+        """Ask habana, which acquires none for it.
+
+        Raises:
+            ValueError: HABANA_VISIBLE_MODULES is no list of modules.
+        """
         if not has_habana():
             return 0
+        modules = visible_modules()
         import habana_frameworks.torch.hpu as hpu
 
-        return hpu.device_count() if hpu.is_available() else 0
+        count = hpu.device_count() if hpu.is_available() else 0
+        return count if modules is None else min(count, len(modules))
 
     def is_here(self) -> bool:
-        """Whether this process was given modules."""
-        return bool(os.environ.get("HABANA_VISIBLE_MODULES")) and has_habana()
+        """Whether this process was given a module."""
+        return bool(os.environ.get(MODULES)) and has_habana()
+
+    def ray_resources(self, count: int) -> dict[str, float]:
+        """Return the HPUs by name: Ray takes one kind of accelerator per node, and has taken a Gaudi for a TPU."""
+        return {self.resource: float(count)}
+
+    def node_environment(self) -> dict[str, str]:
+        """Return the node's modules, and that nothing imports habana unasked.
+
+        A container that was given devices by index has no list of modules, and Ray would hand out 0, 1, ...
+        """
+        modules = visible_modules() or present_modules()
+        return {AUTOLOAD: "0", **({MODULES: ",".join(map(str, modules))} if modules else {})}
 
     def worker_environment(self) -> dict[str, str]:
-        """Return habana's mode, and where it caches compiled graphs."""
-        release = version_of("habana-torch-plugin") or "unknown"
-        recipes = cache_root() / "recipes" / f"{release}-{_chip()}-bf16"  # the workers make it: on their node
+        """Return habana's mode, where it caches compiled graphs, and no TcMalloc."""
+        preloaded = re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", ""))
+        others = [library for library in preloaded if "tcmalloc" not in library]
         return {
             # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
-            "PT_HPU_LAZY_MODE": "0",
+            LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
+            AUTOLOAD: "0",
             # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
-            RECIPE_CACHE: f"{recipes},false,{RECIPE_CACHE_MB}",
+            RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",  # the workers make it: on their node
+            # Intel's images for Ubuntu 22.04 preload it, and Intel's ImageNet page says that its script crashes then.
+            **({"LD_PRELOAD": ":".join(others)} if others != preloaded else {}),
         }
+
+    def is_lazy(self) -> bool:
+        """Whether habana's variable says so."""
+        return os.environ.get(LAZY_MODE) == "1"
 
     def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
         """Return what is wrong with these modules.
@@ -72,8 +104,12 @@ class Hpu(DeviceType):
         return HpuMonitor(indices)
 
     def is_being_released(self, message: str) -> bool:
-        """Whether habana's status says so."""
-        return any(sign in message for sign in ("synStatus=20", "EAGAIN", "EBUSY"))
+        """Whether habana says that it did not get the device, which it has then waited for, up to 60 s.
+
+        Status 8 is that of a device that another process has, 20 of one that this process has, 26 of one that does not
+        work (again) yet.
+        """
+        return "Device acquire failed" in message or bool(re.search(r"synStatus=8\b", message))
 
     def torch_device(self) -> torch.device:
         """Return the HPU; habana registers it with torch when it is imported."""
@@ -87,16 +123,19 @@ class Hpu(DeviceType):
 
     def synchronize(self) -> None:
         """Wait for the queue."""
-        import torch
+        import habana_frameworks.torch.hpu as hpu
 
-        torch.hpu.synchronize()  # type: ignore[attr-defined]
+        hpu.synchronize()
 
     def memory_in_use(self) -> float:
-        """Return the share that habana counts as in use."""
-        import torch
+        """Return the share that tensors hold: without the workspace, which grows to that of the largest graph so far
+        and stays."""
+        import habana_frameworks.torch.hpu as hpu
 
-        stats = torch.hpu.memory_stats()  # type: ignore[attr-defined]
-        return float(stats["InUse"] / stats["Limit"])
+        hpu.synchronize()
+        stats = hpu.memory_stats()
+        summary: dict[str, int] = getattr(hpu.memory, "_extended_memory_summary_dict", dict)()  # nothing public has it
+        return float(summary.get("persistent", stats["InUse"]) / stats["Limit"])
 
     def counted(self) -> Counted:
         """Return what habana's own metrics say; of its recipe cache only where PT_HPU_ENABLE_CACHE_METRICS=1."""
@@ -132,6 +171,7 @@ class Hpu(DeviceType):
 
         # Dynamo splits a data-parallel model at its communication buckets; habana's backend wants it whole.
         split_compiled_ddp(False)
+        # Otherwise the second shape gets a symbolic size, which habana's compiler cannot convert.
         return cast("nn.Module", torch.compile(model, backend="hpu_backend", dynamic=False))
 
     def compiled_graphs(self) -> Path | None:
@@ -141,7 +181,7 @@ class Hpu(DeviceType):
 
     def mark_step(self) -> None:
         """Run what habana's lazy mode has collected; in eager mode this has no meaning."""
-        if os.environ.get("PT_HPU_LAZY_MODE") == "1":
+        if self.is_lazy():
             import habana_frameworks.torch.core as htcore
 
             htcore.mark_step()
@@ -164,10 +204,10 @@ class Hpu(DeviceType):
 
     def data_parallel_settings(self) -> dict[str, Any]:
         """Return larger buckets: they suit hccl. The size is that of HabanaAI/Model-References for ResNet-50."""
-        return {**super().data_parallel_settings(), "bucket_cap_mb": 230}
+        return {**super().data_parallel_settings(), "bucket_cap_mb": 256}
 
 
-HPU = Hpu(kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, widths=(1, 2, 4, 8))
+HPU = Hpu(kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, compiles=True, widths=(1, 2, 4, 8))
 
 
 def register_hccl() -> None:
@@ -180,9 +220,37 @@ def name_own_module() -> None:
 
     Without it, the import of habana in a child asserts, for Ray shows each worker only its own module.
     """
-    modules = os.environ.get("HABANA_VISIBLE_MODULES", "")
+    modules = os.environ.get(MODULES, "")
     if modules and "," not in modules:
         os.environ["HLS_MODULE_ID"] = modules
+
+
+def visible_modules() -> list[int] | None:
+    """Return the modules that HABANA_VISIBLE_MODULES names, in order; None if it is not set.
+
+    Raises:
+        ValueError: It names something else. habana would raise where it needs them, in each worker.
+    """
+    named = os.environ.get(MODULES)
+    if named is None:
+        return None
+    modules = named.split(",")
+    if not all(module.strip().isdecimal() for module in modules) or len(set(modules)) < len(modules):
+        raise ValueError(
+            f"{MODULES} must be numbers of modules, such as 0,1,2,3, but got {named!r}; unset it for all of the node"
+        )
+    return sorted(int(module) for module in modules)
+
+
+def present_modules() -> list[int]:
+    """Return the modules that hl-smi sees here, in order; empty if it gives no answer."""
+    return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
+
+
+def recipe_folder() -> Path:
+    """Return where compiled graphs are kept: another release or chip compiles others."""
+    release = version_of("habana-torch-plugin") or "unknown"
+    return cache_root() / "recipes" / f"{release}-{_chip()}-bf16"
 
 
 def make_recipe_folder() -> None:

@@ -3,6 +3,7 @@ anything else, and releases it last."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from ray.train.torch import TorchConfig
 
 from trainables.runtime.devices.hpu import HPU, make_recipe_folder, name_own_module
-from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers
+from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
 from trainables.runtime.internals.ray_train_torch import TorchBackend
 
-LEAVE_WITHIN_S = 10
-"""How long the workers may take to end by themselves. Then Ray kills them."""
+ANSWER_WITHIN_S = 5
+"""How long a worker may take to show that it lives."""
+LEAVE_WITHIN_S = 75
+"""How long the workers may take to end by themselves; closing a device alone may take 60 s. Then Ray kills them."""
 
 
 class RanksByModule(WorkerGroupCallback):
@@ -45,12 +48,24 @@ class _GaudiBackend(TorchBackend):
         super().on_start(worker_group, backend_config)
 
     def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        try:
-            super().on_shutdown(worker_group, backend_config)
-        finally:
-            # habana releases the device when Python exits. Ray would use ray.kill(), which skips that: nobody could use
-            # the device until the driver has reset it.
-            end_workers(worker_group, LEAVE_WITHIN_S)
+        ends_at = time.monotonic() + LEAVE_WITHIN_S
+        # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
+        if run_on_all(worker_group, _do_nothing, ANSWER_WITHIN_S):
+            run_on_all(worker_group, _leave_process_group, LEAVE_WITHIN_S)
+        # habana releases the device when Python exits. Ray would use ray.kill(), which skips that: nobody could use
+        # the device until the driver has reset it.
+        end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _leave_process_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.destroy_process_group()
 
 
 @dataclass

@@ -25,8 +25,9 @@ from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
 
-PAUSES_S = (2.0, 4.0, 8.0, 16.0)
-"""How long to wait before each retry to get devices that are being released. Intel publishes no duration."""
+PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
+"""How long to wait before each retry to get devices that are being released. In all more than the 60 s that habana may
+take to close one; it also waits so long for one before it says that it is busy."""
 
 
 class WarmTrainable(tune.Trainable):

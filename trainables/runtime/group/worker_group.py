@@ -34,6 +34,7 @@ from trainables import runtime
 from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
 from trainables.runtime.devices.device_metrics import DeviceMetrics, TrialCounts
+from trainables.runtime.devices.find import DEVICE
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
@@ -62,8 +63,9 @@ TrainLoop = Callable[[dict[str, Any]], None]
 START_TIMEOUT_S = 600
 """How long the workers may take to start. A loaded machine needs more than Ray's own limit, 60 s, and Ray would retry
 for ever."""
-EXIT_TIMEOUT_S = 30
-"""How long the workers may take to end after "exit". Then they are left to Ray, which ends them with their owner."""
+EXIT_TIMEOUT_S = 90
+"""How long the workers may take to end after "exit"; those on HPUs may take 75 s of it (``LEAVE_WITHIN_S``). Then they
+are left to Ray, which ends them with their owner."""
 CHECK_EVERY_S = 1.0
 """How often to check, while waiting for the workers, that they are still alive."""
 RESIDUE_MAY_GROW = 0.05
@@ -280,6 +282,9 @@ class _Channel:
 def serve_trials(config: dict[str, Any]) -> None:
     """Run the train loop for one trial after another, as the commands say. This is the TorchTrainer's train loop."""
     device: DeviceType = config["device"]
+    os.environ[DEVICE] = device.kind
+    device.torch_device()
+    device.synchronize()  # acquires it: an error is the group's, which is tried again, and not the first trial's
     index = device.own_index()
     device_metrics = DeviceMetrics(device, [] if index is None else [index])
     channel = _Channel(config["mailbox"], get_context().get_world_rank(), device_metrics)

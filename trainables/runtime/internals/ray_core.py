@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ray
-from ray._private.accelerators.hpu import HPUAcceleratorManager
+from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.util.placement_group import PlacementGroup
@@ -36,6 +36,8 @@ def is_orphan(group: PlacementGroupTableData) -> bool:
     return created_by_an_actor and group.creator_actor_dead and not group.is_detached and not removed
 
 
-def hpus_found_by_ray() -> int:
-    """Return how many HPUs Ray would find on this machine; ``ray.cluster_resources()`` says so only once Ray runs."""
-    return HPUAcceleratorManager.get_current_node_num_accelerators()
+def accelerators_found_by_ray() -> tuple[str, int]:
+    """Return the name and the number of what Ray would find on this machine: one kind of accelerator, the first of its
+    own list; ("accelerator", 0) for none. ``ray.cluster_resources()`` says so only once Ray runs."""
+    manager, count = ResourceAndLabelSpec._get_current_node_accelerator(None, {})
+    return (manager.get_resource_name() if manager else "accelerator"), count

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import ray
+from ray.exceptions import RayActorError, RayTaskError
 
 # TorchTrainer.fit() raises public errors that carry these as their cause; none of the four has a public name.
 from ray.train.v2._internal.exceptions import (
@@ -37,6 +38,7 @@ __all__ = [
     "WorkerHealthCheckTimeoutError",
     "answered_by",
     "end_workers",
+    "run_on_all",
 ]
 
 START_TIMEOUT_S = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
@@ -60,6 +62,20 @@ class Worker(Protocol):
     metadata: WorkerMetadata
     distributed_context: Any
     """World, local and node rank."""
+
+
+def run_on_all(worker_group: Any, function: Callable[[], None], within_s: float) -> bool:
+    """Run a function on every worker of a group, and return whether all have done so in time.
+
+    ``worker_group.execute()`` waits without a limit.
+    """
+    answers = worker_group.execute_async(function)
+    ready, late = ray.wait(answers, num_returns=len(answers), timeout=within_s)
+    try:
+        ray.get(ready)
+    except (RayActorError, RayTaskError):
+        return False
+    return not late
 
 
 def end_workers(worker_group: Any, within_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ Batch = dict[str, torch.Tensor]
 """Tensors of one batch, first dimension the samples; for a classifier ``labels`` holds class indices of shape (n,)."""
 
 EVAL_BATCH_PER_WORKER = 64
-"""Validation samples in one forward pass of a worker; without gradients more fit than in training."""
+"""Validation samples in one forward pass of a worker; without gradients more fit than in training. The same in every
+trial: evaluation has a compiled graph of its own at any size, and at one size a sweep has one."""
 
 
 class BatchIndices(NamedTuple):
@@ -97,6 +99,8 @@ def make_loader(
         batches: What to load, in this order.
         loader_workers: Processes that load. 0: this process.
     """
+    # The server of all loader processes imports torch once; they would import it one by one, seconds each.
+    multiprocessing.set_forkserver_preload(["torch"])
     return DataLoader(
         _Seeded(data),
         batch_sampler=batches,  # type: ignore[arg-type]

@@ -176,7 +176,8 @@ class _Trial:
         self._parts_run: set[str] = set()
         self._waited_s = 0.0  # for another group that compiled the same
         self.train_model, self.eval_model = self.model, self.scored_model
-        if config.compile:
+        self.compiles = config.mode_on(self.device_type).name == "compiled"
+        if self.compiles:
             expect_many_graphs()
             compiled = self.device_type.compile
             self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
@@ -276,7 +277,7 @@ class _Trial:
         by their names of validation."""
         self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
         self._share_buffers()
-        static = self.config.compile or self.device_type.static_shapes
+        static = self.compiles or self.device_type.static_shapes
         loss_sum = torch.zeros((), device=self.device)
         count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
         in_top = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -298,6 +299,7 @@ class _Trial:
             predicted, expected = self.task.predict(outputs, batch)
             predictions.append(predicted.flatten())
             references.append(expected.flatten())
+            self.device_type.mark_step()
         count = int(metrics.sum_over_ranks(count_sum))
         validated = {**self.not_evaluated(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
         if self.config.top5_accuracy:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.devices.hpu import LAZY_MODE
 from trainables.runtime.training.schedules import Schedule, ScheduleKind
 from trainables.runtime.trial_config import TrialConfig
 
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 
 TOP = 5
 """How many of the most probable classes ``top5_accuracy`` looks at."""
+
+
+class ExecutionMode(NamedTuple):
+    """How the operations of a model are run."""
+
+    name: Literal["compiled", "lazy", "eager"]
+    """By torch.compile; collected into graphs by habana; or one by one."""
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +88,12 @@ class TrainingConfig(TrialConfig):
     """Whether to report balanced accuracy and macro F1, in which each class weighs alike, however rare."""
     mixed_precision: Literal["auto", "bf16", "off"] = "auto"
     """bfloat16 autocast around forward and loss. auto: on hpu and cuda."""
-    compile: bool = False
-    """Whether to compile the model (torch.compile; hpu_backend on an HPU)."""
+    compile: bool | Literal["auto"] = "auto"
+    """Whether to compile the model (torch.compile; hpu_backend on an HPU). auto: on an HPU, unless lazy_mode or
+    sync_batch_norm is on."""
+    lazy_mode: bool | Literal["auto"] = "auto"
+    """Whether habana collects operations into graphs by itself (PT_HPU_LAZY_MODE), in place of torch.compile. auto: as
+    that variable says, else not."""
     sync_batch_norm: bool = False
     """Whether batch normalisation computes its statistics over all workers of a trial."""
     loader_workers: int = 0
@@ -115,9 +129,28 @@ class TrainingConfig(TrialConfig):
             "clip_norm must not be negative": self.clip_norm >= 0,
             "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
             "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
+            "compile and lazy_mode exclude each other": not (self.compile is True and self.lazy_mode is True),
+            "compile and sync_batch_norm exclude each other, since each batch normalisation would end a graph to ask "
+            "the other workers": not (self.compile is True and self.sync_batch_norm),
             "loader_workers must not be negative": self.loader_workers >= 0,
             "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
         }
+
+    def worker_environment(self) -> dict[str, str]:
+        """Return habana's mode where it is insisted on; habana reads it once, when it is imported."""
+        return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
+
+    def mode_on(self, device: DeviceType) -> ExecutionMode:
+        """Return how the model's operations are run on such a device, in a process with this one's variables."""
+        if self.lazy_mode is True:
+            return ExecutionMode("lazy", "lazy_mode=true")
+        if self.lazy_mode == "auto" and device.is_lazy():
+            return ExecutionMode("lazy", f"{LAZY_MODE}=1 is set")
+        if self.compile != "auto":
+            return ExecutionMode("compiled" if self.compile else "eager", f"compile={str(self.compile).lower()}")
+        if device.compiles and self.sync_batch_norm:
+            return ExecutionMode("eager", "sync_batch_norm would break a compiled graph at each batch normalisation")
+        return ExecutionMode("compiled" if device.compiles else "eager", f"the default on {device.kind}")
 
     @property
     def peak_lr(self) -> float:
@@ -132,9 +165,10 @@ class TrainingConfig(TrialConfig):
     def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
         """Return what the graphs of the model depend on, and in lazy mode, where a graph is a whole step, those of loss
         and optimizer, too."""
-        if self.compile:
+        mode = self.mode_on(device).name
+        if mode == "compiled":
             return self.graph(workers)
-        return self.graph(workers) | self._step_graph(workers) if getattr(self, "lazy_mode", False) else None
+        return self.graph(workers) | self._step_graph(workers) if mode == "lazy" else None
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on, as numbers and texts: shapes, and Python numbers baked into

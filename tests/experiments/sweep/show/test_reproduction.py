@@ -43,6 +43,6 @@ def test_measured_stands_beside_published(storage: Path) -> None:
         ["samples/s", "-", "320"],
         ["samples/s,", "last", "step", "-", "640"],
     ]
-    assert any(line.startswith("here: 1 cpu worker, recipe sample, ") for line in said)
+    assert any(line.startswith("here: 1 cpu worker, recipe sample, eager, ") for line in said)
     assert "the sample recipe trains on other data: its figures are not comparable" in said
     assert any("73 of the 76 images" in line for line in said)

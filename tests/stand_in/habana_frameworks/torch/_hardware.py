@@ -12,12 +12,18 @@ import time
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-MODULES = int(os.environ.get("HABANA_STAND_IN_MODULES", "8"))
+_PRESENT = os.environ.get("HABANA_STAND_IN_MODULES", "8")
+MODULES = list(range(int(_PRESENT))) if "," not in _PRESENT else [int(module) for module in _PRESENT.split(",")]
+"""The modules that are here: a number of them from 0 on, or 4,5 as in a container that was given devices by index."""
 FOLDER = Path(os.environ.get("HABANA_STAND_IN_DIR", Path(tempfile.gettempdir()) / "habana-stand-in"))
 """Where the modules' locks are, and ``acquisitions.jsonl``, which tells who had which when."""
 BUSY_AFTER_KILL_S = float(os.environ.get("HABANA_STAND_IN_BUSY_S", "3"))
-"""How long a module is being reset after its owner was killed; Intel publishes no figure. All times are of the clock
-that counts from the start of the machine, which nobody sets."""
+"""How long a module is being reset after its owner was killed. All times are of the clock that counts from the start of
+the machine, which nobody sets."""
+WAIT_S = float(os.environ.get("HABANA_STAND_IN_WAIT_S", "1"))
+"""How long habana waits for a module before it says that it is busy; the real one 60 s."""
+BUSY = "synStatus=8 [Device not found] Device acquire failed."
+"""What the real one says of a module that is not here, that another process has, or that is being reset."""
 
 
 class _Ownership(NamedTuple):
@@ -42,8 +48,7 @@ def acquire() -> int:
     """
     global _owned
     if _owned is None:
-        module = _given_module()
-        lock = _locked(module)
+        module, lock = _take()
         _owned = _Ownership(os.getpid(), module, lock)
         atexit.register(_release)
     elif _owned.pid != os.getpid():
@@ -51,14 +56,30 @@ def acquire() -> int:
     return _owned.module
 
 
-def _given_module() -> int:
-    named = os.environ.get("HLS_MODULE_ID")
+def _take() -> tuple[int, IO[str]]:
+    """Return a module and its lock, waiting for it as habana does."""
+    modules, until = _candidates(), time.monotonic() + WAIT_S
+    while True:
+        for module in modules:
+            if (lock := _locked(module)) is not None:
+                return module, lock
+        if time.monotonic() > until:
+            raise RuntimeError(BUSY)
+        time.sleep(0.1)
+
+
+def _candidates() -> list[int]:
+    """Return the modules that the process may take, the first that is free. One that knows none takes any that is here,
+    silently, another's as well."""
+    named, visible = os.environ.get("HLS_MODULE_ID"), os.environ.get("HABANA_VISIBLE_MODULES")
     given = _given_by_ray()
-    if given is None and named is None:
-        raise RuntimeError("synStatus=8 [Device not found] nobody gave this process a module (HLS_MODULE_ID)")
     if given is not None and (len(given) != 1 or named not in (None, given[0])):
-        raise RuntimeError(f"synStatus=8 [Device not found] Ray gave this process modules {given}, it takes {named}")
-    return int(given[0] if given is not None else str(named))
+        raise AssertionError(f"Ray gave this process modules {given}, it takes {named}")  # the real one lets it
+    if named is not None or given is not None:
+        mine = [int(named if named is not None else given[0])]  # type: ignore[index]
+    else:
+        mine = MODULES if visible is None else [int(module) for module in visible.split(",")]
+    return [module for module in mine if module in MODULES]
 
 
 def _given_by_ray() -> list[str] | None:
@@ -70,14 +91,15 @@ def _given_by_ray() -> list[str] | None:
     return given
 
 
-def _locked(module: int) -> IO[str]:
+def _locked(module: int) -> IO[str] | None:
+    """Return the lock of a module that is free now, else None."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     lock = (FOLDER / f"module-{module}").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except BlockingIOError:
         lock.close()
-        raise RuntimeError(f"synStatus=20 [Device already acquired] module {module} has another owner") from error
+        return None
     lock.seek(0)
     state: dict[str, Any] = json.loads(lock.read() or "{}")
     if state.get("owner"):  # it never released the module, and its lock is gone: it was killed
@@ -85,7 +107,7 @@ def _locked(module: int) -> IO[str]:
         _write(lock, state)
     if time.monotonic() < state.get("free_at", 0.0):
         lock.close()
-        raise RuntimeError(f"synStatus=26 [Generic failure] module {module} is being reset, try again (EAGAIN)")
+        return None
     _write(lock, {"owner": os.getpid()})
     _note(module, "acquired")
     return lock

@@ -69,6 +69,8 @@ def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    if any(isinstance(size, torch.SymInt) for size in inputs):
+        raise TypeError("Cannot convert symbols to int")
     described = "\n".join([graph.code, str(torch.is_grad_enabled()), *map(_recipes.shape_of, inputs)])
 
     def launch(*values: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from tests.stand_in_hpu import environment, lay_out_devices, ownerships, start
-from trainables.runtime.devices import doctor
+from trainables.runtime.devices import checks, doctor
 
 HOLD = """
 import time, torch, habana_frameworks.torch
@@ -76,6 +76,7 @@ def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
     assert "correct on each of 2 HPUs" in printed
     assert "correct over 2 HPUs" in printed
     assert "finds 2 HPUs" in printed
+    assert "HCCL_OVER_OFI not set, HCCL_SOCKET_IFNAME not set, RDMAV_FORK_SAFE not set" in printed
     assert all(ownership.until is not None for ownership in ownerships(tmp_path))
 
 
@@ -93,7 +94,7 @@ def test_a_module_that_is_taken_is_named_with_its_owner_and_a_fix(tmp_path: Path
     assert f"kill {owner.pid}" in printed
     assert not re.search(r"module 0 +used", printed)
     assert "matmul on module 1" in printed
-    assert "synStatus=20 [Device already acquired]" in printed
+    assert "synStatus=8 [Device not found] Device acquire failed." in printed
     assert "sudo hl-smi on the host does; end that process, or wait" in printed
     assert "matmul on module 0" not in printed
 
@@ -124,7 +125,7 @@ def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Pa
     ],
 )
 def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix: str) -> None:
-    finding = doctor.release(plugin, torch)
+    finding = checks.release(plugin, torch)
     assert finding.fix.startswith(fix)
     assert bool(finding.fix) is bool(fix)
     assert plugin in finding.found
@@ -147,4 +148,4 @@ def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
 )
 def test_modules_must_be_an_aligned_set(modules: str, wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", modules)
-    assert bool(doctor.alignment(8).fix) is wrong
+    assert bool(checks.modules(8).fix) is wrong

@@ -10,8 +10,8 @@ import torch
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from trainables.runtime.devices.cpu import Cpu
-from trainables.runtime.devices.find import DEVICE_TYPES, find_devices, worker_device
-from trainables.runtime.devices.hpu import make_recipe_folder
+from trainables.runtime.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
+from trainables.runtime.devices.hpu import AUTOLOAD, LAZY_MODE, MODULES, make_recipe_folder, visible_modules
 
 
 def test_an_accelerator_is_preferred_and_the_choice_explained() -> None:
@@ -72,6 +72,62 @@ def test_a_new_kind_of_device_is_one_class_and_its_name(monkeypatch: pytest.Monk
     assert (devices.type, devices.nodes) == (ours, (3,))
     assert find_devices("meta", [{"CPU": 4.0}, {"META": 2.0}]).nodes == (2,)
     assert worker_device() == torch.device("meta")
+
+
+def test_a_worker_of_a_sweep_has_the_device_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray leaves a node's HABANA_VISIBLE_MODULES to workers that booked no HPU."""
+    monkeypatch.setitem(DEVICE_TYPES, "hpu", Meta(kind="meta", resource="META", backend="gloo", bf16=False))
+    assert worker_device() == torch.device("meta")
+    monkeypatch.setenv(DEVICE, "cpu")
+    assert worker_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("named", ["all", "", "0,x", "1,1", "0,"])
+def test_what_names_no_modules_is_an_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODULES, named)
+    with pytest.raises(ValueError, match=rf"must be numbers of modules, such as 0,1,2,3, but got '{named}'; unset it"):
+        visible_modules()
+
+
+def test_a_node_whose_container_was_given_devices_by_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray would hand out modules 0 and 1, which are not there."""
+    hl_smi = tmp_path / "hl-smi"
+    hl_smi.write_text("#!/bin/sh\necho 5; echo 4\n")
+    hl_smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv(MODULES, raising=False)
+    assert DEVICE_TYPES["hpu"].node_environment() == {AUTOLOAD: "0", MODULES: "4,5"}
+    assert DEVICE_TYPES["hpu"].ray_resources(2) == {"HPU": 2.0}
+    monkeypatch.setenv(MODULES, "3,2")
+    assert DEVICE_TYPES["hpu"].node_environment()[MODULES] == "2,3"
+    assert not DEVICE_TYPES["cpu"].node_environment()
+    assert not DEVICE_TYPES["cpu"].ray_resources(2)
+
+
+def test_a_workers_environment_keeps_the_mode_and_drops_tcmalloc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LAZY_MODE, raising=False)
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libfirst.so /usr/lib/libtcmalloc.so.4:/usr/lib/libother.so")
+    environment = DEVICE_TYPES["hpu"].worker_environment()
+    assert (environment["LD_PRELOAD"], environment[LAZY_MODE]) == ("/usr/lib/libfirst.so:/usr/lib/libother.so", "0")
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libother.so")
+    monkeypatch.setenv(LAZY_MODE, "1")
+    environment = DEVICE_TYPES["hpu"].worker_environment()
+    assert ("LD_PRELOAD" in environment, environment[LAZY_MODE]) == (False, "1")
+
+
+@pytest.mark.parametrize(
+    ("message", "released"),
+    [
+        ("synStatus=8 [Device not found] Device acquire failed.", True),
+        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", True),
+        ("synStatus=26 [Generic failure] Device acquire failed.", True),
+        ("synStatus=8 [Device not found]", True),
+        ("synStatus=81 [Something else]", False),
+        ("Session init failed: read-only file system, synStatus=26", False),
+    ],
+)
+def test_what_a_busy_hpu_says(message: str, released: bool) -> None:
+    assert DEVICE_TYPES["hpu"].is_being_released(message) is released
 
 
 def test_a_worker_books_one_device_and_a_core() -> None:

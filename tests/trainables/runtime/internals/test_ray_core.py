@@ -13,7 +13,7 @@ from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
 from trainables.runtime.internals.ray_core import (
     HOST_OUT_OF_MEMORY,
-    hpus_found_by_ray,
+    accelerators_found_by_ray,
     is_orphan,
 )
 
@@ -52,8 +52,13 @@ def test_rays_state_gives_access_to_the_table() -> None:
         GlobalState()._connect_and_get_accessor()  # not our own function: it would start Ray
 
 
-def test_ray_finds_no_hpu_where_habana_is_not_installed() -> None:
-    assert hpus_found_by_ray() == 0
+def test_ray_finds_one_kind_of_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    managers = "ray._private.accelerators.{}AcceleratorManager.get_current_node_num_accelerators"
+    for kind, count in (("nvidia_gpu.NvidiaGPU", 0), ("tpu.TPU", 0), ("hpu.HPU", 0)):
+        monkeypatch.setattr(managers.format(kind), lambda count=count: count)
+    assert accelerators_found_by_ray() == ("accelerator", 0)
+    monkeypatch.setattr(managers.format("hpu.HPU"), lambda: 8)
+    assert accelerators_found_by_ray() == ("HPU", 8)
 
 
 def test_ray_says_in_these_words_that_it_killed_a_process_for_memory() -> None:

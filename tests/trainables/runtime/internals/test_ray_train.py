@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import ray.train
 from ray.actor import _modify_class
+from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
@@ -106,6 +107,20 @@ def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPat
     group = SimpleNamespace(get_workers=lambda: [Worker(actor, None, {})])
     ray_train.end_workers(group, within_s=3)
     assert waited == [(["leaves"], {"num_returns": 1, "timeout": 3})]
+
+
+def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(WorkerGroup.execute_async)  # Ray's execute() has no limit
+    answers = ["of rank 0", "of rank 1"]
+    group = SimpleNamespace(execute_async=lambda function: answers)
+
+    def dead(ready: list[str]) -> None:
+        raise RayActorError
+
+    for late, get, all_ran in ((0, len, True), (1, len, False), (0, dead, False)):
+        monkeypatch.setattr("ray.wait", lambda given, late=late, **limits: (given[late:], given[:late]))
+        monkeypatch.setattr("ray.get", get)
+        assert ray_train.run_on_all(group, print, within_s=3) is all_ran
 
 
 def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> None:

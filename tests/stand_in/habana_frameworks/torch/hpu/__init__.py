@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from habana_frameworks.torch import _hardware
-from habana_frameworks.torch.hpu import metrics
+from habana_frameworks.torch.hpu import memory, metrics
+from habana_frameworks.torch.hpu.memory import (
+    max_memory_allocated,
+    mem_get_info,
+    memory_allocated,
+    memory_stats,
+    reset_peak_memory_stats,
+)
 
-__all__ = ["metrics"]
-LIMIT_BYTES = int(os.environ.get("HABANA_STAND_IN_MEMORY_GB", "96")) * 2**30
-"""Memory of a Gaudi 2."""
+__all__ = [
+    "max_memory_allocated", "mem_get_info", "memory", "memory_allocated", "memory_stats", "metrics",
+    "reset_peak_memory_stats",
+]  # fmt: skip
 
 
 def is_available() -> bool:
-    return _hardware.MODULES > 0
+    return bool(_hardware.MODULES)
 
 
 def device_count() -> int:
-    return _hardware.MODULES
+    return len(_hardware.MODULES)
 
 
 def is_initialized() -> bool:
@@ -48,25 +53,6 @@ def synchronize(device: Any = None) -> None:
     _hardware.acquire()
 
 
-def memory_stats(device: Any = None) -> dict[str, int]:
-    _hardware.acquire()
-    in_use = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"Limit": LIMIT_BYTES, "InUse": in_use, "MaxInUse": most}
-
-
-def memory_allocated(device: Any = None) -> int:
-    return memory_stats()["InUse"]
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    return memory_stats()["MaxInUse"]
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    _hardware.acquire()
-
-
 def get_rng_state(device: int = 0) -> torch.Tensor:
     _hardware.acquire()
     return torch.get_rng_state()
@@ -75,3 +61,15 @@ def get_rng_state(device: int = 0) -> torch.Tensor:
 def set_rng_state(state: torch.Tensor, device: int = 0) -> None:
     _hardware.acquire()
     torch.set_rng_state(state)
+
+
+class Stream:
+    """A queue of a device. Dynamo looks for it by name."""
+
+
+class Event:
+    """A point in a queue. Dynamo looks for it by name."""
+
+
+def manual_seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
