@@ -235,8 +235,8 @@ class StudySearcher(Searcher):
     def _unfinished(self, trial_id: str) -> FrozenTrial | None:
         """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
         number = self._numbers.get(trial_id)
-        known = [] if number is None else self._record.trials()[number : number + 1]
-        return next((trial for trial in known if not trial.state.is_finished()), None)
+        trial = None if number is None else self._record.trial(number)
+        return None if trial is None or trial.state.is_finished() else trial
 
     def _settle_orphans(self, study: optuna.Study) -> None:
         """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
