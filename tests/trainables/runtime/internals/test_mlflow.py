@@ -54,9 +54,13 @@ def test_another_refusal_is_not_taken_for_a_deletion(client: MlflowClient) -> No
 def test_calls_in_one_transaction_are_all_there_or_none_is(client: MlflowClient) -> None:
     experiment = client.create_experiment("whole or not at all")
 
-    with pytest.raises(MlflowException), internals.in_one_transaction(client):
-        client.create_run(experiment)
-        client.log_param("f" * 32, "lr", "0.1")
+    def fail() -> None:
+        with internals.in_one_transaction(client):
+            client.create_run(experiment)
+            client.log_param("f" * 32, "lr", "0.1")
+
+    with pytest.raises(MlflowException):
+        fail()
     assert client.search_runs([experiment]) == []
     with internals.in_one_transaction(client):
         new = client.create_run(experiment, tags={"trial": "1"}).info.run_id
