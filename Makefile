@@ -54,6 +54,7 @@ server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, 
 
 benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 45 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
+	$(BIN)/python tests/benchmarks/image_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py
 	$(BIN)/python tests/benchmarks/tracking.py
 	$(BIN)/python tests/benchmarks/resume.py

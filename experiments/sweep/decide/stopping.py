@@ -50,9 +50,10 @@ class StoppingRules:
         """Return why the sweep ends after a trial has, if it does: no better value comes, or all fail alike."""
         if self._options.patience is not None and state.ended_since_best >= self._options.patience:
             return Ending(f"{state.ended_since_best} trials have ended since the best value was reported", status=0)
-        kinds = [kind_of_error(trial.reason) if trial.raised else "" for trial in state.ended_here]
         limit = self._options.same_errors
-        if limit and len(kinds) >= limit and kinds[-1] and len(set(kinds[-limit:])) == 1:
+        last = state.ended_here[-limit:] if limit else []
+        kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}
+        if limit and len(last) == limit and len(kinds) == 1 and kinds != {""}:
             last_line = state.ended_here[-1].reason.strip().splitlines()[-1]
             return Ending(f"{limit} trials in a row failed alike: {last_line}", status=1)
         return None

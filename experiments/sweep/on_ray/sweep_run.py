@@ -143,8 +143,10 @@ class SweepRun:
     def trial_began(self, trial: Trial, others: Sequence[Trial] = ()) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
         for other in others:
+            if other.status != Trial.PAUSED:
+                continue
             known = self.state.trials.get(number_of(other))
-            if other.status == Trial.PAUSED and known is not None and known.status == "running":
+            if known is not None and known.status == "running":
                 self.tell(Decided(trial=known.number, decision=Decision("pause", f"by {self.plan.options.scheduler}")))
         self.tell(TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
 

@@ -33,6 +33,8 @@ KEPT = 2
 """Snapshots kept."""
 LOOK_EVERY_S = 1.0
 """How often to see whether Tune has written its state."""
+SHARE_OF_TIME = 0.05
+"""How much of the event loop's time copies take at most: the files grow with the number of trials."""
 OURS = "gaudi-tune"
 """What our part of Tune's callback states is called; Tune itself knows callbacks by their position alone."""
 
@@ -233,7 +235,7 @@ class TuneFiles:
         self._folder = folder / SNAPSHOTS
         self._restored = False
         self._copied = 0
-        self._looked_at = 0.0
+        self._look_at = 0.0  # of the monotonic clock
 
     def restored(self) -> None:
         """Note that Tune is about to read a state."""
@@ -253,9 +255,10 @@ class TuneFiles:
 
     def copy_if_due(self, trials: Sequence[Trial]) -> None:
         """Copy what Tune has written since the last time."""
-        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = time.monotonic()
+        began = time.monotonic()
+        if began >= self._look_at:
             self.copy(trials)
+            self._look_at = began + max(LOOK_EVERY_S, (time.monotonic() - began) / SHARE_OF_TIME)
 
     def copy(self, trials: Sequence[Trial]) -> None:
         """Copy the state that Tune wrote last, unless that was done or it is not whole."""

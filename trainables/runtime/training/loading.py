@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import pickle
 import random
-from collections.abc import Iterator, Sequence
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
+from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from trainables.runtime.training.fresh_start import seed_host
+from trainables.runtime.training.loader_processes import loader_processes
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
 
 Batch = dict[str, torch.Tensor]
@@ -65,8 +70,33 @@ class TrainSampler(Sampler[BatchIndices]):
         return (self.steps_per_epoch - self._first_step) * self._passes
 
 
-class _Seeded(Dataset[Any]):
-    """Seeds the random generators for each pass that it loads, and puts them back.
+class Loader:
+    """Loads the batches that it is given, in their order, each time it is iterated."""
+
+    def __init__(self, data: Dataset[Any], batches: Iterable[BatchIndices], loader_workers: int) -> None:
+        """Prepare to load.
+
+        Args:
+            data: ``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are workers. An
+                attribute ``augments`` that is False spares it the seeding, 0.1 ms a batch.
+            batches: What to load.
+            loader_workers: Processes that load, shared by all loaders of this process. 0: this process.
+        """
+        self._load, self._batches, self._workers = _Seeded(data), batches, loader_workers
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._loaded():
+            pin = torch.cuda.is_available()
+            yield {name: tensor.pin_memory() for name, tensor in batch.items()} if pin else batch
+
+    def _loaded(self) -> Iterator[Batch]:
+        if not self._workers:
+            return map(self._load, self._batches)
+        return loader_processes(self._workers).load(self._load.in_a_file(), self._batches)
+
+
+class _Seeded:
+    """Loads batches of a data set. Seeds the random generators for each, and puts them back.
 
     So augmentation depends neither on which process loads the samples nor on what it loaded before.
     """
@@ -74,8 +104,9 @@ class _Seeded(Dataset[Any]):
     def __init__(self, data: Dataset[Any]) -> None:
         self._data = data
         self._augments = getattr(data, "augments", True)
+        self._file: Path | None = None
 
-    def __getitems__(self, batch: BatchIndices) -> Batch:
+    def __call__(self, batch: BatchIndices) -> Batch:
         if not self._augments:
             plain: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
             return plain
@@ -87,33 +118,16 @@ class _Seeded(Dataset[Any]):
         np.random.set_state(kept[1])
         return augmented
 
-
-def make_loader(
-    data: Dataset[Any], batches: Sampler[BatchIndices] | Sequence[BatchIndices], loader_workers: int
-) -> DataLoader[Any]:
-    """Return a loader of ``batches``.
-
-    Args:
-        data: ``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are workers. An
-            attribute ``augments`` that is False spares it the seeding, 0.1 ms a batch.
-        batches: What to load, in this order.
-        loader_workers: Processes that load. 0: this process.
-    """
-    # The server of all loader processes imports torch once; they would import it one by one, seconds each.
-    multiprocessing.set_forkserver_preload(["torch"])
-    return DataLoader(
-        _Seeded(data),
-        batch_sampler=batches,  # type: ignore[arg-type]
-        num_workers=loader_workers,
-        persistent_workers=loader_workers > 0,
-        # A process that uses an HPU must not be forked; forkserver forks a clean one.
-        multiprocessing_context="forkserver" if loader_workers else None,
-        collate_fn=_as_it_is,
-        # Each new iterator takes a random number; taken from torch's global generator, it would change a resumed
-        # trial's dropout.
-        generator=torch.Generator(),
-        pin_memory=torch.cuda.is_available(),
-    )
+    def in_a_file(self) -> Path:
+        """Return a file that holds this, pickled; it is removed when this object is."""
+        if self._file is None:
+            pickled = pickle.dumps(self)
+            handle, name = tempfile.mkstemp(suffix=".pickle")
+            weakref.finalize(self, os.unlink, name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(pickled)
+            self._file = Path(name)
+        return self._file
 
 
 def eval_batches(samples: int, rank: int, world: int) -> list[BatchIndices]:
@@ -134,7 +148,3 @@ def padded(batch: Batch, size: int) -> Batch:
     if missing <= 0:
         return batch
     return {name: torch.cat([t, t[:1].expand(missing, *t.shape[1:])]) for name, t in batch.items()}
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch  # __getitems__ has made the batch already

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
@@ -30,9 +31,9 @@ from trainables.runtime.training.fresh_start import seed_everything
 from trainables.runtime.training.loading import (
     EVAL_BATCH_PER_WORKER,
     Batch,
+    Loader,
     TrainSampler,
     eval_batches,
-    make_loader,
     padded,
     size_of,
 )
@@ -99,6 +100,8 @@ def train(task: Task, config: TrainingConfig) -> None:
         trial.scored_model.load_state_dict(read_state(Path(config.evaluate))["model"])
         report(trial.scores())
         return
+    if trial.steps_done < trial.steps:
+        trial.load_first_batch()
     first_step_at = time.time()
     while trial.steps_done < trial.steps:
         compiled_s = trial.compiled_s()
@@ -168,7 +171,7 @@ class _Trial:
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
         self._started_at = self.steps_done
-        self.train_loader = make_loader(task.train_data, self.sampler, config.loader_workers)
+        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers)
         self.val_loader = self._eval_loader(task.val_data)
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
@@ -182,6 +185,10 @@ class _Trial:
             compiled = self.device_type.compile
             self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
         self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}
+
+    def load_first_batch(self) -> None:
+        """Wait for the first batch: that belongs to the start of the trial, not to its first step."""
+        self._batches = chain([next(self._batches)], self._batches)
 
     def train_to_next_report(self) -> _Trained:
         """Train to the end of the epoch, or ``eval_every`` steps."""
@@ -272,7 +279,7 @@ class _Trial:
         return scores
 
     @torch.no_grad()
-    def evaluate(self, loader: DataLoader[Any]) -> dict[str, float]:
+    def evaluate(self, loader: Loader) -> dict[str, float]:
         """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
         by their names of validation."""
         self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
@@ -348,9 +355,9 @@ class _Trial:
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
 
-    def _eval_loader(self, data: Dataset[Any]) -> DataLoader[Any]:
+    def _eval_loader(self, data: Dataset[Any]) -> Loader:
         batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
-        return make_loader(data, batches, self.config.loader_workers)
+        return Loader(data, batches, self.config.loader_workers)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:

@@ -2,82 +2,104 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from statistics import median
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from experiments.sweep.define.objective import Mode
 
+Array: TypeAlias = npt.NDArray[np.float64]
 Curve: TypeAlias = Mapping[int, float]
 """Finite values of the objective by epoch or step."""
-Scale: TypeAlias = tuple[Callable[[float], float], Callable[[float], float]]
+Scale: TypeAlias = tuple[Callable[[Array], Array], Callable[[Array], Array]]
 
 CLOSEST = 1e-4
 """How close to 0 and 1 a share may be before it counts as this close."""
 LEAST = 1e-12
 """What a loss of 0 is taken for, which has no logarithm."""
+FIRST, LAST, LOWEST, HIGHEST, BEST, BY_LEVEL = range(6)
+"""Columns of curves: first and last epoch or step; of the values the lowest, the highest and the best; and, from
+the last on, the best by each level."""
 
 
-def scale_of(values: Sequence[float], mode: Mode) -> Scale:
+def scale_of(lowest: float, highest: float, mode: Mode) -> Scale:
     """Return a scale, there and back, on which good and weak trials make about the same progress.
 
     Losses and error rates (none below 0, less is better) fall by factors: their logarithms. Accuracies (from 0 to 1,
     more is better) approach 1: their log odds, so that what is left falls by factors. Of anything else nothing is
     known, and the values themselves are taken.
     """
-    if all(0 <= value <= 1 for value in values) and mode == "max":
-        return _log_odds, lambda log_odds: 1 / (1 + math.exp(-log_odds))
-    if all(value >= 0 for value in values) and mode == "min":
-        return (lambda value: math.log(max(value, LEAST))), math.exp
-    return float, float
+    if lowest >= 0 and highest <= 1 and mode == "max":
+        return _log_odds, lambda log_odds: 1 / (1 + np.exp(-log_odds))
+    if lowest >= 0 and mode == "min":
+        return (lambda values: np.log(np.maximum(values, LEAST))), np.exp
+    return (lambda values: values), (lambda values: values)
 
 
-def extrapolate(curves: Sequence[Curve], mode: Mode, levels: Sequence[int]) -> list[float | None]:
-    """Return for each curve the best value to expect of it at the full budget; None for a curve without values.
+class Curves:
+    """The curves of all trials, of which a few change from one proposal to the next."""
 
-    From one level to the next the best value changes by the median of the changes seen in the trials that reached
-    both (not at all where none has). A trial between two levels has the rest of the way before it, by the logarithm of
-    its epochs. So trials keep their order within a level, and those that trained for less are compared with those that
-    trained for more as if they had had the same time.
+    def __init__(self, mode: Mode, levels: Sequence[int]) -> None:
+        """Begin with none.
 
-    Args:
-        curves: Of all trials, complete or not.
-        mode: Whether more or less is better.
-        levels: Rungs in rising order, the full budget last.
-    """
-    forth, back = scale_of([value for curve in curves for value in curve.values()], mode)
-    best_of = max if mode == "max" else min
+        Args:
+            mode: Whether more or less is better.
+            levels: Rungs in rising order, the full budget last.
+        """
+        self._mode, self._levels = mode, np.array(levels)
+        self._rows = np.full((64, BY_LEVEL + len(levels)), np.nan)
+        self._count = 0
 
-    def best_by(curve: Curve, level: int) -> float:
-        return forth(best_of(value for at, value in curve.items() if at <= level))
+    def put(self, number: int, curve: Curve) -> None:
+        """Set the curve of a trial: a new one, the next, or one that is there."""
+        if number == len(self._rows):
+            self._rows = np.vstack([self._rows, np.full_like(self._rows, np.nan)])
+        self._count = max(self._count, number + 1)
+        row = self._rows[number]
+        row[:] = np.nan
+        if not curve:
+            return
+        steps = np.array(sorted(curve))
+        values = np.array([curve[step] for step in steps.tolist()])
+        best = (np.maximum if self._mode == "max" else np.minimum).accumulate(values)
+        row[:BY_LEVEL] = steps[0], steps[-1], values.min(), values.max(), best[-1]
+        reached = (self._levels >= steps[0]) & (self._levels <= steps[-1])
+        row[BY_LEVEL:][reached] = best[np.searchsorted(steps, self._levels[reached], side="right") - 1]
 
-    changes = []
-    for low, high in pairwise(levels):
-        reached = [curve for curve in curves if curve and min(curve) <= low and max(curve) >= high]
-        changes.append(median([best_by(curve, high) - best_by(curve, low) for curve in reached] or [0.0]))
-    moved: list[float | None] = []
-    for curve in curves:
-        best = best_of(curve.values(), default=None)
-        change = _to_come(max(curve), levels, changes) if curve else 0.0
-        moved.append(back(forth(best) + change) if best is not None and change else best)
-    return moved
+    def expected(self) -> Array:
+        """Return for each curve the best value to expect of it at the full budget; NaN for a curve without values.
+
+        From one level to the next the best value changes by the median of the changes seen in the trials that reached
+        both (not at all where none has). A trial between two levels has the rest of the way before it, by the logarithm
+        of its epochs. So trials keep their order within a level, and those that trained for less are compared with
+        those that trained for more as if they had had the same time.
+        """
+        rows = self._rows[: self._count]
+        best = rows[:, BEST]
+        there = np.isfinite(best)
+        if not there.any():
+            return best.copy()
+        forth, back = scale_of(rows[there, LOWEST].min(), rows[there, HIGHEST].max(), self._mode)
+        steps = np.diff(forth(rows[:, BY_LEVEL:]), axis=1)
+        seen = [column[np.isfinite(column)] for column in steps.T]
+        changes = np.array([np.median(column) if len(column) else 0.0 for column in seen])
+        to_come = np.zeros(len(rows))
+        to_come[there] = self._to_come(rows[there, LAST], changes)
+        return np.where(to_come == 0, best, back(forth(best) + to_come))
+
+    def _to_come(self, at: Array, changes: Array) -> Array:
+        """Return the changes from epochs or steps ``at`` to the last level."""
+        from_level = np.append(np.cumsum(changes[::-1])[::-1], 0.0)
+        level = np.searchsorted(self._levels, at, side="right") - 1
+        inside = (level >= 0) & (at < self._levels[-1])
+        low, high = self._levels[level[inside]], self._levels[level[inside] + 1]
+        left = from_level[np.maximum(level, 0)]
+        left[inside] -= changes[level[inside]] * np.log(at[inside] / low) / np.log(high / low)
+        return left
 
 
-def _to_come(at: int, levels: Sequence[int], changes: Sequence[float]) -> float:
-    """Return the change from epoch or step ``at`` to the last level."""
-    if at >= levels[-1]:
-        return 0.0
-    level = bisect_right(levels, at) - 1
-    if level < 0:
-        return sum(changes)
-    low, high = levels[level], levels[level + 1]
-    gone = math.log(at / low) / math.log(high / low)
-    return (1 - gone) * changes[level] + sum(changes[level + 1 :])
-
-
-def _log_odds(share: float) -> float:
-    inside = min(max(share, CLOSEST), 1 - CLOSEST)
-    return math.log(inside / (1 - inside))
+def _log_odds(shares: Array) -> Array:
+    inside = np.clip(shares, CLOSEST, 1 - CLOSEST)
+    return np.log(inside / (1 - inside))

@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
-from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, model_study
+from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
@@ -75,6 +75,7 @@ class StudySearcher(Searcher):
         self._study_name, self._storage, self._budget, self._num_trials = study_name, storage, budget, num_trials
         self._trial_seed = trial_seed
         self._open_record: StudyRecord | None = None
+        self._surrogate: Surrogate  # of the record, as soon as that is open
         self._at_a_time: int | None = None
         self._proposed = 0
         self._numbers: dict[str, int] = {}
@@ -117,6 +118,7 @@ class StudySearcher(Searcher):
             )
             self._settle_orphans(study)
             self._open_record = StudyRecord(study)
+            self._surrogate = Surrogate(self._open_record.memory, self._budget)
         return self._open_record
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -139,7 +141,7 @@ class StudySearcher(Searcher):
             self._numbers[trial_id] = self._again.pop(0)
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
-        model = model_study(self._record.memory, make_sampler(self._sampler, own_seed), self._budget)
+        model = self._surrogate.study(make_sampler(self._sampler, own_seed))
         if self._proposed == 1 and self._baseline:
             self._space.enqueue(model, self._baseline)
         config, asked = self._proposal_that_fits(model)
@@ -233,8 +235,8 @@ class StudySearcher(Searcher):
     def _unfinished(self, trial_id: str) -> FrozenTrial | None:
         """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
         number = self._numbers.get(trial_id)
-        known = [] if number is None else self._record.trials()[number : number + 1]
-        return next((trial for trial in known if not trial.state.is_finished()), None)
+        trial = None if number is None else self._record.trial(number)
+        return None if trial is None or trial.state.is_finished() else trial
 
     def _settle_orphans(self, study: optuna.Study) -> None:
         """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
@@ -287,7 +289,8 @@ class StudySearcher(Searcher):
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
+        kept = {name: value for name, value in vars(self).items() if name != "_surrogate"}
+        return {**kept, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
 
 
 def _nothing(over: bool) -> Sequence[Mapping[str, Any]]:

@@ -86,6 +86,10 @@ class StudyRecord:
         """Return all trials by number; not to be changed."""
         return self.memory.get_trials(deepcopy=False)
 
+    def trial(self, number: int) -> FrozenTrial | None:
+        """Return a trial, None if there is none of this number; not to be changed."""
+        return internals.trial_with_id(self.memory, number)  # in memory, ids are numbers
+
     def add(self, trial: FrozenTrial) -> int:
         """Add a trial and return its number."""
         number = len(self.trials())
@@ -99,7 +103,7 @@ class StudyRecord:
 
     def change(self, number: int, change: Change) -> None:
         """Change a trial."""
-        change(self.memory, internals.id_of(self.trials()[number]))
+        change(self.memory, number)
         self._writes.put(lambda: change(self.stored, self._ids[number]))
 
     def keep_attributes_of(self, model: optuna.Study) -> None:

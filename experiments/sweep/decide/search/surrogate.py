@@ -5,20 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from experiments.sweep.decide.search.extrapolation import extrapolate
+from experiments.sweep.decide.search.extrapolation import Curves
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Mode
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import (
-    SharedTrial,
     constraint_attributes,
     set_study_attribute,
     study_attributes,
+    study_of,
+    tell,
 )
 
 ATTR_CONSTRAINTS = "constraints"
@@ -27,33 +29,63 @@ ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
 
 
-def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> optuna.Study:
-    """Return a study in memory from which ``sampler`` is to propose.
+class Surrogate:
+    """The trials of a study as a sampler is to see them, kept up from one proposal to the next.
 
-    It has the trials of ``record`` in their order. One that has reported is complete there, with the value to
-    expect of it at the full budget (:mod:`experiments.sweep.decide.search.extrapolation`). Left to Optuna, a
-    stopped trial would look complete at the wrong budget, and each running one would count as bad, the promising
-    ones for longest. One that has not reported is running (and counts as bad, which keeps the next proposal away
-    from it); a failed one is left out of the model by Optuna, but one that diverged, or did not fit into the device's
-    memory, counts as the worst there is, so that others keep away from it.
+    One that has reported is complete there, with the value to expect of it at the full budget
+    (:mod:`experiments.sweep.decide.search.extrapolation`). Left to Optuna, a stopped trial would look complete at the
+    wrong budget, and each running one would count as bad, the promising ones for longest. One that has not reported is
+    running (and counts as bad, which keeps the next proposal away from it); a failed one is left out of the model by
+    Optuna, but one that diverged, or did not fit into the device's memory, counts as the worst there is, so that others
+    keep away from it.
     """
-    study = optuna.create_study(direction=record.direction, sampler=sampler)
-    trials = record.get_trials(deepcopy=False)
-    mode: Mode = "max" if record.direction == StudyDirection.MAXIMIZE else "min"
-    curves = [{} if trial.state == TrialState.FAIL else trial.intermediate_values for trial in trials]
-    values = extrapolate(curves, mode, [*budget.rungs(), budget.total])
-    worst = (min if mode == "max" else max)((value for value in values if value is not None), default=None)
-    for trial, value in zip(trials, values, strict=True):
+
+    def __init__(self, record: optuna.Study, budget: Budget) -> None:
+        """Begin with no trial.
+
+        Args:
+            record: A study in memory, which replaces the object of a trial that changes.
+            budget: Of a full trial.
+        """
+        mode: Mode = "max" if record.direction == StudyDirection.MAXIMIZE else "min"
+        self._record, self._curves = record, Curves(mode, [*budget.rungs(), budget.total])
+        self._best, self._worst = (np.nanargmax, np.nanmin) if mode == "max" else (np.nanargmin, np.nanmax)
+        self._known: list[FrozenTrial] = []
+        self._told: list[FrozenTrial] = []
+        self._hopeless: set[int] = set()
+
+    def study(self, sampler: BaseSampler) -> optuna.Study:
+        """Return a study in memory from which ``sampler`` is to propose, with all trials in their order."""
+        for number, trial in enumerate(self._record.get_trials(deepcopy=False)):
+            if number == len(self._known):
+                self._known.append(trial)
+                self._told.append(_as_told(trial))
+            elif self._known[number] is trial:
+                continue
+            self._take(number, trial)
+        values = self._curves.expected()
+        if np.isfinite(values).any():
+            values[list(self._hopeless)] = self._worst(values)
+        best = int(self._best(values)) if np.isfinite(values).any() else None
+        for trial, value in zip(self._told, values.tolist(), strict=True):
+            if value == value:
+                tell(trial, value)
+        study = study_of(self._told, best, self._record.direction, sampler)
+        carry_attributes(self._record, study)
+        return study
+
+    def _take(self, number: int, trial: FrozenTrial) -> None:
+        self._known[number], self._told[number] = trial, _as_told(trial)
+        failed = trial.state == TrialState.FAIL
+        self._curves.put(number, {} if failed else trial.intermediate_values)
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
-        hopeless = diverged or ran_out_of_memory(trial)
-        study.add_trial(_as_told(trial, worst if hopeless else value))
-    carry_attributes(record, study)
-    return study
+        if diverged or ran_out_of_memory(trial):
+            self._hopeless.add(number)
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:
     """Whether a trial failed because the device's memory was full."""
-    return OUT_OF_MEMORY in str(trial.user_attrs.get(ATTR_FAILURE, ""))
+    return trial.state == TrialState.FAIL and OUT_OF_MEMORY in str(trial.user_attrs.get(ATTR_FAILURE, ""))
 
 
 def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
@@ -64,22 +96,22 @@ def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
             set_study_attribute(target, key, value)
 
 
-def _as_told(trial: FrozenTrial, value: float | None) -> FrozenTrial:
+def _as_told(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial without a value, complete if a value is to follow."""
     # A trial that somebody put in the queue of the record would be handed out by the model in place of a proposal.
-    unknown = TrialState.FAIL if trial.state == TrialState.WAITING else trial.state
-    state = TrialState.COMPLETE if value is not None else unknown
+    state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
     attributes: dict[str, Any] = trial.system_attrs
-    if state == TrialState.COMPLETE and not trial.state.is_finished():
+    if not trial.state.is_finished():
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         attributes = {**attributes, **constraint_attributes(constraints)}
     began = trial.datetime_start or datetime.now()
-    return SharedTrial(
+    return FrozenTrial(
         number=trial.number,
         trial_id=trial.number,
         state=state,
-        value=value,
+        value=None,
         datetime_start=began,
-        datetime_complete=began if state.is_finished() else None,
+        datetime_complete=began,
         params=trial.params,
         distributions=trial.distributions,
         user_attrs={},

@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, MlflowRuns, meaning_of
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox, tracked_at
-from experiments.sweep.show.trackers.records import Record, Update
+from experiments.sweep.show.trackers.records import SWEEP, BeginRun, Record, Update
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.internals.mlflow import DATABASE_LOGGER
 
@@ -74,7 +74,9 @@ class Sender(threading.Thread):
                 while (records := self._outbox.read()) is not None:
                     self._until_done(self._outbox.keep)
                     for group in _batched(records):
-                        self._until_done(partial(self._deliver, group))
+                        if not self._until_done(partial(self._deliver, group)) and len(group) > 1:
+                            for record in group:  # a record that MLflow refuses is not to spoil the others
+                                self._until_done(partial(self._deliver, [record]))
                     self._until_done(self._outbox.delivered)
 
     def _deliver(self, group: list[Record]) -> None:
@@ -87,11 +89,14 @@ class Sender(threading.Thread):
             self._fails_since = None
         self._runs.deliver(group)
 
-    def _until_done(self, send: Callable[[], None]) -> None:
-        """Send, again and again while the server is away; a record that it refuses is reported and left."""
+    def _until_done(self, send: Callable[[], None]) -> bool:
+        """Send, again and again while the server is away; what it refuses is reported and left. Return whether it was
+        taken."""
+        taken = False
         for attempt in itertools.count(1):
             try:
                 send()
+                taken = True
                 break
             except Exception as error:
                 if self._leaves(error, attempt):
@@ -100,6 +105,7 @@ class Sender(threading.Thread):
             if self._given_up.wait(SEND_EVERY_S):
                 raise _GivenUpError
         self._fails_since = None
+        return taken
 
     def _leaves(self, failure: Exception, attempt: int) -> bool:
         """Log why MLflow does not take a record, and what helps; return whether to go on with the next."""
@@ -152,17 +158,21 @@ def deliver_left(folder: Path, tracking_uri: str) -> int:
 
 
 def _batched(records: list[Record]) -> list[list[Record]]:
-    """Group the updates of each run that have no status, keeping the order of each run's records."""
+    """Group what can travel together: of each run its begin, its updates and its end, in their order.
+
+    The sweep's own end waits for all that comes before it.
+    """
     groups: list[list[Record]] = []
     open_groups: dict[str, list[Record]] = {}
     for record in records:
         group = open_groups.pop(record.run, None)
-        may_join = isinstance(record, Update) and record.status is None
-        if group is not None and may_join:
+        goes_on = isinstance(record, Update) and record.status is None
+        ends = isinstance(record, Update) and record.status not in (None, "RUNNING") and record.run != SWEEP
+        if group is not None and (goes_on or ends):
             group.append(record)
         else:
             group = [record]
             groups.append(group)
-        if may_join:
+        if goes_on or type(record) is BeginRun:
             open_groups[record.run] = group
     return groups

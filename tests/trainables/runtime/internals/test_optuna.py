@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers import QMCSampler, RandomSampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.study import StudyDirection
+from optuna.trial import TrialState, create_trial
 
 from trainables.runtime.internals import optuna as internals
 
@@ -71,25 +71,38 @@ def test_constraints_are_attributes_of_these_names() -> None:
     assert create_trial(value=0.0, constraints=trial.constraints).system_attrs == attributes
 
 
-def test_a_storage_in_memory_takes_a_shared_trial_without_copying_what_is_in_it() -> None:
-    plain = create_trial(value=0.5, params={"x": 0.5}, distributions={"x": RANGE})
-    shared = internals.SharedTrial(
-        number=7,
-        trial_id=7,
-        state=TrialState.COMPLETE,
-        value=0.5,
-        datetime_start=plain.datetime_start,
-        datetime_complete=plain.datetime_complete,
-        params=plain.params,
-        distributions=plain.distributions,
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-    )
+def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other() -> None:
+    made = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    made.add_trials([create_trial(value=x, params={"x": x}, distributions={"x": RANGE}) for x in (0.5, 0.25, 0.75)])
+    given = made.get_trials()
+    study = internals.study_of(given, 1, StudyDirection.MINIMIZE, optuna.samplers.TPESampler(seed=0))
+    assert all(one is other for one, other in zip(study.get_trials(deepcopy=False), given, strict=True))
+    assert study.best_trial.number == 1
+    proposals = []
+    for each in (made, study):
+        trial = each.ask({"x": RANGE})
+        proposals.append((trial.number, trial.params))
+        each.tell(trial, 0.1)
+        assert each.best_trial.number == 3
+    assert proposals[0] == proposals[1]
+
+
+def test_a_trial_of_such_a_study_can_be_completed_in_place() -> None:
+    (trial,) = [create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE})]
+    internals.tell(trial, 0.5)
+    assert (trial.state, trial.value, trial.values) == (TrialState.COMPLETE, 0.5, [0.5])
+
+
+def test_a_study_in_memory_replaces_the_object_of_a_trial_that_changes() -> None:
     study = optuna.create_study()
-    study.add_trials([plain, shared])
-    copied, taken = study.get_trials(deepcopy=False)
-    assert copied.distributions["x"] is not RANGE  # else a SharedTrial is no longer needed
-    assert taken.distributions["x"] is RANGE
-    assert (taken.number, shared.number) == (1, 7)  # the trial itself is a copy: the storage numbers it
-    assert isinstance(copy.deepcopy(shared), FrozenTrial)
+    study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE}))
+    seen = [study.get_trials(deepcopy=False)[0]]
+    assert study.get_trials(deepcopy=False)[0] is seen[0]
+    for change in (
+        lambda: internals.set_intermediate_value(study, 0, 1, 0.5),
+        lambda: internals.set_user_attribute(study, 0, "key", 1),
+        lambda: study.tell(internals.handle(study, 0), 0.5),
+    ):
+        change()
+        seen.append(study.get_trials(deepcopy=False)[0])
+    assert len({id(trial) for trial in seen}) == 4

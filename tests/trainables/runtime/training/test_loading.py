@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 
 from tests.small_task import SmallConfig
-from trainables.runtime.training.loading import Batch, TrainSampler, eval_batches, make_loader
+from trainables.runtime.training.loading import Batch, Loader, TrainSampler, eval_batches
 
 SIZE = 25
 
@@ -63,10 +63,10 @@ def test_augmentation_depends_neither_on_the_process_nor_on_what_came_before(loa
     sampler = sampler_of()
     torch.manual_seed(0)
     sampler.start_at(1, 0)
-    first = [batch["noise"] for batch in make_loader(Noisy(), sampler, 0)]
+    first = [batch["noise"] for batch in Loader(Noisy(), sampler, 0)]
     left = torch.rand(1)
     sampler.start_at(1, 1)
-    later = [batch["noise"] for batch in make_loader(Noisy(), sampler, loader_workers)]
+    later = [batch["noise"] for batch in Loader(Noisy(), sampler, loader_workers)]
     assert all(torch.equal(a, b) for a, b in zip(first[1:], later, strict=True))
     torch.manual_seed(0)
     assert torch.equal(left, torch.rand(1))  # loading leaves the process's own generator alone

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
-from experiments.sweep.decide.search.extrapolation import extrapolate, scale_of
+from experiments.sweep.decide.search.extrapolation import Curve, Curves, scale_of
+from experiments.sweep.define.objective import Mode
 
 LEVELS = [1, 3, 9]
+
+
+def extrapolate(curves: Sequence[Curve], mode: Mode, levels: Sequence[int]) -> list[float | None]:
+    """What to expect of each curve; None for one without values."""
+    kept = Curves(mode, levels)
+    for number, curve in enumerate(curves):
+        kept.put(number, curve)
+    return [None if math.isnan(value) else value for value in kept.expected().tolist()]
 
 
 def test_a_complete_curve_keeps_its_best_value_and_an_empty_one_has_none() -> None:
@@ -67,5 +78,5 @@ def test_a_trial_that_reported_before_the_first_level_has_all_of_the_way_before_
 
 def test_the_scale_goes_there_and_back() -> None:
     for values, mode in (([0.2, 3.0], "min"), ([0.1, 0.8], "max"), ([-4.0, 3.0], "min"), ([2.0, 7.0], "max")):
-        forth, back = scale_of(values, "min" if mode == "min" else "max")
-        assert [back(forth(value)) for value in values] == pytest.approx(values)
+        forth, back = scale_of(min(values), max(values), "min" if mode == "min" else "max")
+        assert back(forth(np.array(values))) == pytest.approx(values)

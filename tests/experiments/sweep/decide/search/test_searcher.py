@@ -18,7 +18,7 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
-from experiments.sweep.decide.search.surrogate import model_study
+from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.search_space import SearchSpace
@@ -53,7 +53,7 @@ def states(searcher: StudySearcher) -> list[TrialState]:
 
 def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
     """What the sampler would see of each trial."""
-    model = model_study(searcher.study, optuna.samplers.RandomSampler(), BUDGET)
+    model = Surrogate(searcher.study, BUDGET).study(optuna.samplers.RandomSampler())
     return [(trial.state, trial.values[0] if trial.values else None) for trial in model.get_trials(deepcopy=False)]
 
 
@@ -397,10 +397,28 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
         searcher.suggest(name)
         searcher.on_trial_result(name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
     searcher.on_trial_complete("b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
-    model = model_study(searcher.study, make_sampler("tpe", 0), BUDGET)
+    model = Surrogate(searcher.study, BUDGET).study(make_sampler("tpe", 0))
     assert [trial.constraints for trial in model.trials] == [{"memory_gb": 3.0}, {"memory_gb": -1.0}]
     assert trials(searcher)[1].constraints == {"memory_gb": -1.0}
     assert isinstance(searcher.suggest("c"), dict)
+
+
+def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, sampler="random")
+    kept = Surrogate(searcher._record.memory, BUDGET)
+    random = optuna.samplers.RandomSampler()
+    for number in range(70):  # more than there is room for at first
+        name = str(number)
+        searcher.suggest(name)
+        for epoch in range(1, 1 + number % 4):
+            searcher.on_trial_result(name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
+            if number % 5 == 0:
+                kept.study(random)
+        if number % 3:
+            searcher.on_trial_complete(name, None, error=number % 11 == 0)
+    anew = Surrogate(searcher._record.memory, BUDGET).study(random).get_trials()
+    assert kept.study(random).get_trials() == anew
+    assert len({trial.values[0] for trial in anew if trial.values}) > 10
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mlflow
@@ -16,7 +17,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.show.trackers.delivery import MAX_TRIES, Sender
-from experiments.sweep.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM
+from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox
 from experiments.sweep.show.trackers.records import SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
 from tests.deliveries import check_delivered, deliver, outbox_in, params_of, records_of
@@ -51,7 +52,9 @@ def test_a_store_that_fails_after_it_has_made_a_run_gets_its_parameters_when_it_
     for record in records[1:]:
         outbox.put(record)
     wait_until(lambda: "a_table_that_is_not_there" in caplog.text and "trying again" in caplog.text)
-    assert client.get_run(outbox.ids["000"]).data.params == {}
+    found = partial(client.search_runs, [outbox.ids[EXPERIMENT]], "tags.trial = '000'")
+    wait_until(lambda: len(found()) == 1)  # after the first failure, which leaves nothing, call by call
+    assert found()[0].data.params == {}
     change(database, "DROP TRIGGER broken")
     sender.close()
     check_delivered(uri, "half")
