@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -85,6 +85,10 @@ class TrialOptions:
 class SearchOptions:
     """What is tried, and which trials go on."""
 
+    config: Annotated[Path | None, shown("FILE")] = None
+    """TOML with options and ranges; the command line wins."""
+    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
+    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); no option of its own."""
     num_samples: Annotated[Positive | None, shown("N")] = None
     """Trials, with the baseline; else as the recipe says."""
     search: Annotated[str, shown("NAME")] = "gp"
@@ -143,6 +147,8 @@ class StorageOptions:
     """Ray cluster to join, or auto; else it starts one."""
     dry_run: Annotated[bool, shown("")] = False
     """Check everything, print the plan, and stop."""
+    json: Annotated[bool, shown("")] = False
+    """Print what it came to as JSON, and all else to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +159,8 @@ class TrackingOptions:
     """Else $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
+    notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
+    """Webhook for a new best, the end, a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +183,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     Raises:
         SweepError: Names every option that is unknown or wrong at once, with its value.
     """
-    known = [field.name for field in fields(SweepOptions)]
+    known = [option.name for option in fields(SweepOptions)]
     if unknown := sorted(set(options) - set(known)):
         raise SweepError(f"there is no option {', '.join(unknown)}; the options are {', '.join(known)}")
     try:

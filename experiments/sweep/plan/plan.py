@@ -46,8 +46,10 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     recipe, reason = decide.choose_recipe(experiment, options, devices.type.kind)
     usual = experiment.recipe(recipe)
     experiment = experiment.at(recipe, options.workers_per_trial)
+    experiment = decide.search_in(experiment, options)
     if options.baseline is not None:
-        experiment = replace(experiment, baseline=check.winner_of(options.baseline, options.storage, experiment))
+        experiment = replace(experiment, baseline=check.earlier_config(options.baseline, options.storage, experiment))
+    decide.check_inside(experiment, options)
     check.check_baseline(experiment, options)
     check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
@@ -57,7 +59,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
-    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
+    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
     check.check_sent(experiment)
