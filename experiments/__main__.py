@@ -71,9 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("sweeps", nargs=1, metavar="SWEEP")
     compare = command("compare", _compare, "show sweeps side by side, and in what they differ")
     compare.add_argument("sweeps", nargs="+", metavar="SWEEP")
-    rerun = command(
-        "rerun", _rerun, "train a configuration of a sweep again, with other seeds; takes options of a sweep"
-    )
+    rerun = command("rerun", _rerun, "train a configuration of a sweep again, with other seeds")
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
     for own in (show, compare, rerun):

@@ -117,18 +117,9 @@ class KeptSweep:
         brief, began = self.brief(), self.began_with
         options = began.options
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
-        result = (
-            result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
-            if self.summary
-            else []
-        )
-        resume = (
-            [
-                f"go on       python {began.script or 'SCRIPT'} --resume {self.folder.name} --storage {self.folder.parent}"
-            ]
-            if self.state not in ("running", "finished")
-            else []
-        )
+        result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
+        resume = f"python -m experiments run {began.script or 'SCRIPT'} --resume {self.folder.name}"
+        goes_on = self.state not in ("running", "finished")
         rows = [
             f"{trial['trial']:03d}  {format_value(trial['value']):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
             f"{format_params(trial['config'])}"
@@ -139,7 +130,7 @@ class KeptSweep:
             f"experiment  {began.experiment}: {began.mode} {began.metric}, recipe {options.get('recipe')}, "
             f"{options.get('device')}",
             *result,
-            *resume,
+            *([f"go on       {resume} --storage {self.folder.parent}"] if goes_on else []),
             *in_rows("trials", rows),
         ]
 

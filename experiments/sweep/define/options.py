@@ -160,7 +160,7 @@ class TrackingOptions:
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
     notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
-    """Webhook for a new best, the end, a failure."""
+    """Webhook: a message for a new best, an end, a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)

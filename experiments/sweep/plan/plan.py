@@ -11,6 +11,7 @@ from experiments.sweep.define.options import SweepOptions, checked
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan import check, connect, decide
 from experiments.sweep.plan.packing import pack
+from experiments.sweep.show.notify import webhook
 from experiments.sweep.show.trackers.store import tracking_uri
 from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
 from trainables.runtime.devices.find import find_devices
@@ -34,6 +35,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         options = options_of_sweep(experiment.name, options)
     elif options.add_trials:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
+    options = replace(options, notify=webhook(options.notify))
     name = decide.choose_name(experiment, options)
     check.check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
     check.check_target(experiment, options.target)

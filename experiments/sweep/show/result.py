@@ -21,7 +21,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
         summary: As in its summary.json.
         others: More lines for the end, each a word and what it stands for.
     """
-    best = summary["best"]
+    best = summary.get("best")
     if best is None:
         return []
     unit = names.STEP if names.STEP in best else names.EPOCH
