@@ -101,19 +101,18 @@ class Notify:
 
     def _send_all(self) -> None:
         while (message := self._messages.get()) is not None:
-            try:
-                self._send(message)
-            except Exception as error:  # what goes wrong with a network has many names, and some hold the address
-                if not self._failed:
-                    why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
-                    logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
-                self._failed = True
+            self._send(json.dumps(message, default=str).encode())
 
-    def _send(self, message: Mapping[str, Any]) -> None:
-        body = json.dumps(message, default=str).encode()
-        asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S):
-            pass
+    def _send(self, body: bytes) -> None:
+        try:
+            asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S):
+                pass
+        except Exception as error:  # what goes wrong with a network has many names, and some hold the address
+            if not self._failed:
+                why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
+                logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
+            self._failed = True
 
 
 def _best(state: SweepState) -> tuple[float, int] | None:
