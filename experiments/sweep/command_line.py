@@ -116,6 +116,7 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
         called: What Python runs, to go on with the sweep.
     """
     result: Mapping[str, Any] = {}
+    own_ray = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
     with redirect_stdout(sys.stderr) if options.json else nullcontext():
         try:
             status, result = _run(experiment, options, called)
@@ -126,7 +127,7 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
             print("interrupted", file=sys.stderr)
             status = CTRL_C
         finally:
-            if "ray" in sys.modules:
+            if own_ray and "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
     if options.json:
         print(json.dumps(result, indent=2, default=str))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,7 +119,8 @@ class KeptSweep:
         options = began.options
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
         result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
-        resume = f"python -m experiments run {began.script or 'SCRIPT'} --resume {self.folder.name}"
+        run = ["python", "-m", "experiments", "run", began.script or "SCRIPT"]
+        resume = shlex.join([*run, "--resume", self.folder.name, "--storage", str(self.folder.parent)])
         goes_on = self.state not in ("running", "finished")
         rows = [
             f"{trial['trial']:03d}  {format_value(trial['value']):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
@@ -130,7 +132,7 @@ class KeptSweep:
             f"experiment  {began.experiment}: {began.mode} {began.metric}, recipe {options.get('recipe')}, "
             f"{options.get('device')}",
             *result,
-            *([f"go on       {resume} --storage {self.folder.parent}"] if goes_on else []),
+            *([f"go on       {resume}"] if goes_on else []),
             *in_rows("trials", rows),
         ]
 
