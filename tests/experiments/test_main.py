@@ -191,7 +191,7 @@ def test_the_class_of_a_script_keeps_its_types(script: Path, storage: Path, caps
     )
     script.write_text(own.replace('"""Tune a parabola."""\n', ""))
     plan = json.loads(said(capsys, "run", f"{script}:OWN", "--storage", str(storage), "--dry-run", "--json"))
-    assert (plan["metric"], plan["settings"]["n"]) == ("val_accuracy", None)
+    assert (plan["metric"], plan["settings"]["n"]) == ("score", None)
 
 
 @pytest.mark.parametrize(
