@@ -27,7 +27,7 @@ PROGRAM = ("-m", "experiments", "run")
 """What Python runs for ``run``, before the script."""
 AGAIN = (
     "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "eval_every", "skip_bad_images",
-    "settings", "space", "config",
+    "settings", "space",
 )  # fmt: skip
 """Options of a sweep that say what its trials train: ``rerun`` takes them over."""
 SEEDS = 5

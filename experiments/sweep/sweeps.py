@@ -174,11 +174,17 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def compared(sweeps: Sequence[KeptSweep]) -> dict[str, Any]:
-    """Return sweeps side by side: each in brief, and in what their options and their best configurations differ."""
-    configs = {sweep.folder.name: (sweep.summary.get("best") or {}).get("config", {}) for sweep in sweeps}
-    options = {sweep.folder.name: sweep.began_with.options for sweep in sweeps}
+    """Return sweeps side by side: each in brief, and in what their options and their best configurations differ.
+
+    They go by their names; by their folders, where two have the same name.
+    """
+    by_folder = {str(sweep.folder): sweep for sweep in sweeps}
+    by_name = {sweep.folder.name: sweep for sweep in sweeps}
+    shown = by_name if len(by_name) == len(by_folder) else by_folder
+    options = {name: sweep.began_with.options for name, sweep in shown.items()}
+    configs = {name: (sweep.summary.get("best") or {}).get("config", {}) for name, sweep in shown.items()}
     return {
-        "sweeps": [sweep.brief() for sweep in sweeps],
+        "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
         "options": _differences(options, leave_out=("name",)),
         "best": _differences(configs, leave_out=("seed",), all_of_them=True),
     }

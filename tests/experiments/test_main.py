@@ -130,6 +130,10 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     assert set(found["best"]["x"]) == {"a", "b"}
     lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
     assert ["search", "gp", "random"] in [line.split() for line in lines]
+    assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 5, "twice the same"
+    kept(storage / "other", "a", 0.2, num_samples=1)
+    both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
+    assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
 
 
 def test_a_trial_is_trained_again_with_what_its_sweep_had(
@@ -140,7 +144,8 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     )
     # In the range that the sweep had, and outside that of the script.
     wider = {"x": {"uniform": [2.0, 3.0], "baseline": 2.5}}
-    plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, space=wider, settings=("seconds=0.5",))
+    had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
+    plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, **had)
     trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["search"]
     asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", "--dry-run", "--json"]
     again = json.loads(said(capsys, *asked))

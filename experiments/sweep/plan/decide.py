@@ -122,7 +122,7 @@ def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
         if name not in known:
             near = "".join(f" (did you mean {found}?)" for found in get_close_matches(name, known, n=1))
             raise SweepError(
-                f"--config {options.config}: [space] {name}: there is no such hyperparameter{near}; there are "
+                f"--config {options.config or ''}: [space] {name}: there is no such hyperparameter{near}; there are "
                 f"{', '.join(known)}"
             )
     space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
@@ -140,8 +140,8 @@ def check_inside(experiment: Experiment, options: SweepOptions) -> None:
     outside = sorted(set(space.outside(baseline)) & set(options.space or {})) if baseline and options.space else []
     for name in outside:
         raise SweepError(
-            f"--config {options.config}: [space] {name}: the baseline has {baseline[name]!r}, which lies outside; "
-            f"widen the range, or give the baseline another value, for example {name} = "
+            f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
+            f"outside; widen the range, or give the baseline another value, for example {name} = "
             f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
         )
 
