@@ -130,7 +130,7 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     assert set(found["best"]["x"]) == {"a", "b"}
     lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
     assert ["search", "gp", "random"] in [line.split() for line in lines]
-    assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 5, "twice the same"
+    assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 6, "twice the same"
     kept(storage / "other", "a", 0.2, num_samples=1)
     both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
     assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
