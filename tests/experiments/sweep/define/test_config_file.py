@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -174,10 +173,3 @@ def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> Non
     assert asdict(options_of_sweep("quadratic", SweepOptions(resume="a", storage=storage)))["num_samples"] == 5
     with pytest.raises(SweepError, match="a sweep that goes on keeps what it began with; leave it out"):
         parsed(["--config", str(file), "--resume", "a"])
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 11), reason="Python has its own")
-def test_python_3_10_reads_it_with_tomli() -> None:
-    from experiments.sweep.define import config_file
-
-    assert config_file.tomllib.__name__ == "tomli"

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any
 
 import pytest
 
@@ -24,43 +20,7 @@ from experiments.sweep.state.events import Ending, SweepBegan, SweepEnded, Sweep
 from experiments.sweep.state.sweep_file import write_sweep_file
 from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
-
-SECRET = "T00/B00/very-secret"
-
-
-class Webhook:
-    """A server that keeps what is posted to it."""
-
-    def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
-        self.status = 200
-        self.answers = Event()
-        self.answers.set()
-        webhook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == f"/{SECRET}" and self.headers["Content-Type"] == "application/json"
-                webhook.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                webhook.answers.wait(20)
-                self.send_response(webhook.status)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}/{SECRET}"
-        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-
-@pytest.fixture
-def webhook() -> Iterator[Webhook]:
-    webhook = Webhook()
-    yield webhook
-    webhook.answers.set()
-    webhook.server.shutdown()
-    webhook.server.server_close()
+from tests.webhook import SECRET, Webhook
 
 
 @pytest.fixture
