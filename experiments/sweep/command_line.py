@@ -18,7 +18,7 @@ import tyro
 from experiments.sweep import script
 from experiments.sweep.define.config_file import merged, read_config
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import GROUPS, SweepOptions
+from experiments.sweep.define.options import GROUPS, SweepOptions, checked
 from experiments.sweep.define.words import format_params, format_value
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def parsed(
 ) -> SweepOptions:
     """Return what a command line asks for: its options, else those of the file that it names, else the usual ones.
 
-    ``--help`` and an option that cannot be end the process.
+    ``--help`` and an option that there is not end the process.
 
     Args:
         arguments: The command line.
@@ -65,7 +65,7 @@ def parsed(
         usual: Options that differ from the defaults.
 
     Raises:
-        SweepError: The file of ``--config`` cannot be used.
+        SweepError: A value cannot be, or the file of ``--config`` cannot be used.
     """
     usual = dict(usual or {})
     options = _parsed(arguments, description, usual)
@@ -89,7 +89,7 @@ def _parsed(arguments: Sequence[str], description: str | None, usual: Mapping[st
         description=description,
         args=joined(arguments),
     )
-    return SweepOptions(**{k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
+    return checked({k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
 
 
 def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
