@@ -90,6 +90,7 @@ class Plan:
             "workers_per_trial": self.options.workers_per_trial,
             "num_samples": self.num_samples,
             "confirmations": self.confirmations,
+            "seed": self.options.seed,
             self.budget.unit: self.budget.total,
             "metric": self.experiment.metric,
             "mode": self.experiment.mode,
