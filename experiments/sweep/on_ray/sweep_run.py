@@ -114,7 +114,7 @@ class SweepRun:
         self._watch = RayWatch(self.signals, self._leave_without_ray)
         self._not_restored: set[int] = set()  # trials that Tune has yet to restore
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
-        self._has_begun = self._interrupted = False
+        self._interrupted = False
         self._checkpoints_changed = False
         self._freed_at = 0.0
         self._closing = threading.Lock()
@@ -140,7 +140,6 @@ class SweepRun:
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
-        self._has_begun = True
         self.tell(SweepBegan())
         self._watch.start()
 
@@ -271,14 +270,6 @@ class SweepRun:
         self.close()
         self._tune_files.copy(trials)
         self.signals.give_back(interrupted=self._interrupted)
-
-    def fail(self, error: Exception) -> None:
-        """Close everything: an error has ended Tune itself. Of a sweep that has not begun, nothing is to be closed."""
-        if self._has_begun and self.summary is None:
-            with errors_are_logged():
-                self._watch.stop()
-                self.end_early(Ending(f"{type(error).__name__}: {error}", status=1, at_once=True))
-                self.close()
 
     # What the sweep does itself.
 

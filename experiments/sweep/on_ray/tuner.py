@@ -141,9 +141,6 @@ class SweepTuner(tune.Tuner):
         except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
             self.run.check_restored()
             raise
-        except Exception as error:
-            self.run.fail(error)
-            raise
         finally:
             lock.release()
         print("\n".join(["", *self._result_lines()]), flush=True)

@@ -79,6 +79,8 @@ class Notify:
 
     def _end(self, summary: Mapping[str, Any]) -> None:
         best, early = summary["best"], summary["ended_early"]
+        if early is None and not summary["complete"]:  # an error has ended Tune itself
+            early = {"why": "interrupted", "status": 1}
         how = f"ended early ({early['why']})" if early is not None else "has ended"
         failed = best is None or (early is not None and early["status"] != 0)
         reached = self._said(best["value"], best["trial"], best["config"]) if best is not None else {}

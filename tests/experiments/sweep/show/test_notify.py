@@ -91,7 +91,7 @@ def test_a_sweep_without_a_result_has_failed(plan: Plan, webhook: Webhook) -> No
     end(run(plan, fed), plan, fed)
     assert (webhook.got[0]["event"], webhook.got[0]["text"]) == (
         "failed",
-        "sweep has ended after 0 s, without a result",
+        "sweep ended early (interrupted) after 0 s, without a result",
     )
 
 
