@@ -22,6 +22,7 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.tuner import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
+from tests.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
@@ -114,6 +115,14 @@ def small_trial(sample: dict[str, Any]) -> dict[str, Any]:
     """A configuration of BERT that learns something in a second."""
     small = {"train_samples": 256, "val_samples": 101, "epochs": 2, "seed": 7}
     return {**sample, **BASELINE, **small, "optimizer": "adamw", "dropout": 0.2, "warmup": 0.1}
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    """A server that takes messages."""
+    webhook = Webhook()
+    yield webhook
+    webhook.close()
 
 
 @pytest.fixture

@@ -5,27 +5,31 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, make_dataclass
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from experiments.sweep import script
+from experiments.sweep.define.config_file import merged, read_config
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import GROUPS, SweepOptions
+from experiments.sweep.define.options import GROUPS, SweepOptions, checked
 from experiments.sweep.define.words import format_params, format_value
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from experiments.sweep.define.experiment import Experiment
     from experiments.sweep.define.plan import Plan
     from experiments.sweep.on_ray.sweep_run import SweepRun
 
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
+WRONG = 2
+"""Exit status where what was asked for cannot be."""
 CTRL_C = 130
 """Exit status of a process that Ctrl-C ended, as shells have it."""
 
@@ -38,15 +42,54 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
         description: Said at the top of ``--help``, for example the script's docstring.
         arguments: The command line; None for that of this process.
     """
-    given = joined(sys.argv[1:] if arguments is None else arguments)
-    grouped = make_dataclass("Options", [(name, group, field(default_factory=group)) for name, group in GROUPS.items()])
-    parsed: Any = tyro.cli(
+    if script.wanted:
+        raise script.MainCalled(experiment, description)
+    try:
+        options = parsed(sys.argv[1:] if arguments is None else arguments, description)
+    except SweepError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(WRONG)
+    sys.exit(run(experiment, options, sys.argv[:1]))
+
+
+def parsed(
+    arguments: Sequence[str], description: str | None = None, usual: Mapping[str, Any] | None = None
+) -> SweepOptions:
+    """Return what a command line asks for: its options, else those of the file that it names, else the usual ones.
+
+    ``--help`` and an option that there is not end the process.
+
+    Args:
+        arguments: The command line.
+        description: Said at the top of ``--help``.
+        usual: Options that differ from the defaults.
+
+    Raises:
+        SweepError: A value cannot be, or the file of ``--config`` cannot be used.
+    """
+    usual = dict(usual or {})
+    options = _parsed(arguments, description, usual)
+    if options.config is None:
+        return options
+    if options.resume is not None:
+        raise SweepError(f"--config {options.config}: a sweep that goes on keeps what it began with; leave it out")
+    in_file = read_config(options.config)
+    options = _parsed(arguments, description, {**usual, **in_file})
+    return replace(options, settings=merged(in_file.get("settings", ()), options.settings))
+
+
+def _parsed(arguments: Sequence[str], description: str | None, usual: Mapping[str, Any]) -> SweepOptions:
+    groups: list[Any] = []
+    for name, kind in GROUPS.items():
+        own = {option.name: usual[option.name] for option in fields(kind) if option.name in usual}
+        groups.append((name, kind, field(default=kind(**own))))
+    grouped = make_dataclass("Options", groups)
+    found: Any = tyro.cli(
         tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
         description=description,
-        args=given,
+        args=joined(arguments),
     )
-    options = SweepOptions(**{k: v for name in GROUPS for k, v in vars(getattr(parsed, name)).items()})
-    sys.exit(run(experiment, options))
+    return checked({k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
 
 
 def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
@@ -64,39 +107,55 @@ def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
     return [*others, flag, *values] if values else list(arguments)
 
 
-def run(experiment: Experiment, options: SweepOptions) -> int:
-    """Plan the sweep, run it unless it is a dry run, print the result, and return the exit status."""
-    from rich.console import Console
+def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> int:
+    """Plan the sweep, run it unless it is a dry run, print the result, and return the exit status.
 
+    Args:
+        experiment: What to tune.
+        options: What was asked for.
+        called: What Python runs, to go on with the sweep.
+    """
+    result: Mapping[str, Any] = {}
+    own_ray = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
+    with redirect_stdout(sys.stderr) if options.json else nullcontext():
+        try:
+            status, result = _run(experiment, options, called)
+        except SweepError as error:
+            print(f"error: {error}", file=sys.stderr)
+            status, result = WRONG, {"error": str(error)}
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            status = CTRL_C
+        finally:
+            if own_ray and "ray" in sys.modules:
+                sys.modules["ray"].shutdown()
+    if options.json:
+        print(json.dumps(result, indent=2, default=str))
+    return status
+
+
+def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
+    """Do it, and return the exit status and what it came to."""
     from experiments.sweep.plan.plan import make_plan
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    try:
-        plan = make_plan(experiment, options)
-        if options.evaluate is not None:  # there is no sweep whose plan could be printed
-            from experiments.sweep.evaluate import evaluated
+    plan = replace(make_plan(experiment, options), called=tuple(called))
+    if options.evaluate is not None:  # there is no sweep whose plan could be printed
+        from experiments.sweep.evaluate import evaluated
 
-            console.print("\n".join([*plan.facts, *evaluated(plan, options.evaluate)]))
-            return 0
-        console.print("\n".join(plan.lines()))
-        if options.dry_run:
-            console.print("\n".join(dry_run_lines(plan)))
-            return 0
-        from experiments.sweep.on_ray.tuner import tuner_of
+        scores = evaluated(plan, options.evaluate)
+        print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
+        return 0, scores
+    print("\n".join(plan.lines()), flush=True)
+    if options.dry_run:
+        print("\n".join(dry_run_lines(plan)))
+        return 0, plan.in_brief()
+    from experiments.sweep.on_ray.tuner import tuner_of
 
-        tuner = tuner_of(plan)
-        tuner.run.how_to_resume = plan.resume_command()
-        tuner.fit()
-        return _print_result(console, plan, tuner.run)
-    except SweepError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return CTRL_C
-    finally:
-        if "ray" in sys.modules:
-            sys.modules["ray"].shutdown()
+    tuner = tuner_of(plan)
+    tuner.run.how_to_resume = plan.resume_command()
+    tuner.fit()
+    assert tuner.run.summary is not None, "the sweep is over"
+    return _status(plan, tuner.run), tuner.run.summary
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
@@ -134,48 +193,15 @@ def dry_run_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _print_result(console: Console, plan: Plan, run: SweepRun) -> int:
-    from experiments.sweep.show.confirmation import in_lines
-    from experiments.sweep.show.trackers.tracker import in_words
-    from experiments.sweep.state.device_time import shares_of
-
+def _status(plan: Plan, run: SweepRun) -> int:
+    """Print what the result does not say: why there is none, or how to go on; and return the exit status."""
     summary = run.summary
     assert summary is not None, "the sweep is over"
-    best, status = summary["best"], _print_why_it_ended_early(plan, summary, run.state.expected)
-    if best is None:
-        if summary["complete"]:
-            where = ", ".join(tracker.address for tracker in run.trackers)
-            print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
-        return status or 1
-    unit, checkpoint, load = plan.budget.unit, best["checkpoint"], plan.experiment.load_line
-    confirmation = summary["confirmation"]
-    models = [line for tracker in run.trackers if (line := tracker.load_line()) is not None]
-    reached = format_value(best["value"])
-    beside = f"baseline {format_value(summary['baseline']) or 'none'}" if plan.experiment.baseline else "no baseline"
-    lines = [
-        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
-        f"config      {format_params(best['config'])}",
-        *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
-        f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
-        *([f"load it     {load.format(checkpoint=checkpoint)}"] if checkpoint and load else []),
-        *(f"model       {line}" for line in models),
-        f"devices     {shares_of(summary['device_seconds'])}; {plan.timeline_file}",
-        f"summary     {plan.summary_file}",
-        f"report      {plan.report_file}",
-        *(f"{tracker.name:<10}  {in_words(tracker)}" for tracker in run.trackers),
-    ]
-    if plan.options.baseline_only and plan.options.baseline is None and plan.experiment.published is not None:
-        from experiments.sweep.on_ray.tune_files import reports_of
-        from experiments.sweep.show.reproduction import compared
-
-        lines = [*compared(reports_of(plan.folder, best["trial"]), plan, plan.experiment.published), "", *lines]
-    console.print("\n" + "\n".join(lines))
-    return status
-
-
-def in_rows(word: str, lines: Sequence[str]) -> list[str]:
-    """Return lines of the result, the first beside its word and the others below."""
-    return [f"{word if not row else '':<10}  {line}" for row, line in enumerate(lines)]
+    status = _print_why_it_ended_early(plan, summary, run.state.expected)
+    if summary["best"] is None and summary["complete"]:
+        where = ", ".join(tracker.address for tracker in run.trackers)
+        print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
+    return status or int(summary["best"] is None)
 
 
 def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any], expected: int) -> int:

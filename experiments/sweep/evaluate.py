@@ -8,7 +8,6 @@ from typing import Any
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.define.words import format_value
 from trainables.runtime.session import SaveFunction, open_session
 
 
@@ -26,8 +25,8 @@ class _Scores:
         """Return none: a trial that is scored goes on from nothing."""
 
 
-def evaluated(plan: Plan, checkpoint: Path) -> list[str]:
-    """Return what a checkpoint scores on the data of a plan, a line for each metric.
+def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
+    """Return what a checkpoint scores on the data of a plan, by metric.
 
     Raises:
         SweepError: The train loop cannot do that, or the checkpoint is none of this model.
@@ -46,4 +45,4 @@ def evaluated(plan: Plan, checkpoint: Path) -> list[str]:
         raise SweepError(
             f"--evaluate {checkpoint}: no checkpoint of {experiment.name} with these settings and classes ({error})"
         ) from error
-    return [f"{name:<24}{format_value(value)}" for name, value in scores.metrics.items()]
+    return scores.metrics

@@ -22,7 +22,9 @@ from experiments import Budget, Experiment, Recipe, SweepError, SweepOptions, bu
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.notify import VARIABLE
 from tests.loops import quadratic
+from tests.webhook import SECRET, Webhook
 from trainables.runtime import TrialConfig
 
 OWN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0), "width": 3}, metric="score")
@@ -146,8 +148,9 @@ def test_a_class_of_the_script_is_the_same_in_another_process(storage: Path) -> 
 
 
 @pytest.mark.workers
-def test_the_ten_lines_run_anywhere(tmp_path: Path) -> None:
-    """The script of docs/own-model.md, in a folder of its own with a module beside it, called from another."""
+def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
+    """The script of docs/own-model.md, in a folder of its own with a module beside it, called from another by a program
+    that wants messages, too."""
     page = (PROJECT_ROOT / "docs" / "own-model.md").read_text()
     script = next(block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
     (trained,) = re.findall(r"loss = .*", script)
@@ -163,9 +166,21 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path) -> None:
         "    assert set(config) == {'lr', 'epochs', 'seed'}, config\n"
         "    return config['lr'] + 1 / epoch\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), VARIABLE: webhook.address}
     del environment["MLFLOW_TRACKING_URI"]
-    options = ["--name", "own", "--num-samples", "2", "--epochs", "3", "--workers-per-trial", "2", "--device", "cpu"]
+    options = [
+        "--json",
+        "--name",
+        "own",
+        "--num-samples",
+        "2",
+        "--epochs",
+        "3",
+        "--workers-per-trial",
+        "2",
+        "--device",
+        "cpu",
+    ]
     done = subprocess.run(
         [sys.executable, "../there/my loop.py", *options],
         cwd=here, env=environment, capture_output=True, text=True, check=False,
@@ -178,7 +193,12 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path) -> None:
     best = summary["best"]
     assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])
     assert best["checkpoint"] is None
-    assert "(no baseline)" in done.stdout
+    assert json.loads(done.stdout) == summary
+    assert "(no baseline)" in done.stderr
+    assert webhook.got[-1]["event"] == "ended"
+    written = [file.read_bytes() for file in here.rglob("*") if file.is_file()]
+    assert not any(SECRET.encode() in text for text in [*written, done.stderr.encode()])
+    assert json.loads((here / "results" / "own" / "sweep.json").read_text())["script"] == str(there / "my loop.py")
     assert (here / "mlflow" / "store" / "mlflow.db").is_file()
     assert {path.name for path in here.iterdir()} == {"mlflow", "results"}
     assert {path.name for path in there.iterdir()} - {"__pycache__"} == {"my loop.py", "helper.py"}

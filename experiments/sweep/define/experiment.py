@@ -116,7 +116,8 @@ class Experiment:
         place, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
         if self.predictor is not None and (place == "__main__" or not name.isidentifier()):
             raise ValueError(
-                f"predictor must be a function of a module that others can import, but got {self.predictor}"
+                f"predictor must be a function of a module that others can import, but got {self.predictor}: MLflow "
+                f"loads it without this script; put it into a file beside the script, and import it from there"
             )
 
     def recipe(self, name: RecipeName) -> Recipe:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -37,6 +37,16 @@ OUR_WORDS = {
 SchedulerName: TypeAlias = Literal["asha", "asha-promote", "hyperband", "median", "pbt", "fifo"]
 
 
+AS_GIVEN = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="",
+    instance_from_str=lambda given: given[0],
+    is_instance=lambda value: True,
+    str_from_instance=lambda value: [str(value)],
+)
+"""An option whose value :func:`checked` reads, which says in a line what is wrong with it."""
+
+
 def shown(metavar: str, default: str = "") -> Any:
     """Return how ``--help`` shows an option: what stands for its value, and its default where that says something."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
@@ -53,21 +63,21 @@ Text: TypeAlias = Annotated[str, Field(min_length=1)]
 class TrialOptions:
     """What each trial trains, and on what."""
 
-    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME")] = None
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[Literal["auto", "hpu", "cuda", "cpu"], shown("NAME")] = "auto"
+    device: Annotated[Literal["auto", "hpu", "cuda", "cpu"], shown("NAME"), AS_GIVEN] = "auto"
     """auto, hpu, cuda or cpu."""
-    workers_per_trial: Annotated[int, shown("N", "(1)")] = 1
+    workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
     """Devices that train one trial together."""
     data: Annotated[Text | None, shown("PATH")] = None
     """File, folder or name on the hub; else the recipe's."""
     model: Annotated[Text | None, shown("PATH")] = None
     """Pretrained weights: a folder, or a name on the hub."""
-    epochs: Annotated[Positive | None, shown("N")] = None
+    epochs: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs of a full trial; else as the recipe says."""
-    steps: Annotated[Positive | None, shown("N")] = None
+    steps: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Optimizer steps of a full trial, in place of epochs."""
-    eval_every: Annotated[Positive | None, shown("N")] = None
+    eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Steps between two evaluations."""
     skip_bad_images: Annotated[bool, shown("")] = False
     """Leave out images that cannot be read."""
@@ -85,23 +95,27 @@ class TrialOptions:
 class SearchOptions:
     """What is tried, and which trials go on."""
 
-    num_samples: Annotated[Positive | None, shown("N")] = None
+    config: Annotated[Path | None, shown("FILE")] = None
+    """TOML with options and ranges; the command line wins."""
+    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
+    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); no option of its own."""
+    num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, with the baseline; else as the recipe says."""
     search: Annotated[str, shown("NAME")] = "gp"
     """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
-    scheduler: Annotated[SchedulerName, shown("NAME")] = "asha"
+    scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha"
     """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
-    grace: Annotated[Positive | None, shown("N")] = None
+    grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs (or steps) before any trial is stopped."""
-    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N")] = None
+    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
     """One in N trials goes on, for N times as long."""
-    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), AS_GIVEN] = 0
     """Seeds the search, and from it every trial."""
-    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N")] = None
+    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), AS_GIVEN] = None
     """Gives all trials this seed, so that they differ in nothing else."""
-    confirm: Annotated[Count | None, shown("K")] = None
+    confirm: Annotated[Count | None, shown("K"), AS_GIVEN] = None
     """Best trials to train again with other seeds; 0: none."""
-    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S")] = None
+    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), AS_GIVEN] = None
     """Seeds for each of them, and for the baseline."""
 
 
@@ -109,17 +123,17 @@ class SearchOptions:
 class LimitOptions:
     """When the sweep ends early, and what it tries again."""
 
-    time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES")] = None
+    time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES"), AS_GIVEN] = None
     """End after so long; the sweep can be resumed."""
-    target: Annotated[Finite | None, shown("VALUE")] = None
+    target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN] = None
     """End once a trial reaches this value of the metric."""
-    patience: Annotated[Positive | None, shown("N")] = None
+    patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """End after so many trials without a better value."""
-    same_errors: Annotated[Count, shown("N", "(5)")] = 5
+    same_errors: Annotated[Count, shown("N", "(5)"), AS_GIVEN] = 5
     """End after so many equal failures; 0: never."""
-    retries: Annotated[Count, shown("N", "(3)")] = 3
+    retries: Annotated[Count, shown("N", "(3)"), AS_GIVEN] = 3
     """Restarts of a trial that lost its workers."""
-    hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)")] = 120.0
+    hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)"), AS_GIVEN] = 120.0
     """Replace silent workers; 0: never."""
 
 
@@ -133,9 +147,9 @@ class StorageOptions:
     """For results and checkpoints, on every node."""
     resume: Annotated[str | None, shown("NAME")] = None
     """Go on with this sweep, which was interrupted."""
-    add_trials: Annotated[Count, shown("N")] = 0
+    add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
     """With --resume: trials to add."""
-    checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)")] = 10.0
+    checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)"), AS_GIVEN] = 10.0
     """Between two checkpoints; 0: all."""
     checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
     """Disk space for all checkpoints."""
@@ -143,6 +157,8 @@ class StorageOptions:
     """Ray cluster to join, or auto; else it starts one."""
     dry_run: Annotated[bool, shown("")] = False
     """Check everything, print the plan, and stop."""
+    json: Annotated[bool, shown("")] = False
+    """Print what it came to as JSON, and all else to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +169,8 @@ class TrackingOptions:
     """Else $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
+    notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
+    """Webhook: a message for a new best, an end, a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +193,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     Raises:
         SweepError: Names every option that is unknown or wrong at once, with its value.
     """
-    known = [field.name for field in fields(SweepOptions)]
+    known = [option.name for option in fields(SweepOptions)]
     if unknown := sorted(set(options) - set(known)):
         raise SweepError(f"there is no option {', '.join(unknown)}; the options are {', '.join(known)}")
     try:

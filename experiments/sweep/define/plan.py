@@ -19,6 +19,8 @@ WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
+TIMELINE_FILE, REPORT_FILE = "timeline.png", "report.html"
+"""The picture of what each device did, and the page with the numbers, the pictures and all trials, in its folder."""
 
 
 class Graphs(NamedTuple):
@@ -50,9 +52,9 @@ class Plan:
     mode: ExecutionMode | None = None
     """How the models are run; None where the train loop is not the shared one."""
     confirm: int = 0
-    """How many of the best are trained again after the search, besides the baseline; 0: none, nor the baseline."""
+    """How many of the best are trained again after the search, besides the baseline."""
     seeds: int = 0
-    """How often each of them is."""
+    """How often each of them is, and the baseline; 0: none is."""
     name: str
     tracking_uri: str
     facts: list[str]
@@ -61,6 +63,8 @@ class Plan:
     """None where nothing is compiled, or nobody knows what."""
     cluster: str | None = None
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
+    called: tuple[str, ...] = ()
+    """What Python runs where the command line began the sweep: the script, or ``-m experiments run my.py``."""
 
     @property
     def folder(self) -> Path:
@@ -73,14 +77,9 @@ class Plan:
         return self.folder / SUMMARY_FILE
 
     @property
-    def timeline_file(self) -> Path:
-        """The picture of what each device did."""
-        return self.folder / "timeline.png"
-
-    @property
     def report_file(self) -> Path:
         """The page with the numbers, the pictures and all trials."""
-        return self.folder / "report.html"
+        return self.folder / REPORT_FILE
 
     @property
     def resumed(self) -> bool:
@@ -95,9 +94,31 @@ class Plan:
         trials = {"num_samples": self.num_samples, "confirm": self.confirm, "seeds": self.seeds or None}
         return {**asdict(self.options), **chosen, **budget, **sources, **trials}
 
+    def in_brief(self) -> dict[str, Any]:
+        """Return the plan as plain data, for programs."""
+        return {
+            "name": self.name,
+            "experiment": self.experiment.name,
+            "folder": str(self.folder),
+            "recipe": self.recipe,
+            "device": self.devices.type.kind,
+            "trials_at_a_time": self.groups,
+            "workers_per_trial": self.options.workers_per_trial,
+            "num_samples": self.num_samples,
+            "confirmations": self.confirmations,
+            "seed": self.options.seed,
+            self.budget.unit: self.budget.total,
+            "metric": self.experiment.metric,
+            "mode": self.experiment.mode,
+            "space": self.experiment.search_space.in_words(),
+            "baseline": dict(self.experiment.baseline),
+            "settings": self.settings,
+            "facts": self.facts,
+        }
+
     def resume_command(self) -> str:
         """Return the command that goes on with the sweep: the script as it was called, and where the sweep is."""
-        given = ["python", sys.argv[0], "--resume", self.name]
+        given = ["python", *(self.called or sys.argv[:1]), "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
             given += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:
@@ -107,12 +128,17 @@ class Plan:
     @property
     def confirmations(self) -> int:
         """Trials after the search; fewer, if too few trials of the search can be trained again."""
-        return self.seeds * (self.confirm + bool(self.experiment.baseline)) if self.confirm else 0
+        return self.seeds * (self.confirm + bool(self.experiment.baseline))
 
     def _confirmation(self) -> str:
-        best = "the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"
-        baseline = " and the baseline" if self.experiment.baseline else ""
-        return f"{best}{baseline} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
+        best = ["the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"] if self.confirm else []
+        baseline = ["the baseline"] if self.experiment.baseline else []
+        return f"{' and '.join(best + baseline)} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
+
+    def _ranges(self) -> str:
+        words = self.experiment.search_space.in_words()
+        ranges = [f"{name} in {words[name]}" for name in self.options.space or {} if name in words]
+        return f": {', '.join(ranges)}" if ranges else ""
 
     def _graphs(self) -> str:
         assert self.graphs is not None
@@ -140,13 +166,14 @@ class Plan:
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
-            *([f"        then {self._confirmation()}"] if self.confirm else []),
+            *([f"        then {self._confirmation()}"] if self.seeds else []),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and self._mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
+            *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",

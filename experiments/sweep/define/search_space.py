@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -62,6 +62,8 @@ class SearchSpace:
         definition: Mapping[str, Any] | SpaceFunction,
         fixed: Mapping[str, Any] | None = None,
         times: Mapping[str, int] | None = None,
+        others: Mapping[str, BaseDistribution] | None = None,
+        new: Collection[str] = (),
     ) -> None:
         """Read the definition.
 
@@ -70,11 +72,14 @@ class SearchSpace:
             fixed: Hyperparameters that are not searched, and have these values in every trial. They are settings, and
                 no part of a proposal.
             times: By what the bounds or choices of a hyperparameter are multiplied, as :meth:`multiply` says.
+            others: Ranges in the place of those of the definition, as :meth:`search` says.
+            new: Those of them that the definition does not know.
 
         Raises:
             SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
         """
-        self._fixed, self._times = dict(fixed or {}), dict(times or {})
+        self._fixed, self._times, self._others = dict(fixed or {}), dict(times or {}), dict(others or {})
+        self._new = frozenset(new)
         if isinstance(definition, Mapping):
             self._function: SpaceFunction = partial(_ask_for_all, *_ranges_and_constants(definition))
         elif callable(definition):
@@ -86,18 +91,25 @@ class SearchSpace:
 
     def fix(self, values: Mapping[str, Any]) -> SearchSpace:
         """Return this space without the given hyperparameters, which have these values in every trial."""
-        return SearchSpace(self._function, {**self._fixed, **values}, self._times)
+        return SearchSpace(self._function, {**self._fixed, **values}, self._times, self._others, self._new)
 
     def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
         """Return this space with the bounds or choices of some hyperparameters, which are numbers, multiplied."""
-        return SearchSpace(self._function, self._fixed, {**self._times, **dict.fromkeys(names, factor)})
+        times = {**self._times, **dict.fromkeys(names, factor)}
+        return SearchSpace(self._function, self._fixed, times, self._others, self._new)
+
+    def search(self, ranges: Mapping[str, BaseDistribution]) -> SearchSpace:
+        """Return this space with other ranges for some hyperparameters, which are asked for where they were before; one
+        that is new is asked for always. They are not multiplied."""
+        new = {name for name in ranges if name not in self.names}
+        return SearchSpace(self._function, self._fixed, self._times, {**self._others, **ranges}, self._new | new)
 
     def propose(self, study: Study) -> tuple[dict[str, Any], int]:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
         # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        asked = _Asked(trial, self._fixed, self._times)
-        constants = self._function(cast("Trial", asked))
+        asked = _Asked(trial, self._fixed, self._times, self._others)
+        constants = self._ask(asked)
         return self._drawn(asked, trial, constants).config, trial.number
 
     def enqueue(self, study: Study, params: Mapping[str, Any]) -> None:
@@ -132,9 +144,9 @@ class SearchSpace:
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""
-        asked = _Asked(trial, self._fixed, self._times, answers)
+        asked = _Asked(trial, self._fixed, self._times, self._others, answers)
         try:
-            constants = self._function(cast("Trial", asked))
+            constants = self._ask(asked)
         except Exception as error:
             if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
@@ -159,6 +171,15 @@ class SearchSpace:
                 f"the trial instead, for example trial.suggest_float({wrong[0]!r}, 0.0, 1.0)"
             )
         return draw
+
+    def _ask(self, asked: _Asked) -> Mapping[str, Any] | None:
+        """Ask the function, and then for other ranges of what it does not ask for, and return its constants."""
+        constants = self._function(cast("Trial", asked))
+        of_function = constants if isinstance(constants, Mapping) else {}
+        for name in self._others:
+            if name in self._new or name in of_function:
+                asked.ask(name)
+        return constants
 
     def _drawn(self, asked: _Asked, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
         found = {**(constants or {}), **{hyperparameter(name): value for name, value in trial.params.items()}}
@@ -242,9 +263,11 @@ class _Asked:
         trial: Trial,
         fixed: Mapping[str, Any],
         times: Mapping[str, int],
+        others: Mapping[str, BaseDistribution],
         answers: Mapping[str, Any] | None = None,
     ) -> None:
-        self._trial, self._fixed, self._times, self._answers = trial, fixed, times, answers
+        self._trial, self._fixed, self._times, self._others = trial, fixed, times, others
+        self._answers = answers
         self.names: dict[str, str] = {}
         """By hyperparameter, the name under which it was asked for."""
         self.last: str | None = None
@@ -252,6 +275,12 @@ class _Asked:
     def name_in_trial(self, name: str) -> str:
         """Return the name under which the trial has the answer."""
         return name if self._answers is None or name in self._answers else hyperparameter(name)
+
+    def ask(self, name: str) -> None:
+        """Ask for a hyperparameter in its other range, unless it is fixed or was asked for."""
+        if name not in self._fixed and self.names.setdefault(name, name) == name:
+            self.last = name
+            _suggest(self._trial, name, self._others[name])
 
     def __getattr__(self, attribute: str) -> Any:
         found = getattr(self._trial, attribute)
@@ -262,6 +291,8 @@ class _Asked:
                 return self._fixed[own]
             if self.names.setdefault(own, name) != name:
                 raise ValueError(f"{name} and {self.names[own]} are the same hyperparameter; ask for one of them")
+            if own in self._others:
+                return _suggest(self._trial, self.name_in_trial(name), self._others[own])
             factor = self._times.get(own, 1)
             bounds = [_multiplied(value, factor) for value in args]
             named = {key: _multiplied(value, factor) for key, value in kwargs.items()}
@@ -282,13 +313,17 @@ def _ask_for_all(
 ) -> Mapping[str, Any]:
     """Ask for every range: a mapping as the function that it stands for."""
     for name, range_ in ranges.items():
-        if isinstance(range_, FloatDistribution):
-            trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log)
-        elif isinstance(range_, IntDistribution):
-            trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log)
-        else:
-            trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices)
+        _suggest(trial, name, range_)
     return constants
+
+
+def _suggest(trial: Trial, name: str, range_: BaseDistribution) -> Any:
+    """Ask for a value in a range."""
+    if isinstance(range_, FloatDistribution):
+        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log)
+    if isinstance(range_, IntDistribution):
+        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log)
+    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices)
 
 
 def _ranges_and_constants(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any]]:

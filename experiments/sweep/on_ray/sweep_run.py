@@ -32,6 +32,7 @@ from experiments.sweep.on_ray.signals import Signals
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import TuneFiles
 from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.drawing import DrawPictures
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
@@ -106,6 +107,8 @@ class SweepRun:
         self._stopping = StoppingRules(options)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.views: list[View] = [ShowProgress(plan), DrawPictures(plan, self._address, self._show_trackers)]
+        if options.notify is not None:
+            self.views.append(Notify(plan, options.notify))
         self._tune_files = TuneFiles(plan.folder)
         self.signals = Signals()
         self._watch = RayWatch(self.signals, self._leave_without_ray)

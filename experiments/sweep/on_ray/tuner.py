@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,22 @@ from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.config_file import with_file
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, checked
+from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.callback import SweepCallback
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
-from experiments.sweep.on_ray.tune_files import put_back, read_snapshot
+from experiments.sweep.on_ray.tune_files import put_back, read_snapshot, reports_of
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.plan import make_plan, make_searcher
-from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker
+from experiments.sweep.show.reproduction import compared
+from experiments.sweep.show.result import result_lines
+from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
 from trainables.runtime.devices.device import CPUS_PER_WORKER
@@ -70,7 +72,7 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     Raises:
         SweepError: The sweep cannot work: names the rule, the value and the fix.
     """
-    plan = make_plan(experiment, checked({**asdict(options or SweepOptions()), **changes}))
+    plan = make_plan(experiment, with_file(options, changes))
     print("\n".join(plan.lines()), flush=True)
     return tuner_of(plan)
 
@@ -129,7 +131,7 @@ class SweepTuner(tune.Tuner):
         try:
             if snapshot is not None:
                 put_back(snapshot, plan.folder, plan.options.retries)
-            write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri)
+            write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri, plan.called)
             retry_losses_alone()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
@@ -137,18 +139,31 @@ class SweepTuner(tune.Tuner):
             if snapshot is not None:
                 self.run.resumes(snapshot.trials)
                 self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
-            return self._tuner.fit()
+            results = self._tuner.fit()
         except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
             self.run.check_restored()
             raise
         finally:
             lock.release()
+        print("\n".join(["", *self._result_lines()]), flush=True)
+        return results
 
     def get_results(self) -> tune.ResultGrid:
         """Return the results of the sweep that ``fit()`` ran."""
         if self._tuner is None:
             raise RuntimeError("get_results() has nothing to return before fit()")
         return self._tuner.get_results()
+
+    def _result_lines(self) -> list[str]:
+        plan, summary, trackers = self.plan, self.run.summary, self.run.trackers
+        assert summary is not None, "the sweep is over"
+        models = [("model", line) for tracker in trackers if (line := tracker.load_line()) is not None]
+        addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
+        lines = result_lines(plan.folder, summary, [*models, *addresses])
+        published = plan.experiment.published
+        if not plan.options.baseline_only or plan.options.baseline is not None or published is None or not lines:
+            return lines
+        return [*compared(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
 
     def _trainable(self) -> Any:
         plan, experiment, options = self.plan, self.plan.experiment, self.plan.options

@@ -17,7 +17,6 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import ray
 from ray import cloudpickle
@@ -27,10 +26,11 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.define.search_space import hyperparameter
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.decide import BY_OPTION, typed
-from experiments.sweep.show.trackers.store import STORE_URI
-from experiments.sweep.state.sweep_file import SWEEP_FILE
+from experiments.sweep.show.trackers.store import STORE_URI, database_file
+from experiments.sweep.state.sweep_file import SWEEP_FILE, find_sweep, read_sweep_file
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
 
@@ -42,7 +42,6 @@ LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
 LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
-SQLITE = "sqlite:///"
 
 
 def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
@@ -152,29 +151,54 @@ def check_space(experiment: Experiment) -> None:
         raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
 
 
-def winner_of(sweep: str, storage: Path, experiment: Experiment) -> dict[str, Any]:
-    """Return the hyperparameters that won an earlier sweep: in its confirmation if it had one, else in its search.
+def earlier_config(sweep: str, storage: Path, experiment: Experiment) -> dict[str, Any]:
+    """Return the hyperparameters that won an earlier sweep, in its confirmation if it had one, else in its search; or
+    those of one of its trials.
 
     Args:
-        sweep: Its name, or its folder.
+        sweep: Its name or its folder, and perhaps a colon and the number of a trial.
         storage: Where a name is looked for.
         experiment: Whose search space the hyperparameters are to be of.
 
     Raises:
-        SweepError: There is no such sweep, it is of another experiment, or it has no winner.
+        SweepError: There is no such sweep or trial, it is of another experiment, or it has no winner.
     """
-    file = storage.expanduser() / sweep / SUMMARY_FILE  # a sweep that is an absolute path stays one
+    name, colon, number = sweep.rpartition(":")
+    of_trial = bool(colon) and number.isdigit()
+    try:
+        folder = find_sweep(name if of_trial else sweep, storage)
+        began_with = read_sweep_file(folder)
+    except SweepError as error:
+        raise SweepError(f"--baseline {error}") from error
+    if began_with.experiment != experiment.name:
+        raise SweepError(f"--baseline {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}")
+    config = _config_of(folder, int(number)) if of_trial else _winner_of(folder)
+    return {name: value for name, value in config.items() if name in experiment.search_space.names}
+
+
+def _winner_of(folder: Path) -> Mapping[str, Any]:
+    file = folder / SUMMARY_FILE
     try:
         summary = json.loads(file.read_text())
         confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
-        config = confirmed[0]["config"]
+        return dict(confirmed[0]["config"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise SweepError(
-            f"--baseline {sweep}: {file} has no winner ({error!r}); give the name or the folder of a sweep that has one"
+            f"--baseline {folder.name}: {file} has no winner ({error!r}); give the name or the folder of a sweep that "
+            f"has one, or NAME:NUMBER for one of its trials"
         ) from error
-    if summary["experiment"] != experiment.name:
-        raise SweepError(f"--baseline {sweep}: that is a sweep of {summary['experiment']}, not of {experiment.name}")
-    return {name: value for name, value in config.items() if name in experiment.search_space.names}
+
+
+def _config_of(folder: Path, number: int) -> Mapping[str, Any]:
+    from experiments.sweep.decide.search.study_record import stored_trials
+
+    trials = stored_trials(folder)
+    if not 1 <= number <= len(trials):
+        raise SweepError(
+            f"--baseline {folder.name}:{number}: its search has no such trial; it has "
+            f"{f'1 to {len(trials)}' if trials else 'none'}"
+        )
+    return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}
 
 
 def check_search(experiment: Experiment, options: SweepOptions) -> None:
@@ -324,12 +348,12 @@ def check_store(uri: str, experiment: str) -> None:
     Raises:
         SweepError: The store does not answer within 10 s, cannot be written, or has the experiment deleted.
     """
-    if not uri.startswith(SQLITE):
+    file, option = database_file(uri), f"--tracking-uri {uri}"
+    if file is None:
         from experiments.sweep.show.trackers.store import check_tracking
 
         check_tracking(uri, experiment)
         return
-    file, option = Path(unquote(uri.removeprefix(SQLITE).partition("?")[0])), f"--tracking-uri {uri}"
     _check_writable(file.parent, option)
     if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
         raise SweepError(f"{option}: {file.parent} is no folder; make it, or give another address")

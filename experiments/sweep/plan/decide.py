@@ -12,11 +12,13 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
+from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import Graphs
 from experiments.sweep.define.search_space import middle
+from experiments.sweep.define.words import format_value
 from trainables.runtime import TrialConfig
 from trainables.runtime.devices.device import DeviceType
 
@@ -86,6 +88,8 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
 def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tuple[int, int]:
     """Return how many of the best of so many trials are trained again after the search, and how often each; 0, 0: none.
 
+    ``--baseline-only --seeds S`` trains the baseline alone again: 0, S.
+
     Raises:
         SweepError: It was asked for, and there is nothing to confirm.
     """
@@ -101,8 +105,13 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     if why_not and options.confirm:
         raise SweepError(f"--confirm {options.confirm}: {why_not}; leave it out")
     confirm = 0 if why_not else min(usual.confirm if options.confirm is None else options.confirm, trials - 1)
+    if options.baseline_only:
+        return 0, options.seeds or 0
     if options.seeds and not confirm:
-        raise SweepError(f"--seeds {options.seeds} goes with --confirm K, which says how many trials are confirmed")
+        raise SweepError(
+            f"--seeds {options.seeds} goes with --confirm K, which says how many trials are confirmed, or with "
+            f"--baseline-only"
+        )
     return confirm, (options.seeds or usual.seeds) if confirm else 0
 
 
@@ -123,6 +132,43 @@ def count_graphs(
     values = {name: len(different) for name, different in found.items() if len(different) > 1}
     new = tuple(name for name, number in values.items() if number > MANY_VALUES)
     return Graphs(len(signatures), values, new)
+
+
+def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
+    """Return the experiment with the ranges that the options give in place of its own, and with the baseline's values
+    that they give.
+
+    Raises:
+        SweepError: One is of a hyperparameter that the train loop does not know.
+    """
+    given = options.space or {}
+    known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
+    for name in given:
+        if name not in known:
+            near = "".join(f" (did you mean {found}?)" for found in get_close_matches(name, known, n=1))
+            raise SweepError(
+                f"--config {options.config or ''}: [space] {name}: there is no such hyperparameter{near}; there are "
+                f"{', '.join(known)}"
+            )
+    space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
+    first = {name: written[BASELINE] for name, written in given.items() if BASELINE in written}
+    return replace(experiment, space=space, baseline={**experiment.baseline, **first}) if given else experiment
+
+
+def check_inside(experiment: Experiment, options: SweepOptions) -> None:
+    """See that the baseline lies in the ranges that the options give.
+
+    Raises:
+        SweepError: It does not.
+    """
+    space, baseline = experiment.search_space, experiment.baseline
+    outside = sorted(set(space.outside(baseline)) & set(options.space or {})) if baseline and options.space else []
+    for name in outside:
+        raise SweepError(
+            f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
+            f"outside; widen the range, or give the baseline another value, for example {name} = "
+            f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
+        )
 
 
 def choose_settings(
@@ -149,18 +195,19 @@ def choose_settings(
     free = [name for name in known if name not in {*BY_OPTION, "data", "model"}]
     hyperparameters = experiment.search_space.names | set(experiment.baseline)
     fixed: dict[str, Any] = {}
+    file = f" (or in {options.config})" if options.config is not None else ""
     for entry in options.settings:
         key, equals, value = entry.partition("=")
         if not equals or key not in free:
             near = "".join(f" (did you mean {name}?)" for name in get_close_matches(key, free, n=1))
             wrong = f"there is no setting {key!r}{near}" if equals else "give KEY=VALUE"
-            raise SweepError(f"--set {entry}: {wrong}; the settings are {', '.join(free)}")
+            raise SweepError(f"--set {entry}{file}: {wrong}; the settings are {', '.join(free)}")
         if key in given:
-            raise SweepError(f"--set {entry}: {key} is given twice")
+            raise SweepError(f"--set {entry}{file}: {key} is given twice; give it once")
         try:
             given[key] = typed(experiment.config_class, key, value)
         except ValueError as error:
-            raise SweepError(f"--set {entry}: {error}") from error
+            raise SweepError(f"--set {entry}{file}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
     meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}

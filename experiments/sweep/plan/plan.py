@@ -11,6 +11,7 @@ from experiments.sweep.define.options import SweepOptions, checked
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan import check, connect, decide
 from experiments.sweep.plan.packing import pack
+from experiments.sweep.show.notify import webhook
 from experiments.sweep.show.trackers.store import tracking_uri
 from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
 from trainables.runtime.devices.find import find_devices
@@ -34,6 +35,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         options = options_of_sweep(experiment.name, options)
     elif options.add_trials:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
+    options = replace(options, notify=webhook(options.notify))
     name = decide.choose_name(experiment, options)
     check.check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
     check.check_target(experiment, options.target)
@@ -46,8 +48,10 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     recipe, reason = decide.choose_recipe(experiment, options, devices.type.kind)
     usual = experiment.recipe(recipe)
     experiment = experiment.at(recipe, options.workers_per_trial)
+    experiment = decide.search_in(experiment, options)
     if options.baseline is not None:
-        experiment = replace(experiment, baseline=check.winner_of(options.baseline, options.storage, experiment))
+        experiment = replace(experiment, baseline=check.earlier_config(options.baseline, options.storage, experiment))
+    decide.check_inside(experiment, options)
     check.check_baseline(experiment, options)
     check.check_space(experiment)
     budget = decide.choose_budget(options, usual.budget)
@@ -57,7 +61,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
-    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
+    common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     check.check_search(experiment, options)
     check.check_sent(experiment)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from statistics import fmean, stdev, variance
 from typing import Any
 
-from scipy import stats
-
 from experiments.sweep.define.words import counted, format_value
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
@@ -66,6 +64,8 @@ def _interval(scores: list[float]) -> list[float] | None:
     """Return the bounds of the mean; None if one score says nothing of how much they vary."""
     if len(scores) < 2:
         return None
+    from scipy import stats  # here: it takes a second
+
     half = stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(scores)
     return [float(fmean(scores) - half), float(fmean(scores) + half)]
 
@@ -78,6 +78,8 @@ def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], mode: str) 
     gain: dict[str, Any] = {"mean": mean, "interval": None, "confidence": None}
     if min(len(scores), len(against)) < 2 or not any(map(stdev, (scores, against))):
         return gain
+    from scipy import stats
+
     # Welch (1947): the error of the difference, and its degrees of freedom.
     errors = [variance(each) / len(each) for each in (scores, against)]
     error = math.sqrt(sum(errors))

@@ -32,7 +32,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
     """
     device_time, trials = state.device_time, state.trials.values()
     interrupted = sorted(trial.number for trial in trials if not trial.has_ended)
-    counts, best = dict(state.counts()), None
+    counts, best, load = dict(state.counts()), None, plan.experiment.load_line
     if state.best is not None:
         saved = state.best_checkpoint(plan.folder, [state.best])
         best = {
@@ -42,6 +42,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
             "value": saved.value if saved else state.best.best,
             plan.budget.unit: saved.step if saved else state.best.best_step,
             "checkpoint": str(plan.folder / saved.place) if saved else None,
+            "load": load.format(checkpoint=plan.folder / saved.place) if saved and load else None,
         }
     return {
         "name": plan.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
 MAY_DIFFER = {
     "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
-    "hang_minutes", "same_errors", "time_budget", "target", "patience",
+    "hang_minutes", "same_errors", "time_budget", "target", "patience", "json", "notify",
 }  # fmt: skip
 """Options that a resumed sweep takes from its own command line."""
 KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
@@ -36,17 +36,33 @@ class SweepFile(BaseModel):
     groups: int
     """Trials at a time."""
     options: dict[str, Any]
-    """As they were decided. Addresses, which may hold a password, are left out."""
+    """As they were decided. Addresses, which may hold a password or be one, are left out."""
     space: dict[str, list[str]]
     """The ranges, as :meth:`SearchSpace.describe` returns them."""
     store: str | None = None
     """What distinguishes the tracking store from others."""
+    script: str | None = None
+    """The script whose experiment it is, as ``python -m experiments run`` takes it; None where no script began it."""
 
 
 def write_sweep_file(
-    folder: Path, experiment: Experiment, groups: int, options: Mapping[str, Any], tracking_uri: str
+    folder: Path,
+    experiment: Experiment,
+    groups: int,
+    options: Mapping[str, Any],
+    tracking_uri: str,
+    called: Sequence[str] = (),
 ) -> None:
-    """Write what a resumption must know, whole or not at all."""
+    """Write what a resumption must know, whole or not at all.
+
+    Args:
+        folder: Of the sweep.
+        experiment: What it tunes.
+        groups: Trials at a time.
+        options: As they were decided.
+        tracking_uri: Of the tracking store.
+        called: What Python ran, if the command line began the sweep.
+    """
     contents = SweepFile(
         experiment=experiment.name,
         metric=experiment.metric,
@@ -55,13 +71,40 @@ def write_sweep_file(
         options={name: value for name, value in options.items() if name not in MAY_DIFFER},
         space=experiment.search_space.describe(),
         store=_store_key(tracking_uri),
+        script=str(Path(called[-1]).resolve()) if called else None,
     )
     with written_whole(folder / SWEEP_FILE) as partial:
         partial.write_text(contents.model_dump_json(indent=2) + "\n")
 
 
-def read_sweep_file(folder: Path) -> SweepFile:
+def find_sweep(sweep: str, storage: Path) -> Path:
+    """Return the folder of a sweep.
+
+    Args:
+        sweep: Its name, or its folder.
+        storage: Where a name is looked for.
+
+    Raises:
+        SweepError: There is none.
+    """
+    for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
+        if (folder / SWEEP_FILE).is_file():
+            return folder
+    there = ", ".join(found.name for found in sweeps_in(storage)) or "none"
+    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; there: {there}")
+
+
+def sweeps_in(storage: Path) -> list[Path]:
+    """Return the folders of the sweeps in a folder, by name."""
+    return sorted(found.parent for found in storage.expanduser().resolve().glob(f"*/{SWEEP_FILE}"))
+
+
+def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
     """Return what the sweep in ``folder`` began with.
+
+    Args:
+        folder: Of the sweep.
+        option: What asks for it, for errors, with a space.
 
     Raises:
         SweepError: The file is torn or something else, or the folder is a copy of the sweep or was renamed.
@@ -73,12 +116,12 @@ def read_sweep_file(folder: Path) -> SweepFile:
     except (OSError, ValidationError, KeyError) as error:
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
         raise SweepError(
-            f"--resume {folder.name}: {file} is torn, or is not the file of a sweep ({why}); put it back from a "
+            f"{option}{folder.name}: {file} is torn, or is not the file of a sweep ({why}); put it back from a "
             f"backup, or start a new sweep under another name"
         ) from error
     if name != folder.name:
         raise SweepError(
-            f"--resume {folder.name}: this is a copy of the sweep {name}, or the folder was renamed; the study and the "
+            f"{option}{folder.name}: this is a copy of the sweep {name}, or the folder was renamed; the study and the "
             f"runs in MLflow have the name {name}. Rename the folder to {name}, in another --storage if the original "
             f"is still in {folder.parent}"
         )
@@ -96,9 +139,9 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
     folder = given.storage.expanduser().resolve() / given.resume
     if not (folder / SWEEP_FILE).is_file():
-        there = ", ".join(sorted(found.parent.name for found in folder.parent.glob(f"*/{SWEEP_FILE}"))) or "none"
+        there = ", ".join(found.name for found in sweeps_in(folder.parent)) or "none"
         raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; there: {there}")
-    began_with = read_sweep_file(folder)
+    began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")
     changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
@@ -126,7 +169,7 @@ def check_resumable(folder: Path, experiment: Experiment, *, groups: int, num_sa
         SweepError: The objective or the space is another, there is less room than its trials need, or its runs are in
             another tracking store.
     """
-    began_with = read_sweep_file(folder)
+    began_with = read_sweep_file(folder, "--resume ")
 
     def refuse(why: str) -> NoReturn:
         raise SweepError(f"--resume {folder.name}: {why}")

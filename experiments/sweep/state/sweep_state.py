@@ -55,7 +55,7 @@ class SweepState:
             num_trials: Trials that the search is to have.
             device_time: Counts what each device does.
             confirm: How many of the best are trained again after the search, besides the baseline.
-            seeds: How often each of them is.
+            seeds: How often each of them is, and the baseline; 0: none is.
             has_baseline: Whether the first trial is a baseline to compare with.
         """
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
@@ -133,7 +133,7 @@ class SweepState:
         """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
         searched = self.searched
         if len(searched) < self.num_trials or not all(trial.has_ended for trial in searched):
-            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm) if self.confirm else 0)
+            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
         numbers = {trial.number for trial in self.to_confirm}
         # Those that were the best before more trials were added are here, too.
         before = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
@@ -145,7 +145,7 @@ class SweepState:
 
         A trial that failed or reported no finite value cannot be confirmed.
         """
-        if not self.confirm:
+        if not self.seeds:
             return []
         sign = -1.0 if self.objective.mode == "max" else 1.0
         sound = [(sign * t.best, t.number, t) for t in self.searched if t.best is not None and t.status != "failed"]

@@ -19,7 +19,7 @@ from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, FAILURE, MAX
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.provenance import provenance
 from experiments.sweep.show.trackers.records import SWEEP, RunStatus, Update, run_of
-from experiments.sweep.show.trackers.store import STORE, STORE_URI
+from experiments.sweep.show.trackers.store import STORE_URI, artifacts_of
 from experiments.sweep.state import events
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
@@ -138,7 +138,7 @@ class MlflowTracker:
                     params={_named(name): str(value) for name, value in {**plan.settings, **facts}.items()},
                     tracking_uri=plan.tracking_uri,
                     experiment=experiment.name,
-                    artifacts=str(STORE / "artifacts" / experiment.name) if plan.tracking_uri == STORE_URI else None,
+                    artifacts=artifacts_of(plan.tracking_uri, experiment.name),
                     data=str(plan.settings.get("data", "")),
                     facts=plan.facts,
                 )

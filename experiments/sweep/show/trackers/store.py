@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import unquote
 
 from experiments.sweep.define.errors import SweepError
@@ -18,6 +19,8 @@ from experiments.sweep.define.options import HOME
 STORE = HOME / "mlflow" / "store"
 """Default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
+SQLITE = "sqlite:///"
+"""How the address of a database in a file begins."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
@@ -55,6 +58,18 @@ def tracking_uri(given: str | None) -> str:
             f"own means, for PostgreSQL PGPASSWORD or ~/.pgpass"
         )
     return uri
+
+
+def database_file(uri: str) -> Path | None:
+    """Return the file of a tracking store that is a database in a file; None for any other."""
+    return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0])) if uri.startswith(SQLITE) else None
+
+
+def artifacts_of(uri: str, experiment: str) -> str | None:
+    """Return where a new MLflow experiment has its artifacts: beside the database in a file, where MLflow would take
+    the current folder; None: where another store puts them."""
+    file = database_file(uri)
+    return None if file is None else str(file.resolve().parent / "artifacts" / experiment)
 
 
 def check_tracking(uri: str, experiment: str) -> None:

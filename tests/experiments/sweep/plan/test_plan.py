@@ -481,6 +481,8 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         (storage / name).mkdir(parents=True)
         contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
         (storage / name / "summary.json").write_text(json.dumps(contents))
+        began_with = {"experiment": contents["experiment"], "groups": 1, "options": {"name": name}, "space": {}}
+        (storage / name / "sweep.json").write_text(json.dumps(began_with))
 
     summary("searched")
     rivals = [{"trial": 7, "config": {**BASELINE, "lr": 0.02}}, {"trial": 4, "config": {**BASELINE, "lr": 0.03}}]
@@ -491,7 +493,8 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
     for name, says in (
         ("none", "has no winner"),
-        ("gone", "has no winner"),
+        ("gone", "no such sweep; give its folder, or the name of one in .*; there: confirmed, none, other, searched"),
+        ("searched:3", "its search has no such trial; it has none"),
         ("other", "is a sweep of vit, not of bert"),
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):

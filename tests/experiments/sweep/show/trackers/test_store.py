@@ -7,7 +7,7 @@ import time
 import pytest
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.show.trackers.store import STORE_URI, check_tracking, tracking_uri
+from experiments.sweep.show.trackers.store import STORE, STORE_URI, artifacts_of, check_tracking, tracking_uri
 from tests.deliveries import free_port
 
 SECRET = "hUsh"
@@ -71,3 +71,9 @@ def test_a_database_server_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(SweepError, match=r"no MLflow tracking store answers there \(.+\)\. Start it, correct the"):
         check_tracking(f"postgresql+psycopg2://ada@127.0.0.1:{free_port()}/mlflow", "quadratic")
     assert time.monotonic() - began < 10
+
+
+def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
+    assert artifacts_of("sqlite:////data/of%20us/mlflow.db?timeout=5", "bert") == "/data/of us/artifacts/bert"
+    assert artifacts_of(STORE_URI, "bert") == str(STORE / "artifacts" / "bert")
+    assert artifacts_of("http://team:5000", "bert") is None, "the server says where"

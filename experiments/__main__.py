@@ -1,0 +1,141 @@
+"""``python -m experiments``: run the experiment of a script, and look at the sweeps that there are.
+
+    python -m experiments run my.py[:EXPERIMENT] [options of a sweep]
+    python -m experiments ls [FOLDER] [--json]
+    python -m experiments show SWEEP [--json]
+    python -m experiments compare SWEEP SWEEP... [--json]
+    python -m experiments rerun SWEEP [--trial N] [--seeds 5] [options of a sweep]
+
+SWEEP is a name in the results, or a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep import command_line
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import DEFAULT_STORAGE
+from experiments.sweep.script import load_experiment
+
+PROGRAM = ("-m", "experiments", "run")
+"""What Python runs for ``run``, before the script."""
+AGAIN = (
+    "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "eval_every", "skip_bad_images",
+    "settings", "space",
+)  # fmt: skip
+"""Options of a sweep that say what its trials train: ``rerun`` takes them over."""
+SEEDS = 5
+"""Seeds of ``rerun``, unless it is given others."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked, and return the exit status."""
+    parser = _parser()
+    asked, others = parser.parse_known_args(arguments)
+    if others and asked.command not in ("run", "rerun"):
+        parser.error(f"{asked.command} has no option {' '.join(others)}")
+    try:
+        status: int = asked.do(asked, others)
+    except SweepError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return command_line.WRONG
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    words, _, usage = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description=words.partition(": ")[2] + "\n\n" + usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, do: Any, words: str, **options: Any) -> argparse.ArgumentParser:
+        own = commands.add_parser(name, help=words, description=words, allow_abbrev=False, **options)
+        own.set_defaults(do=do)
+        return own
+
+    run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)
+    run.add_argument("script", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
+    ls = command("ls", _ls, "list the sweeps of a folder")
+    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER")
+    show = command("show", _show, "show a sweep and its trials")
+    show.add_argument("sweeps", nargs=1, metavar="SWEEP")
+    compare = command("compare", _compare, "show sweeps side by side, and in what they differ")
+    compare.add_argument("sweeps", nargs="+", metavar="SWEEP")
+    rerun = command("rerun", _rerun, "train a configuration of a sweep again, with other seeds")
+    rerun.add_argument("sweep", metavar="SWEEP")
+    rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
+    for own in (show, compare, rerun):
+        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, help="where names are looked for")
+    for own in (ls, show, compare):
+        own.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _run(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    experiment, description = load_experiment(asked.script, others)
+    options = command_line.parsed(others, description)
+    return command_line.run(experiment, options, [*PROGRAM, asked.script])
+
+
+def _ls(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from experiments.sweep.sweeps import in_table, listed
+
+    if not asked.folder.is_dir():
+        raise SweepError(f"ls {asked.folder}: there is no such folder; give one with sweeps in it")
+    found = listed(asked.folder)
+    _print(found, in_table(found) if found else [f"no sweeps in {asked.folder}"], asked.json)
+    return 0
+
+
+def _show(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from experiments.sweep.sweeps import KeptSweep
+
+    sweep = KeptSweep.at(asked.sweeps[0], asked.storage)
+    whole = {**sweep.brief(), "options": sweep.began_with.options, "search": sweep.trials, "summary": sweep.summary}
+    _print(whole, sweep.lines(), asked.json)
+    return 0
+
+
+def _compare(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from experiments.sweep.sweeps import KeptSweep, compared, compared_lines
+
+    found = compared([KeptSweep.at(sweep, asked.storage) for sweep in asked.sweeps])
+    _print(found, compared_lines(found), asked.json)
+    return 0
+
+
+def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from experiments.sweep.sweeps import KeptSweep
+
+    sweep = KeptSweep.at(asked.sweep, asked.storage)
+    began, number = sweep.began_with, f":{asked.trial}" if asked.trial is not None else ""
+    if began.script is None:
+        raise SweepError(
+            f"rerun {asked.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
+            f"baseline={f'{sweep.folder}{number}'!r}, baseline_only=True, seeds={SEEDS}) does the same"
+        )
+    experiment, description = load_experiment(began.script, others, named=began.experiment)
+    usual = {name: began.options[name] for name in AGAIN if began.options.get(name) is not None}
+    baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
+    other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
+    settings = tuple(began.options.get("settings", ()))
+    options = command_line.parsed(others, description, {**usual, **baseline, "settings": settings, "seed": other})
+    return command_line.run(experiment, options, [*PROGRAM, began.script])
+
+
+def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:
+    print(json.dumps(found, indent=2, default=str) if as_json else "\n".join(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""``--notify``: a message to a webhook when a sweep has a new best, ends or fails.
+
+The address is a secret: who knows it can write there. It is never printed, logged or kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.error import HTTPError
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import duration, format_params, format_value
+from experiments.sweep.state.events import Event, SweepBegan, SweepEnded
+from experiments.sweep.state.sweep_state import SweepState
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "GAUDI_TUNE_NOTIFY"
+"""The address, where the option does not give it: other users of a machine see command lines, and not this."""
+BEST_EVERY_S = 60.0
+"""How often a new best is told at most; what was the best for a moment in between is not."""
+ANSWER_WITHIN_S = 5.0
+"""How long an address may take for a message."""
+WAIT_AT_END_S = 10.0
+"""How long the end of a sweep waits for its last message."""
+
+
+def webhook(given: str | None) -> str | None:
+    """Return the address for messages: the one given, else that of the environment, else None.
+
+    Raises:
+        SweepError: It is none of the web. The error does not say it.
+    """
+    address = given or os.environ.get(VARIABLE) or None
+    if address is not None and not address.startswith(("https://", "http://")):
+        raise SweepError(
+            f"--notify (or ${VARIABLE}): an address begins with https:// or http://; give that of a webhook"
+        )
+    return address
+
+
+class Notify:
+    """Puts messages into a queue, from which a thread sends them: nothing here waits, except for the last one."""
+
+    def __init__(self, plan: Plan, address: str) -> None:
+        self._plan, self._address = plan, address
+        self._messages: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._sender = threading.Thread(target=self._send_all, name="notify", daemon=True)
+        self._told: tuple[float, int] | None = None  # value and number of the best that was told last
+        self._told_at = -BEST_EVERY_S
+        self._failed = False
+
+    def show(self, event: Event, state: SweepState) -> None:
+        """Begin, or tell how the sweep has ended."""
+        match event:
+            case SweepBegan():
+                self._told, self._told_at = _best(state), time.monotonic()
+                self._sender.start()
+            case SweepEnded():
+                self._end(event.summary)
+
+    def tick(self, state: SweepState) -> None:
+        """Tell of a new best, unless the sweep has just begun, or one was told a moment ago."""
+        best = _best(state)
+        if best is None or best == self._told or time.monotonic() - self._told_at < BEST_EVERY_S:
+            return
+        self._told, self._told_at = best, time.monotonic()
+        assert state.best is not None, "it has a value"
+        self._put("best", f"{self._plan.name}: new best", self._said(best[0], best[1], state.best.config))
+
+    def _end(self, summary: Mapping[str, Any]) -> None:
+        best, early = summary["best"], summary["ended_early"]
+        if early is None and not summary["complete"]:  # an error has ended Tune itself
+            early = {"why": "interrupted", "status": 1}
+        how = f"ended early ({early['why']})" if early is not None else "has ended"
+        failed = best is None or (early is not None and early["status"] != 0)
+        reached = self._said(best["value"], best["trial"], best["config"]) if best is not None else {}
+        words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}"
+        self._put("failed" if failed else "ended", f"{words}, best" if best else f"{words}, without a result", reached)
+        self._messages.put(None)
+        if self._sender.is_alive():
+            self._sender.join(WAIT_AT_END_S)
+
+    def _said(self, value: float, trial: int, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"metric": self._plan.experiment.metric, "value": value, "trial": trial, "config": dict(config)}
+
+    def _put(self, event: str, words: str, best: Mapping[str, Any]) -> None:
+        """Put a message into the queue: ``text`` is what Slack and Teams show, ``content`` what Discord shows."""
+        if best:
+            config = format_params(best["config"], self._plan.experiment.display_params)
+            words = f"{words} {best['metric']} {format_value(best['value'])} (trial {best['trial']:03d}): {config}"
+        about = {"event": event, "sweep": self._plan.name, "experiment": self._plan.experiment.name}
+        self._messages.put({"text": words, "content": words, **about, **best})
+
+    def _send_all(self) -> None:
+        while (message := self._messages.get()) is not None:
+            self._send(json.dumps(message, default=str).encode())
+
+    def _send(self, body: bytes) -> None:
+        try:
+            asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S):
+                pass
+        except Exception as error:  # what goes wrong with a network has many names, and some hold the address
+            if not self._failed:
+                why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
+                logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
+            self._failed = True
+
+
+def _best(state: SweepState) -> tuple[float, int] | None:
+    best = state.best
+    return None if best is None or best.best is None else (best.best, best.number)

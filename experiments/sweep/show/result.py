@@ -1,0 +1,45 @@
+"""The end of a sweep in words: the best, what the confirmation says, and where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.plan import REPORT_FILE, SUMMARY_FILE, TIMELINE_FILE
+from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.show.confirmation import in_lines
+from experiments.sweep.state.device_time import shares_of
+from trainables.runtime import names
+
+
+def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tuple[str, str]] = ()) -> list[str]:
+    """Return what a sweep came to, a line each; none if no trial reported a finite value.
+
+    Args:
+        folder: Of the sweep.
+        summary: As in its summary.json.
+        others: More lines for the end, each a word and what it stands for.
+    """
+    best = summary.get("best")
+    if best is None:
+        return []
+    unit = names.STEP if names.STEP in best else names.EPOCH
+    reached, checkpoint, confirmation = format_value(best["value"]), best["checkpoint"], summary["confirmation"]
+    beside = f"baseline {format_value(summary['baseline'])}" if summary["baseline"] is not None else "no baseline"
+    return [
+        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
+        f"config      {format_params(best['config'])}",
+        *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
+        f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
+        *([f"load it     {best['load']}"] if best.get("load") else []),
+        f"devices     {shares_of(summary['device_seconds'])}; {folder / TIMELINE_FILE}",
+        f"summary     {folder / SUMMARY_FILE}",
+        f"report      {folder / REPORT_FILE}",
+        *(f"{word:<10}  {what}" for word, what in others),
+    ]
+
+
+def in_rows(word: str, lines: Sequence[str]) -> list[str]:
+    """Return lines of the result, the first beside its word and the others below."""
+    return [f"{word if not row else '':<10}  {line}" for row, line in enumerate(lines)]

@@ -1,0 +1,220 @@
+"""The sweeps in a folder: how each stands, what it came to, and its trials. Reads their files; no Ray, no torch."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.objective import Objective
+from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.define.search_space import hyperparameter
+from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.show.result import in_rows, result_lines
+from experiments.sweep.state.lock import is_running
+from experiments.sweep.state.sweep_file import SWEEP_FILE, SweepFile, find_sweep, read_sweep_file, sweeps_in
+
+OUTCOMES = {"COMPLETE": "finished", "PRUNED": "stopped early", "FAIL": "failed"}
+"""What the study's states are called here; any other is a trial that has not ended."""
+
+
+@dataclass(frozen=True)
+class KeptSweep:
+    """A sweep as its folder has it, whether it runs, has ended or was killed."""
+
+    folder: Path
+    began_with: SweepFile
+
+    @classmethod
+    def at(cls, sweep: str | Path, storage: Path) -> KeptSweep:
+        """Return a sweep by its name or folder.
+
+        Raises:
+            SweepError: There is none, or its file cannot be read.
+        """
+        folder = find_sweep(str(sweep), storage)
+        return cls(folder, read_sweep_file(folder))
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """What the sweep came to when it last ended; empty if it has not."""
+        try:
+            found: Mapping[str, Any] = json.loads((self.folder / SUMMARY_FILE).read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    @cached_property
+    def state(self) -> str:
+        """How it stands, in words."""
+        if is_running(self.folder):
+            return "running"
+        if self.summary.get("complete"):
+            return "finished"
+        if (early := self.summary.get("ended_early")) is not None:
+            return f"ended early: {early['why']}"
+        return "killed"
+
+    @cached_property
+    def trials(self) -> list[dict[str, Any]]:
+        """The trials of the search, by number, from the study."""
+        from experiments.sweep.decide.search.study_record import stored_trials
+
+        mode, trials = self.began_with.mode or "max", []
+        for stored in stored_trials(self.folder):
+            values = stored.intermediate_values
+            step = (max if mode == "max" else min)(values, key=values.__getitem__, default=None)
+            left = "running" if self.state == "running" else "interrupted"
+            trials.append(
+                {
+                    "trial": stored.number + 1,
+                    "status": OUTCOMES.get(stored.state.name, left),
+                    "value": None if step is None else values[step],
+                    "at": step,
+                    "config": {hyperparameter(name): value for name, value in stored.params.items()},
+                }
+            )
+        return trials
+
+    def brief(self) -> dict[str, Any]:
+        """Return what a list of sweeps shows of it."""
+        began, summary = self.began_with, self.summary
+        if summary.get("complete") and self.state != "running":
+            counts, best, confirmed = summary["trials"], summary["best"], summary.get("confirmation") or {}
+            ended = sum(counts.values())
+            value = None if best is None else best["value"]
+            rivals = confirmed.get("rivals") or ([confirmed["baseline"]] if confirmed.get("baseline") else [])
+            expected, test = ended, rivals[0] if rivals else None
+        else:  # the summary, if there is one, is of before
+            ended = sum(trial["status"] in OUTCOMES.values() for trial in self.trials)
+            objective = Objective(began.metric or "?", "min" if began.mode == "min" else "max")
+            values = [trial["value"] for trial in self.trials if trial["value"] is not None]
+            value = (max if objective.mode == "max" else min)(values, default=None)
+            expected, test = int(began.options["num_samples"]), None
+        return {
+            "name": self.folder.name,
+            "experiment": began.experiment,
+            "state": self.state,
+            "trials": ended,
+            "of": expected,
+            "metric": began.metric,
+            "mode": began.mode,
+            "best": value,
+            "baseline": summary.get("baseline"),
+            "confirmed": None if test is None else {"mean": test["mean"], "interval": test["interval"]},
+            "wall_s": summary.get("wall_s"),
+            "began": (self.folder / SWEEP_FILE).stat().st_mtime,
+            "folder": str(self.folder),
+        }
+
+    def lines(self) -> list[str]:
+        """Return all of it in words, a line each."""
+        brief, began = self.brief(), self.began_with
+        options = began.options
+        how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
+        result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
+        run = ["python", "-m", "experiments", "run", began.script or "SCRIPT"]
+        resume = shlex.join([*run, "--resume", self.folder.name, "--storage", str(self.folder.parent)])
+        goes_on = self.state not in ("running", "finished")
+        rows = [
+            f"{trial['trial']:03d}  {format_value(trial['value']):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
+            f"{format_params(trial['config'])}"
+            for trial in self.trials
+        ]
+        return [
+            f"sweep       {brief['name']}: {brief['state']}, {brief['trials']} of {brief['of']} trials, {how}",
+            f"experiment  {began.experiment}: {began.mode} {began.metric}, recipe {options.get('recipe')}, "
+            f"{options.get('device')}",
+            *result,
+            *([f"go on       {resume}"] if goes_on else []),
+            *in_rows("trials", rows),
+        ]
+
+
+def listed(storage: Path) -> list[dict[str, Any]]:
+    """Return the sweeps of a folder in brief, the last first; of one that cannot be read, why."""
+    found = []
+    for folder in sweeps_in(storage):
+        try:
+            found.append(KeptSweep(folder, read_sweep_file(folder)).brief())
+        except SweepError as error:  # noqa: PERF203
+            began = (folder / SWEEP_FILE).stat().st_mtime
+            found.append({"name": folder.name, "state": f"cannot be read: {error}", "began": began})
+    return sorted(found, key=lambda sweep: -sweep["began"])
+
+
+def in_table(sweeps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sweeps in brief as the rows of a table."""
+    head = ("sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state")
+    rows = [head, *(_row(sweep) for sweep in sweeps)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(sweep["began"]))
+    if "metric" not in sweep:
+        return (sweep["name"], began, "", "", "", "", "", sweep["state"])
+    return (
+        sweep["name"],
+        began,
+        f"{sweep['trials']} of {sweep['of']}",
+        format_value(sweep["best"]),
+        format_value(sweep["baseline"]),
+        in_interval(sweep["confirmed"]),
+        f"{sweep['mode']} {sweep['metric']}",
+        sweep["state"],
+    )
+
+
+def compared(sweeps: Sequence[KeptSweep]) -> dict[str, Any]:
+    """Return sweeps side by side: each in brief, and in what their options and their best configurations differ.
+
+    They go by their names; by their folders, where two have the same name.
+    """
+    by_folder = {str(sweep.folder): sweep for sweep in sweeps}
+    by_name = {sweep.folder.name: sweep for sweep in sweeps}
+    shown = by_name if len(by_name) == len(by_folder) else by_folder
+    options = {name: sweep.began_with.options for name, sweep in shown.items()}
+    configs = {name: (sweep.summary.get("best") or {}).get("config", {}) for name, sweep in shown.items()}
+    return {
+        "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
+        "options": _differences(options, leave_out=("name",)),
+        "best": _differences(configs, leave_out=("seed",), all_of_them=True),
+    }
+
+
+def _differences(
+    values: Mapping[str, Mapping[str, Any]], leave_out: Sequence[str], *, all_of_them: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return by key what each sweep has there, if they differ or all are asked for."""
+    keys = dict.fromkeys(key for of_sweep in values.values() for key in of_sweep if key not in leave_out)
+    by_key = {key: {name: of_sweep.get(key) for name, of_sweep in values.items()} for key in keys}
+    return {key: of_key for key, of_key in by_key.items() if all_of_them or len({*map(str, of_key.values())}) > 1}
+
+
+def compared_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return what :func:`compared` found in words, a line each."""
+    names = [sweep["name"] for sweep in found["sweeps"]]
+    lines = in_table(found["sweeps"])
+    for what, title in (("options", "asked for"), ("best", "best configuration")):
+        rows = [(title, *names), *((key, *map(format_value, of_key.values())) for key, of_key in found[what].items())]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(names) + 1)]
+        if len(rows) > 1:
+            cells = [zip(row, widths, strict=True) for row in rows]
+            lines += ["", *("  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in cells)]
+    return lines
+
+
+def in_interval(confirmed: Mapping[str, Any] | None) -> str:
+    """Return a mean with half its interval."""
+    if confirmed is None:
+        return ""
+    half = f" ± {confirmed['interval'][1] - confirmed['mean']:.4f}" if confirmed["interval"] else ""
+    return f"{confirmed['mean']:.4f}{half}"

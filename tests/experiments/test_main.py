@@ -1,0 +1,225 @@
+"""``python -m experiments``: what it lists, shows and compares, and what it would run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import SweepError, SweepOptions
+from experiments.__main__ import main
+from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.script import load_experiment
+from experiments.sweep.show.summary import summarise, write_summary
+from experiments.sweep.state.events import Ending, SweepEnding
+from experiments.sweep.state.lock import SweepLock
+from experiments.sweep.state.sweep_file import write_sweep_file
+from tests.experiments.sweep.fed_state import Fed
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+SCRIPT = '''
+"""Tune a parabola."""
+from experiments import Experiment, main
+from ray import tune
+from tests.loops import quadratic
+
+SMALL = Experiment(name="small", train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+LARGE = Experiment(name="large", train_loop=quadratic, space={"x": tune.uniform(-9.0, 9.0)}, metric="score")
+'''
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is pytest's again after it was a script's."""
+    for name, value in (("argv", ["pytest"]), ("path", list(sys.path))):
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "my tune.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None, **options: Any) -> Plan:
+    """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early."""
+    plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
+    plan = replace(plan, called=("-m", "experiments", "run", str(storage.parent / "my tune.py")))
+    plan.folder.mkdir(parents=True)
+    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri, plan.called)
+    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples)
+    for number, score in enumerate(scores, start=1):
+        config: Any = searcher.suggest(f"id{number}")
+        lost = ending is not None and number == len(scores)
+        fed.trial(number, score, outcome=None if lost else "finished", **config)
+        searcher.on_trial_result(f"id{number}", {"score": score, "epoch": 1})
+        if not lost:
+            searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1})
+    assert searcher.study is not None  # everything is written
+    if ending is not None:
+        fed.state.apply(SweepEnding(ending=ending))
+    fed.state.close()
+    write_summary(plan.summary_file, summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"}))
+    return plan
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
+    kept(storage, "killed", 0.5, num_samples=5).summary_file.unlink()
+    torn = kept(storage, "torn", 0.5, num_samples=5)
+    (torn.folder / "sweep.json").write_text("{")
+    running = SweepLock(kept(storage, "running", 0.6, 0.7, num_samples=5).folder)
+    found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+    running.release()
+    assert {name: sweep["state"].partition(":")[0] for name, sweep in found.items()} == {
+        "done": "finished", "early": "ended early", "killed": "killed", "torn": "cannot be read", "running": "running",
+    }  # fmt: skip
+    told = {name: (sweep["trials"], sweep["of"], sweep["best"]) for name, sweep in found.items() if "best" in sweep}
+    assert told == {"done": (2, 2, 0.8), "early": (2, 5, 0.4), "killed": (1, 5, 0.5), "running": (2, 5, 0.7)}
+    lines = said(capsys, "ls", str(storage)).splitlines()
+    assert lines[0].split() == ["sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state"]
+    (done,) = [line for line in lines if line.startswith("done")]
+    assert done.split()[3:] == ["2", "of", "2", "0.8", "0.1", "max", "score", "finished"]
+    assert main(["ls", str(storage / "gone")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
+    text = said(capsys, "show", str(plan.folder))
+    assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha scheduler" in text
+    assert "best        trial 003: score 0.4 at epoch 1 (baseline 0.2)" in text
+    assert f"run '{storage.parent / 'my tune.py'}' --resume early --storage {storage}" in text
+    assert "trials      001       0.2       1  finished       x=0.9" in text
+    assert "003       0.4       1  interrupted    x=" in text
+    assert said(capsys, "show", "early", "--storage", str(storage)) == text, "a name will do"
+    whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
+    assert [trial["status"] for trial in whole["search"]] == ["finished", "finished", "interrupted"]
+    assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
+    assert whole["summary"]["best"]["trial"] == 3
+    assert main(["show", "none", "--storage", str(storage)]) == 2
+    assert f"none: no such sweep; give its folder, or the name of one in {storage}; there: early" in (
+        capsys.readouterr().err
+    )
+
+
+def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "a", 0.1, 0.8, num_samples=2, confirm=0)
+    kept(storage, "b", 0.1, 0.9, num_samples=2, confirm=0, search="random", settings=("fail_at=9",))
+    found = json.loads(said(capsys, "compare", "a", "b", "--storage", str(storage), "--json"))
+    assert found["options"] == {
+        "settings": {"a": [], "b": ["fail_at=9"]}, "search": {"a": "gp", "b": "random"},
+    }  # fmt: skip
+    assert [sweep["best"] for sweep in found["sweeps"]] == [0.8, 0.9]
+    assert set(found["best"]["x"]) == {"a", "b"}
+    lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
+    assert ["search", "gp", "random"] in [line.split() for line in lines]
+    assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 6, "twice the same"
+    kept(storage / "other", "a", 0.2, num_samples=1)
+    both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
+    assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
+
+
+def test_a_trial_is_trained_again_with_what_its_sweep_had(
+    storage: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(
+        "from experiments import main\nfrom tests.experiments.sweep.quadratic import QUADRATIC\nmain(QUADRATIC)\n"
+    )
+    # In the range that the sweep had, and outside that of the script.
+    wider = {"x": {"uniform": [2.0, 3.0], "baseline": 2.5}}
+    had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
+    plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, **had)
+    trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["search"]
+    asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", "--dry-run", "--json"]
+    again = json.loads(said(capsys, *asked))
+    assert again["baseline"] == trials[2]["config"]
+    assert (again["num_samples"], again["confirmations"], again["epoch"]) == (1, 4, 1)
+    assert again["settings"]["seconds"] == 0.5
+    assert again["seed"] == plan.options.seed + 1, "its seeds are others"
+    winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", "--dry-run", "--json"))
+    assert winner["baseline"] == trials[0]["config"] == {"x": 2.5}
+    assert (winner["confirmations"], winner["epoch"]) == (5, 3)
+    assert main([*asked[:5], "7", *asked[6:]]) == 2
+    assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
+
+
+def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "first", 0.1, num_samples=1)
+    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri)
+    assert main(["rerun", str(plan.folder), "--trial", "1"]) == 2
+    assert (
+        f"build_tuner(experiment, baseline='{plan.folder}:1', baseline_only=True, seeds=5)" in capsys.readouterr().err
+    )
+
+
+def test_a_script_runs_with_or_without_main(script: Path, storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--storage", str(storage), "--dry-run", "--json", "--device", "cpu"]
+    plan = json.loads(said(capsys, "run", f"{script}:LARGE", *options))
+    assert (plan["experiment"], plan["space"]) == (
+        "large",
+        {"x": "FloatDistribution(high=9.0, log=False, low=-9.0, step=None)"},
+    )
+    script.write_text(SCRIPT + "main(SMALL, 'Small things.')\nraise RuntimeError('the sweep is over')\n")
+    assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
+    assert load_experiment(str(script))[1] == "Small things."
+    with pytest.raises(SystemExit):
+        main(["run", str(script), "--help"])
+    assert "Small things." in capsys.readouterr().out
+
+
+def test_the_class_of_a_script_keeps_its_types(script: Path, storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = (
+        "from __future__ import annotations\n"
+        + SCRIPT
+        + (
+            "from dataclasses import dataclass\nfrom trainables.runtime import TrialConfig\n"
+            "from typing import Literal\nWhole = Literal[1, 2]\n"
+            "@dataclass(frozen=True, kw_only=True)\nclass Own(TrialConfig):\n    x: float\n    n: Whole | None = None\n"
+            "OWN = Experiment(train_loop=quadratic, config_class=Own, space=SMALL.space, metric='score')\n"
+        )
+    )
+    script.write_text(own.replace('"""Tune a parabola."""\n', ""))
+    plan = json.loads(said(capsys, "run", f"{script}:OWN", "--storage", str(storage), "--dry-run", "--json"))
+    assert (plan["metric"], plan["settings"]["n"]) == ("score", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("{script}", "name the variable with the experiment, as in .*my tune.py:EXPERIMENT; there: SMALL, LARGE"),
+        ("{script}:OTHER", "name the variable .*; there: SMALL, LARGE"),
+        ("gone.py", "gone.py: there is no file gone.py; give a script"),
+    ],
+)
+def test_a_script_without_that_experiment_is_an_error(target: str, says: str, script: Path) -> None:
+    with pytest.raises(SweepError, match=says):
+        load_experiment(target.format(script=script))
+
+
+@pytest.mark.processes
+def test_lists_and_pages_import_nothing_that_takes_seconds(storage: Path) -> None:
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    code = (
+        "import sys; from experiments.__main__ import main\n"
+        f"for command in (['ls', {str(storage)!r}], ['show', {str(storage / 'done')!r}]): assert main(command) == 0\n"
+        "print(sorted({'mlflow', 'pandas', 'ray', 'scipy', 'sklearn', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
