@@ -71,9 +71,8 @@ def lightning(config: dict[str, Any]) -> None:
     points = torch.linspace(-1, 1, 64).unsqueeze(1)
     loader = DataLoader(TensorDataset(points, 3 * points), batch_size=8)
     with logged(config):
-        model, options = Line(config["lr"]), {"enable_model_summary": False}
-        trainer = LightningTrainer(max_epochs=config["epochs"], **options, **pl.in_worker())
-        trainer.fit(model, loader, loader, ckpt_path=pl.checkpoint_file())
+        trainer = LightningTrainer(max_epochs=config["epochs"], enable_model_summary=False, **pl.in_worker())
+        trainer.fit(Line(config["lr"]), loader, loader, ckpt_path=pl.checkpoint_file())
 
 
 LOOPS = {"hugging_face": hugging_face, "lightning": lightning}

@@ -1,10 +1,11 @@
 """A language model in the style of nanoGPT: settings as globals, then a script from top to bottom.
 
 Source: https://github.com/karpathy/nanoGPT/blob/master/train.py, Andrej Karpathy, MIT License. Much shortened.
-Otherwise than there: characters of Python's own license text in the place of Shakespeare, a small transformer of torch
+Otherwise than there: characters of a source file of torch in the place of Shakespeare, a small transformer of torch
 in the place of model.py, and configurator.py, which lets --key=value override the globals, in one line.
 """
 
+import inspect
 import math
 import os
 from contextlib import nullcontext
@@ -54,7 +55,7 @@ else:
 torch.manual_seed(1337 + seed_offset)
 ctx = nullcontext()
 
-text = str(license)  # Python's own
+text = inspect.getsource(torch.nn.modules.transformer)
 chars = sorted(set(text))
 data = torch.tensor([chars.index(c) for c in text])
 train_data, val_data = data[: int(0.9 * len(data))], data[int(0.9 * len(data)) :]
