@@ -46,7 +46,6 @@ def hugging_face(config: dict[str, Any]) -> None:
         )  # fmt: skip
         callbacks = [hf.ReportCallback()]
         trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
-        assert trainer.accelerator.gradient_accumulation_steps == arguments.gradient_accumulation_steps
         trainer.train(resume_from_checkpoint=hf.checkpoint_folder())
         trainer.evaluate()
 

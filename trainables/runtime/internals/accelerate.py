@@ -8,9 +8,8 @@ import sys
 def forget_accelerator() -> None:
     """Have accelerate forget the state that all Accelerators of a process share, if there was one.
 
-    A second ``Accelerator`` with another ``mixed_precision`` raises otherwise, and one with another
-    ``gradient_accumulation_steps`` gets that of the first. Hugging Face's Trainer makes one, too. Nothing public does
-    it.
+    A second ``Accelerator`` gets the ``mixed_precision`` of the first, or raises if it asks for another, and the data
+    loaders of a trial that was stopped stay known. Hugging Face's Trainer makes one, too. Nothing public does it.
     """
     if "accelerate.state" in sys.modules:
         state = sys.modules["accelerate.state"]
