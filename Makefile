@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
+.PHONY: help demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,6 +15,9 @@ demo: $(READY) ## Tune BERT on this machine: 16 trials, offline, minutes
 demo-hpu: $(READY) ## The same on a stand-in for four HPUs, two per trial: habana's code path, computed on the CPU
 	PYTHONPATH=$(CURDIR)/tests/stand_in HABANA_STAND_IN_MODULES=4 $(BIN)/python experiments/tune_bert.py \
 		--recipe sample --workers-per-trial 2 --num-samples 6
+
+examples: $(READY) ## Tune ten loops that others wrote (docs/examples), on the CPU, minutes
+	$(BIN)/python docs/examples/run_all.py
 
 check: $(READY) ## Check style and types, and run the tests that start no process: about a minute
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest

@@ -8,11 +8,18 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.published import Published
+from experiments.sweep.tune_script import tune_script
+from trainables.runtime import report
 
 if TYPE_CHECKING:
+    from ray import tune
+
     from experiments.sweep.on_ray.tuner import build_tuner
 
-__all__ = ["Budget", "Experiment", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main"]
+__all__ = [
+    "Budget", "Experiment", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main", "report",
+    "tune", "tune_script",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from experiments.sweep.on_ray.tuner import build_tuner
 
         return build_tuner
+    if name == "tune":  # ranges for spaces: tune.loguniform(1e-4, 1e-1)
+        from ray import tune
+
+        return tune
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

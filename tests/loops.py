@@ -86,8 +86,10 @@ def _write(directory: Path, epoch: int) -> None:
 def any_loop(config: dict[str, Any]) -> None:
     """Run the loop that the configuration names, so that tests of many loops share one worker group."""
     loop, rest = config["loop"], {name: value for name, value in config.items() if name != "loop"}
-    own = (quadratic, untidy, silent, failing_on_one_rank, environment_at_start, stopping_once, dying, counting_from_0)
+    own = (quadratic, untidy, silent, failing_on_one_rank, environment_at_start, stopping_once, dying, counting)
     here = {function.__name__: function for function in own}
+    if loop in ("hugging_face", "lightning"):
+        here = importlib.import_module("tests.trainer_loops").LOOPS  # takes seconds to import
     train_loop = here[loop] if loop in here else importlib.import_module(f"trainables.{loop}").train_loop
     train_loop(rest)
 
@@ -132,10 +134,14 @@ def dying(config: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def counting_from_0(config: dict[str, Any]) -> None:
-    """Report two epochs, the first of which is number 0, or another if the configuration says so."""
-    for epoch in range(2):
-        report({"epoch": config.get("first", 0) + epoch})
+def counting(config: dict[str, Any]) -> None:
+    """Report three epochs, the first of which has the number that the configuration says."""
+    checkpoint, done = get_checkpoint(), 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            done = int((Path(directory) / "epoch.txt").read_text())
+    for epoch in range(done, 3):
+        report({"epoch": config["first"] + epoch}, save=partial(_write, epoch=epoch + 1))
 
 
 def ending(config: dict[str, Any]) -> None:

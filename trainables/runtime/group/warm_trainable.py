@@ -45,6 +45,8 @@ class WarmTrainable(tune.Trainable):
     """Folder of the trial's last checkpoint."""
     _saved_at: int
     """Iteration at which it was written."""
+    _from_0: bool
+    """Whether the loop counts its epochs or steps from 0, as many do."""
 
     def setup(
         self,
@@ -131,6 +133,8 @@ class WarmTrainable(tune.Trainable):
                 "the train loop returned without a report: call ray.train.report() or trainables.runtime.report() once "
                 "an epoch"
             )
+        # The count of a loop that goes on from its checkpoint says how many it has finished, or which one this is.
+        self._from_0 = report["metrics"].get(self._unit) == self._saved_at
         self._checked(report)
         first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
         known = self.iteration - self._saved_at  # reported before the workers were lost; each report is one iteration
@@ -146,8 +150,16 @@ class WarmTrainable(tune.Trainable):
     def _checked(self, report: dict[str, Any]) -> dict[str, Any]:
         """Return the report, unless the sweep cannot go on with what is in it."""
         if report["kind"] == "metrics":
-            check_metrics(report["metrics"], self.metric, names.STEP if self.settings.get("steps") else names.EPOCH)
+            metrics = report["metrics"]
+            if self._from_0 and _is_finite(metrics.get(self._unit)):
+                metrics[self._unit] += 1
+            check_metrics(metrics, self.metric, self._unit)
         return report
+
+    @property
+    def _unit(self) -> str:
+        """What the budget counts."""
+        return names.STEP if self.settings.get("steps") else names.EPOCH
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
         """Return the group; start a new one if its processes lack these variables, or memory."""
@@ -233,7 +245,7 @@ class WarmTrainable(tune.Trainable):
             self.group = None
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self.trial_config, self._started, self._losses = config, False, 0
+        self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._checkpoint, self._saved_at = None, 0
 
 

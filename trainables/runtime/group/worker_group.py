@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -51,8 +52,9 @@ from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModu
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
+from trainables.runtime.internals.torch import process_group_kept
 from trainables.runtime.session import SaveFunction, get_context, open_session
-from trainables.runtime.training.fresh_start import fresh_start, release_memory
+from trainables.runtime.training.fresh_start import environment_restored, fresh_start, release_memory
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
@@ -238,7 +240,7 @@ class WorkerGroup:
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor per group, for clouds that announce evictions
         on_gaudi = spec.device.kind == "hpu"
-        config = {"train_loop": spec.train_loop, "mailbox": self._mailbox, "device": spec.device}
+        config = {"train_loop": cloudpickle.dumps(spec.train_loop), "mailbox": self._mailbox, "device": spec.device}
         return LeanTorchTrainer(
             serve_trials,
             train_loop_config=config,
@@ -290,13 +292,15 @@ def serve_trials(config: dict[str, Any]) -> None:
     channel = _Channel(config["mailbox"], get_context().get_world_rank(), device_metrics)
     here = ray.get_runtime_context()
     place = {"node": here.get_node_id(), "index": index, "actor": here.current_actor}
-    command = channel.hand_in({"kind": "idle", **place})
     try:
-        while command["do"] != "exit":
-            if command["do"] == "start":
-                command = _run_trial(config["train_loop"], command, channel, device)
-            else:
-                command = channel.hand_in({"kind": "idle"})
+        with process_group_kept():
+            train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
+            command = channel.hand_in({"kind": "idle", **place})
+            while command["do"] != "exit":
+                if command["do"] == "start":
+                    command = _run_trial(train_loop, command, channel, device)
+                else:
+                    command = channel.hand_in({"kind": "idle"})
     finally:
         device_metrics.close()
 
@@ -353,7 +357,11 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     channel.device_metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:
-        with open_session(session), ray_train.answered_by(runtime.report, runtime.get_checkpoint):
+        with (
+            open_session(session),
+            ray_train.answered_by(runtime.report, runtime.get_checkpoint),
+            environment_restored(),
+        ):
             train_loop(start["config"])
         following = session.finished()
     except _TrialStopped as stopped:

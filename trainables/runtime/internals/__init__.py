@@ -1,4 +1,4 @@
-"""Everything this project uses of Ray, Optuna, MLflow, transformers and torch that they do not document for users.
+"""Everything this project uses of Ray, Optuna, MLflow, torch and others that they do not document for users.
 
 The rule: what is private or undocumented in a library stands here and nowhere else, one module per library and purpose.
 Each name says why the public API is not enough, and has a contract test in ``tests/trainables/runtime/internals/`` that

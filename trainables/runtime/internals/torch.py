@@ -1,10 +1,14 @@
-"""torch: settings of its compiler, and modules that change their class."""
+"""torch: settings of its compiler, modules that change their class, and a process group that its loops share."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from torch import nn
+from torch import distributed, nn
+from torch.distributed import distributed_c10d
 
 RECOMPILE_LIMIT = 64
 """How often Dynamo may compile one function before it gives up and runs it uncompiled; torch's own limit is 8. What is
@@ -48,3 +52,35 @@ def change_class(module: nn.Module, to: type[nn.Module]) -> None:
     the old (``convert_sync_batchnorm``), which loses hooks and leaves every other reference with the old one."""
     assert issubclass(to, type(module))
     module.__class__ = to
+
+
+@contextmanager
+def process_group_kept() -> Iterator[None]:
+    """Have loops that make and end a process group of their own use the one that is there, inside the block.
+
+    Scripts for ``torchrun`` begin with ``init_process_group()``, which raises where there is one, and many end with
+    ``destroy_process_group()``, as accelerate's ``end_training()`` does: the next trial would have none. Code that is
+    imported inside the block gets these functions, too.
+    """
+    usual = {name: getattr(distributed, name) for name in ("init_process_group", "destroy_process_group")}
+
+    def init_process_group(*arguments: Any, **named: Any) -> None:
+        if not distributed.is_initialized():
+            usual["init_process_group"](*arguments, **named)
+
+    def destroy_process_group(group: Any = None) -> None:
+        if group is not None and group is not distributed.group.WORLD:
+            usual["destroy_process_group"](group)
+
+    ours = {"init_process_group": init_process_group, "destroy_process_group": destroy_process_group}
+    _set(ours)
+    try:
+        yield
+    finally:
+        _set(usual)
+
+
+def _set(functions: dict[str, Any]) -> None:
+    for module in (distributed, distributed_c10d):  # the second is where pickle looks for them
+        for name, function in functions.items():
+            setattr(module, name, function)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
 from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.internals.accelerate import forget_accelerator
 from trainables.runtime.internals.torch import forget_compiled
 
 
@@ -46,8 +50,21 @@ def seed_host(*parts: int) -> int:
     return seed
 
 
+@contextmanager
+def environment_restored() -> Iterator[None]:
+    """Undo what is done to the variables of this process inside the block: Lightning keeps a trial's seed in one."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
 def release_memory() -> None:
     """Free what the last trial held: cycles of Python objects, cached device blocks, unused heap pages."""
+    forget_accelerator()
     # Compiled code stays for the next trial of the same graph, up to the limit after which torch gives up compiling. A
     # Gaudi's recipes live below this, and stay in any case.
     forget_compiled()

@@ -60,12 +60,15 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     assert seen[2] == seen[3] != seen[0]
 
 
-def test_a_trial_that_counts_its_epochs_from_0_fails_at_its_first_report(trainable: WarmTrainable) -> None:
-    trainable.reset(trial("counting_from_0"))
-    with pytest.raises(WorkerRaisedError, match="'epoch' in a report must be the epochs finished"):
-        trainable.train()
-    trainable.reset(trial("counting_from_0", first=1))
-    assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
+def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: WarmTrainable, tmp_path: Path) -> None:
+    for first in (0, 1):
+        trainable.reset(trial("counting", first=first))
+        assert trainable.train()["epoch"] == 1
+        saved = trainable.save(str(tmp_path / f"{first}"))
+        assert trainable.train()["epoch"] == 2
+        trainable.reset(trial("counting", first=first))
+        trainable.restore(saved)
+        assert [trainable.train()["epoch"] for _ in range(2)] == [2, 3]
 
 
 def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: WarmTrainable, tmp_path: Path) -> None:

@@ -158,6 +158,35 @@ def weights_of(checkpoint: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])
 
 
+@pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
+def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
+    loop: str, group: WorkerGroup, tmp_path: Path
+) -> None:
+    if group.width == 1:  # type: ignore[attr-defined]
+        pytest.skip("takes seconds of imports in each worker; two say more")
+    value, others = {"hugging_face": "eval_loss", "lightning": "val_loss"}[loop], {"bf16": True, "accumulate": 2}
+    config = {"loop": loop, "lr": 0.01, "epochs": 3, "seed": 3, "log": str(tmp_path)}
+
+    def losses(checkpoint: str | None = None) -> list[float]:
+        reports = [group.start(config, checkpoint)]
+        while reports[-1]["kind"] == "metrics":
+            reports.append(group.next_report())
+        return [report["metrics"][value] for report in reports[:-1]]
+
+    first = losses()
+    assert len(first) == len(set(first)) == 3
+    group.start({**config, "lr": 0.02, **others, "seed_everything": 7}, None)
+    group.save(str(tmp_path / "checkpoint"))
+    group.stop_trial()
+    ended = [(tmp_path / str(rank)).read_text() for rank in range(group.width)]  # type: ignore[attr-defined]
+    assert ended == ["0.02 ended"] * group.width  # type: ignore[attr-defined]
+    assert losses() == first
+    group.start(config, None)
+    group.save(str(tmp_path / "own"))
+    group.stop_trial()
+    assert losses(str(tmp_path / "own")) == first[1:]
+
+
 def test_an_error_on_a_rank_ends_the_group_with_that_error(group: WorkerGroup, tmp_path: Path) -> None:
     """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
     began = time.monotonic()

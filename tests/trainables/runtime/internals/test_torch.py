@@ -19,6 +19,7 @@ from trainables.runtime.internals.torch import (
     change_class,
     expect_many_graphs,
     forget_compiled,
+    process_group_kept,
     seconds_compiling,
     split_compiled_ddp,
 )
@@ -129,3 +130,22 @@ def test_torchs_own_synchronised_batch_norm_refuses_the_cpu() -> None:
     """Why :mod:`trainables.runtime.training.sync_batch_norm` exists."""
     with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
         nn.SyncBatchNorm(3)(torch.rand(2, 3, 4, 4))
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_loop_that_makes_and_ends_a_process_group_gets_the_one_that_is_there() -> None:
+    torchs_own, before = dist.destroy_process_group, dist.group.WORLD
+    with pytest.raises(ValueError, match="initialize the default process group twice"):
+        dist.init_process_group("gloo")
+    with process_group_kept():
+        from torch.distributed.distributed_c10d import destroy_process_group, init_process_group  # as pickle does
+
+        init_process_group("nccl")
+        part = dist.new_group([0])
+        dist.destroy_process_group(part)
+        with pytest.raises(ValueError, match="Invalid process group"):
+            dist.destroy_process_group(part)
+        destroy_process_group()
+        dist.destroy_process_group(dist.group.WORLD)
+        assert dist.group.WORLD is before
+    assert dist.destroy_process_group is torchs_own

@@ -1,10 +1,17 @@
+import os
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from trainables.runtime.devices.device import CPUS_PER_WORKER
-from trainables.runtime.training.fresh_start import fresh_start, release_memory, seed_everything
+from trainables.runtime.training.fresh_start import (
+    environment_restored,
+    fresh_start,
+    release_memory,
+    seed_everything,
+)
 
 
 def draw() -> tuple[float, float, float]:
@@ -53,3 +60,13 @@ def test_cycles_left_by_a_trial_are_collected() -> None:
         Node()
         release_memory()
         assert Node.alive == 0
+
+
+def test_variables_are_as_they_were_before_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHANGED", "before")
+    monkeypatch.setenv("REMOVED", "before")
+    before = dict(os.environ)
+    with environment_restored():
+        os.environ |= {"CHANGED": "by the trial", "PL_GLOBAL_SEED": "7"}
+        del os.environ["REMOVED"]
+    assert dict(os.environ) == before

@@ -1,0 +1,43 @@
+"""A script without a train function, tuned as it stands: it runs from its first line in every trial."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.sweep.command_line import main
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.objective import Mode
+from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
+from trainables.runtime.script import config_of_trial, run_script
+
+
+def tune_script(
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode = "max", **more: Any
+) -> dict[str, Any]:
+    """Tune the script that calls this, and return the configuration of a trial.
+
+    In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below it runs there.
+    Every trial runs the whole script, and there it returns the trial's configuration.
+
+    Args:
+        space: As in an :class:`Experiment`.
+        metric: As in an :class:`Experiment`.
+        mode: As in an :class:`Experiment`.
+        more: Other fields of the :class:`Experiment`.
+    """
+    config = config_of_trial()
+    if config is not None:
+        return config
+    script = sys.modules["__main__"]
+    if not getattr(script, "__file__", None):
+        raise ValueError("tune_script() tunes a script, and this is none; in a notebook, give build_tuner a train loop")
+    path = Path(str(script.__file__))
+    loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
+    name = {"name": re.sub(r"[^\w.-]+", "-", path.stem)}
+    main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **{**name, **more}), script.__doc__)
+    raise AssertionError("main() exits")

@@ -1,0 +1,32 @@
+"""A script as a train loop: every trial runs it from its first line, as Python would."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+_config: dict[str, Any] | None = None
+
+
+def run_script(config: dict[str, Any], path: str, source: str) -> None:
+    """Run a script for one trial, without arguments on its command line.
+
+    Args:
+        config: What :func:`config_of_trial` returns to the script.
+        path: Where it stands, for ``__file__`` and tracebacks.
+        source: Its text, so that all trials of a sweep run the same, on any node.
+    """
+    global _config
+    module, main, arguments = ModuleType("__main__"), sys.modules["__main__"], sys.argv
+    module.__file__ = path
+    sys.modules["__main__"], sys.argv, _config = module, [path], config
+    try:
+        exec(compile(source, path, "exec"), vars(module))  # noqa: S102  (the user's own script)
+    finally:
+        sys.modules["__main__"], sys.argv, _config = main, arguments, None
+
+
+def config_of_trial() -> dict[str, Any] | None:
+    """Return the configuration of the trial that runs the script that calls this; None where no trial does."""
+    return _config
