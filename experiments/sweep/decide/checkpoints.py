@@ -48,7 +48,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
 
 
 class CheckpointBudget:
-    """Deletes checkpoints when those of the sweep take more than they may, the worst first.
+    """Deletes the checkpoints of trials that waited in vain, and others when all of them take more than they may,
+    the worst first.
 
     What stays in any case: the checkpoints of the trials that are best by their best and by their last value, the last
     two of a trial that has not ended, and what is in use. A trial that a snapshot sends back to a checkpoint that is
@@ -63,21 +64,22 @@ class CheckpointBudget:
             limit: Bytes on disk; None for no limit.
         """
         self._folder, self._limit = folder, limit
-        self._warned = False
+        self._warned = self._dropped = False
 
     def keep(self, state: SweepState, in_use: Iterable[Path]) -> bool:
-        """Delete what has to go, and return whether anything did.
+        """Delete what has to go, and return whether anything did since the last time.
 
         Args:
             state: Of the sweep.
             in_use: Checkpoints that a trial may go on from at any time.
         """
+        dropped, self._dropped = self._dropped, False
         if self._limit is None:
-            return False
+            return dropped
         sizes = {place: _size_of(place) for place in self._folder.glob("trial-*/checkpoint_*")}
         taken = sum(sizes.values())
         if taken <= self._limit:
-            return False
+            return dropped
         values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
         needed = self._needed(state, set(sizes)) | set(in_use)
         worst = math.inf if state.objective.mode == "min" else -math.inf
@@ -100,6 +102,14 @@ class CheckpointBudget:
                 ByteSize(taken).human_readable(decimal=True), ByteSize(self._limit).human_readable(decimal=True),
             )  # fmt: skip
         return True
+
+    def drop(self, state: SweepState, trial: TrialState) -> None:
+        """Delete the checkpoints of a trial that waited to be promoted, and was not, unless it is the best."""
+        if trial is state.best or trial is state.best_at_end:
+            return
+        for saved in trial.checkpoints:
+            shutil.rmtree(self._folder / saved.place, ignore_errors=True)
+        self._dropped = True
 
     def _needed(self, state: SweepState, there: set[Path]) -> set[Path]:
         needed: set[Path] = set()

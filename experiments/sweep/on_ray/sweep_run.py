@@ -163,6 +163,8 @@ class SweepRun:
         decided = Decided(trial=number, decision=decision)
         self.state.apply(decided)
         self._end_early(self._stopping.after_report(self.state))
+        if decision.verdict == "pause":
+            self._end_early(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
         return answer
@@ -223,6 +225,8 @@ class SweepRun:
             verdict = "stopped early"
             reason = f"{reason}, and it was not promoted later"
         self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
+        if known.decision.verdict == "pause":
+            self._checkpoints.drop(self.state, known)
 
     def trial_failed(self, trial: Trial) -> None:
         """Note that an error ended a trial."""
@@ -234,7 +238,7 @@ class SweepRun:
     def _trial_is_over(self, ended: TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
-        self._end_early(self._stopping.after_end_of_trial(self.state))
+        self._end_early(self._stopping.after_trial(self.state))
 
     def before_step(self, trials: Sequence[Trial]) -> None:
         """Look at Tune's files before Tune writes them."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
+from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import Budget
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_paused, searcher_of
+
+logger = logging.getLogger(__name__)
 
 Score: TypeAlias = tuple[float, float]
 """The objective, and for ties the validation loss; more is better in both."""
@@ -26,7 +30,8 @@ class SuccessiveHalving(Fifo):
     *Stopping*: a trial that reaches a rung goes on if it is in the best share of those that got there before it, and
     ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best share now; otherwise it writes a
     checkpoint and waits until enough others have come that it is. When no new trial is to come, the share is rounded
-    up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+    up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do. A trial
+    whose report gives nothing to save cannot wait, and is held to the rule of *stopping*.
 
     The share is one in ``budget.reduction``, usually a third. Trials that report the same are told apart by their
     validation loss: an accuracy on few samples has few values.
@@ -73,6 +78,7 @@ class SuccessiveHalving(Fifo):
         """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
+        self._said = False
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
@@ -95,7 +101,8 @@ class SuccessiveHalving(Fifo):
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
         scores[name] = score
-        if self._pausing:
+        waits = self._pausing and result.get(SHOULD_CHECKPOINT) is not False
+        if waits:
             goes_on = name in self._promotable(scores)
         else:  # fewer than the share are better; a tie is not
             better = sum(other > score for other in scores.values())
@@ -103,7 +110,8 @@ class SuccessiveHalving(Fifo):
         if not goes_on:
             self._held[name] = rung
             self.reasons[name] = f"not among the best {self._share} of {len(scores)} at {self._budget.unit} {rung}"
-        if not self._pausing:
+        if not waits:
+            self._say_that_none_waits()
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         if not goes_on:
             searcher_of(tune_controller).on_pause(name)
@@ -147,6 +155,14 @@ class SuccessiveHalving(Fifo):
         """Forget that the trial waits or was to go on or end; its scores stay."""
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
+
+    def _say_that_none_waits(self) -> None:
+        if self._pausing and not self._said:
+            self._said = True
+            logger.warning(
+                "the train loop's report() has neither save= nor checkpoint=, so weak trials end and do not wait: "
+                "--scheduler asha in place of asha-promote"
+            )
 
     def _rung_reached(self, name: str, progress: int) -> int | None:
         """Return the rung that the trial has reached since its last report."""

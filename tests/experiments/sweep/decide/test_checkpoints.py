@@ -118,6 +118,18 @@ def test_without_a_limit_nothing_goes(tmp_path: Path) -> None:
     assert sweep.keep() == ["1/1", "1/2"]
 
 
+def test_a_trial_that_waited_in_vain_leaves_no_checkpoint_unless_it_is_the_best(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, limit=1)
+    sweep.budget = CheckpointBudget(tmp_path, None)
+    for number, score in ((1, 0.2), (2, 0.9)):
+        sweep.add(number, score, saves={1}, ended=False)
+        sweep.end(number, "stopped early")
+    for number in (1, 2):
+        sweep.budget.drop(sweep.state, sweep.state.trials[number])
+    assert [sweep.budget.keep(sweep.state, ()), sweep.budget.keep(sweep.state, ())] == [True, False]
+    assert sweep.keep() == ["2/1"]
+
+
 def test_less_is_better_where_the_metric_says_so(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=2 * SIZE, mode="min")
     for number, score in enumerate((0.2, 0.9, 0.5), start=1):

@@ -12,6 +12,7 @@ import optuna
 import pytest
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.factory import bracket_shares, make_scheduler
@@ -244,6 +245,20 @@ def test_trials_of_higher_rungs_go_on_first() -> None:
     assert sweep.report("e", 3, 5.0) == PAUSE
     sweep.report("f", 1, 0.0)  # the last: thirds are rounded up from now on, at both rungs
     assert [sweep.chosen(), sweep.scheduler.get_state()["_next"]] == ["e", ["e", "d"]]
+
+
+def test_a_trial_that_gives_nothing_to_save_ends_by_the_rule_of_stopping(caplog: pytest.LogCaptureFixture) -> None:
+    sweep, stopping = promoting(), asha()
+    for index, score in enumerate((5.0, 4.0, 6.0, 5.0, 1.0)):
+        name = f"t{index}"
+        sweep.add(name)
+        result = {"epoch": 1, "score": score, SHOULD_CHECKPOINT: False}
+        assert sweep.scheduler.on_trial_result(sweep, sweep.trials[name], result) == stopping.report(name, 1, score)
+    assert sweep.told == []
+    assert [record.message for record in caplog.records] == [
+        "the train loop's report() has neither save= nor checkpoint=, so weak trials end and do not wait: "
+        "--scheduler asha in place of asha-promote"
+    ]
 
 
 def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
