@@ -6,13 +6,16 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
@@ -43,6 +46,8 @@ class Plan:
     tracking_uri: str
     facts: list[str]
     """What the check of data and model found."""
+    sampler: BaseSampler | None = None
+    """One that the user brought; None: the options name it, and a new one is made for each proposal."""
     cluster: str | None = None
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
 

@@ -5,6 +5,7 @@ Everything is read, and nothing written.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import ray
@@ -33,6 +34,9 @@ from experiments.sweep.show.trackers.store import STORE_URI
 from experiments.sweep.state.sweep_file import SWEEP_FILE
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
@@ -173,17 +177,22 @@ def winner_of(sweep: str, storage: Path, experiment: Experiment) -> dict[str, An
     return {name: value for name, value in config.items() if name in experiment.search_space.names}
 
 
-def check_search(experiment: Experiment, options: SweepOptions) -> None:
+def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None) -> BaseSampler | None:
     """See that the sampler can be made, and proposes from this space before and after it has a value.
+
+    Returns:
+        The one that the user brought, in Python or by the name of a module; None for those that have names.
 
     Raises:
         SweepError: It cannot, or pbt has nothing to change.
     """
     import optuna
 
-    from experiments.sweep.decide.search.samplers import make_sampler
+    from experiments.sweep.decide.search.samplers import make_sampler, own_sampler
 
-    study = optuna.create_study(sampler=make_sampler(options.search, options.seed))
+    sampler = sampler or own_sampler(options.search, options.seed)
+    tried = make_sampler(options.search, options.seed) if sampler is None else copy.deepcopy(sampler)
+    study = optuna.create_study(sampler=tried)
     try:
         for value in range(2):
             _, number = experiment.search_space.propose(study)
@@ -198,6 +207,7 @@ def check_search(experiment: Experiment, options: SweepOptions) -> None:
         from experiments.sweep.decide.schedulers.population import check_changeable
 
         check_changeable(experiment.search_space)
+    return sampler
 
 
 def check_target(experiment: Experiment, target: float | None) -> None:

@@ -16,15 +16,21 @@ from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
 from trainables.runtime.devices.find import find_devices
 
 if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
 
     from experiments.sweep.decide.search.searcher import StudySearcher
 
 
-def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
+def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None = None) -> Plan:
     """Decide and check everything. Acquires no device, starts no worker and writes nothing.
 
     A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster.
+
+    Args:
+        experiment: What to tune.
+        options: What to ask of the sweep.
+        sampler: Takes the place of the one that the options name.
 
     Raises:
         SweepError: The first thing that cannot work, with its rule, value and fix.
@@ -59,7 +65,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(confirm))
     experiment = decide.fix(experiment, fixed)
-    check.check_search(experiment, options)
+    sampler = check.check_search(experiment, options, sampler)
     check.check_sent(experiment)
     settings, facts = check.check_trials(experiment, {**common, **budget.settings()}, options.workers_per_trial)
     plan = Plan(
@@ -77,6 +83,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         name=name,
         tracking_uri=uri,
         facts=facts,
+        sampler=sampler,
         cluster=str(cluster) if cluster else None,
     )
     if plan.resumed:
@@ -96,7 +103,7 @@ def make_searcher(
         metric=plan.experiment.metric,
         mode=plan.experiment.mode,
         baseline=plan.experiment.baseline,
-        sampler=plan.options.search,
+        sampler=plan.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

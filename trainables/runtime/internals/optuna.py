@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optuna import Study, Trial
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 
 def id_of(trial: FrozenTrial) -> int:
@@ -38,6 +38,11 @@ def set_user_attribute(study: Study, trial_id: int, key: str, value: Any) -> Non
     study._storage.set_trial_user_attr(trial_id, key, value)
 
 
+def set_system_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
+    """Set what a sampler keeps with a trial; samplers alone can do so publicly."""
+    study._storage.set_trial_system_attr(trial_id, key, value)
+
+
 def study_attributes(study: Study) -> Mapping[str, Any]:
     """Return what samplers keep in a study; Optuna 5 has no public name for it."""
     return study._storage.get_study_system_attrs(study._study_id)
@@ -54,6 +59,13 @@ def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
     The public ways, ``trial.set_constraint()`` and ``create_trial()``, do not serve a :class:`SharedTrial`.
     """
     return {f"constraints:{name}": value for name, value in constraints.items()}
+
+
+def tell(study: Study, number: int, value: float | None) -> None:
+    """Tell a study the value of a trial, None for one that failed. A sampler that has nothing left to propose stops the
+    study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
+    study._thread_local.in_optimize_loop = True
+    study.tell(number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
 
 
 class SharedTrial(FrozenTrial):

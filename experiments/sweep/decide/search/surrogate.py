@@ -27,7 +27,7 @@ ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
 
 
-def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> optuna.Study:
+def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget, running: int | None = None) -> optuna.Study:
     """Return a study in memory from which ``sampler`` is to propose.
 
     It has the trials of ``record`` in their order. One that has reported is complete there, with the value to
@@ -36,6 +36,12 @@ def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> o
     ones for longest. One that has not reported is running (and counts as bad, which keeps the next proposal away
     from it); a failed one is left out of the model by Optuna, but one that diverged, or did not fit into the device's
     memory, counts as the worst there is, so that others keep away from it.
+
+    Args:
+        record: Has every report.
+        sampler: Is to propose, or to hear of the end of a trial.
+        budget: Of a full trial.
+        running: The trial that is about to end: it still runs.
     """
     study = optuna.create_study(direction=record.direction, sampler=sampler)
     trials = record.get_trials(deepcopy=False)
@@ -46,7 +52,7 @@ def model_study(record: optuna.Study, sampler: BaseSampler, budget: Budget) -> o
     for trial, value in zip(trials, values, strict=True):
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
         hopeless = diverged or ran_out_of_memory(trial)
-        study.add_trial(_as_told(trial, worst if hopeless else value))
+        study.add_trial(_as_told(trial, None if trial.number == running else worst if hopeless else value))
     carry_attributes(record, study)
     return study
 

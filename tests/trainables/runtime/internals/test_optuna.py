@@ -8,7 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.samplers import QMCSampler, RandomSampler
+from optuna.samplers import GridSampler, QMCSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from trainables.runtime.internals import optuna as internals
@@ -93,3 +93,14 @@ def test_a_storage_in_memory_takes_a_shared_trial_without_copying_what_is_in_it(
     assert taken.distributions["x"] is RANGE
     assert (taken.number, shared.number) == (1, 7)  # the trial itself is a copy: the storage numbers it
     assert isinstance(copy.deepcopy(shared), FrozenTrial)
+
+
+def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
+    study = optuna.create_study(sampler=GridSampler({"x": [0.5]}))
+    number = study.ask({"x": RANGE}).number
+    with pytest.raises(RuntimeError, match="supposed to be invoked inside"):
+        study.tell(number, 0.5)
+    internals.tell(study, study.ask({"x": RANGE}).number, 0.7)
+    internals.tell(study, study.ask({"x": RANGE}).number, None)
+    assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
+    assert study.trials[1].value == 0.7

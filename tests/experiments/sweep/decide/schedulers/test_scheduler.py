@@ -308,10 +308,20 @@ def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
     assert len(going) == 100 - brackets.count(0) + 1  # of bracket 0 the first alone
 
 
-def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> None:
+def held_against(**completed: dict[int, float]) -> Controller:
+    """The median rule, with these trials completed."""
     sweep = Controller(MedianRule(EPOCHS))
-    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
+    sweep.scheduler.set_state({"_scores": completed, "_completed": set(completed)})
+    return sweep
+
+
+def test_the_median_rule_needs_three_completed_trials_and_compares_with_their_means() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.0)):
         assert sweep.report(name, 1, score) == CONTINUE
+    assert sweep.report("low", 1, 1.9) == CONTINUE  # the others still train
+    for name in "abc":
+        sweep.scheduler.on_trial_complete(sweep, sweep.trials[name], {})
     assert sweep.report("low", 1, 1.9) == STOP
     assert sweep.report("high", 1, 2.1) == CONTINUE
     restored = MedianRule(EPOCHS)
@@ -320,17 +330,24 @@ def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> N
     assert again.report("low again", 1, 1.8) == STOP
 
 
+def test_the_median_rule_stops_none_within_the_grace() -> None:
+    sweep = Controller(MedianRule(Budget(epochs=27, grace=3)))
+    curve = {1: 5.0, 2: 5.0, 3: 5.0}
+    sweep.scheduler.set_state({"_scores": {"a": curve, "b": curve, "c": curve}, "_completed": {"a", "b", "c"}})
+    assert [sweep.report("d", epoch, 1.0) for epoch in (1, 2, 3)] == [CONTINUE, CONTINUE, STOP]
+
+
 def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
-    sweep = Controller(MedianRule(EPOCHS))
-    for name, score in (("a", 5.0), ("b", 5.0), ("c", 5.0), ("d", 1.0)):
-        sweep.scheduler.set_state({"_scores": {**sweep.scheduler.get_state()["_scores"], name: {1: score}}})
+    sweep = held_against(a={1: 5.0}, b={1: 5.0}, c={1: 5.0})
     assert sweep.report("d", 2, 1.0) == CONTINUE  # nobody else has got there
 
 
 def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_then() -> None:
-    sweep = Controller(MedianRule(EPOCHS))
-    others = {name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"}
-    sweep.scheduler.set_state({"_scores": {**others, "once good": {1: 3.5}, "never good": {1: 2.5}}})
+    sweep = held_against(**{name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"})
+    scores = sweep.scheduler.get_state()["_scores"]
+    sweep.scheduler.set_state(
+        {"_scores": {**scores, "once good": {1: 3.5}, "never good": {1: 2.5}}, "_completed": {"a", "b", "c"}}
+    )
     assert sweep.report("once good", 2, 0.0) == CONTINUE  # 3.5 against a mean of 3
     assert sweep.report("never good", 2, 2.9) == STOP
 
