@@ -52,8 +52,8 @@ class CheckpointBudget:
     the worst first.
 
     What stays in any case: the checkpoints of the trials that are best by their best and by their last value, the last
-    two of a trial that has not ended, and what is in use. A trial that a snapshot sends back to a checkpoint that is
-    gone starts again from an older one.
+    two of a trial that trains, and what is in use. Those of trials that wait go after all others. A trial that goes on,
+    or that a snapshot sends back to a checkpoint that is gone, starts again from an older one, or from its beginning.
     """
 
     def __init__(self, folder: Path, limit: int | None) -> None:
@@ -81,15 +81,16 @@ class CheckpointBudget:
         if taken <= self._limit:
             return dropped
         values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
-        needed = self._needed(state, set(sizes)) | set(in_use)
+        needed, of_waiting = self._needed(state, set(sizes))
+        needed |= set(in_use)
         worst = math.inf if state.objective.mode == "min" else -math.inf
 
-        def badness(place: Path) -> tuple[float, Path]:
+        def order(place: Path) -> tuple[bool, float, Path]:
             value = values.get(place, math.nan)  # what no trial knows, which a crash has left, goes first
             value = value if math.isfinite(value) else worst
-            return (value if state.objective.mode == "max" else -value), place
+            return place in of_waiting, (value if state.objective.mode == "max" else -value), place
 
-        for place in sorted(set(sizes) - needed, key=badness):
+        for place in sorted(set(sizes) - needed, key=order):
             shutil.rmtree(place, ignore_errors=True)
             taken += _size_of(place) - sizes[place]
             if taken <= self._limit:
@@ -111,19 +112,21 @@ class CheckpointBudget:
             shutil.rmtree(self._folder / saved.place, ignore_errors=True)
         self._dropped = True
 
-    def _needed(self, state: SweepState, there: set[Path]) -> set[Path]:
-        needed: set[Path] = set()
+    def _needed(self, state: SweepState, there: set[Path]) -> tuple[set[Path], set[Path]]:
+        """Return the checkpoints that stay in any case, and those from which trials go on that wait."""
+        needed, of_waiting = set[Path](), set[Path]()
         for trial in state.trials.values():
             if not trial.has_ended:
                 known = [self._folder / saved.place for saved in trial.checkpoints]
-                unknown = {place for place in there if place.parent.name == trial.name} - set(known)  # being written
-                needed |= unknown | set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
+                needed |= {place for place in there if place.parent.name == trial.name} - set(known)  # being written
+                latest = set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
+                (of_waiting if trial.status == "paused" else needed).update(latest)
         best = [state.best_checkpoint(self._folder, state.searched)]
         best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
         needed |= {self._folder / saved.place for saved in best if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:
             needed.add(self._folder / state.best_at_end.checkpoints[-1].place)
-        return needed
+        return needed, of_waiting
 
 
 def _size_of(folder: Path) -> int:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
+WAITING = "weak trials wait at a rung with a checkpoint each (--scheduler asha ends them instead)"
+"""What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 
@@ -113,6 +115,7 @@ class Plan:
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
+            *([f"        {WAITING}"] if rungs and self.options.scheduler == "asha-promote" else []),
             *([f"        then {self._confirmation()}"] if self.confirm else []),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "

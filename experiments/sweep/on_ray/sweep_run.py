@@ -365,12 +365,13 @@ class SweepRun:
                 self._tune_files.forget_deleted_checkpoints(trial)
 
     def _in_use(self, trials: Sequence[Trial]) -> Iterator[Path]:
-        """Yield the checkpoints that an unfinished trial goes on from, or that another may take over from it."""
+        """Yield the checkpoints that an unfinished trial goes on from unless it waits, or another may take over."""
         for trial in trials:
             known = self.state.trials.get(number_of(trial))
             if trial.is_finished() or known is None:
                 continue
-            if trial.checkpoint is not None:  # with pbt another trial's
+            waits = known.status == "paused" and self.plan.options.scheduler != "pbt"
+            if trial.checkpoint is not None and not waits:  # with pbt another trial's
                 yield Path(trial.checkpoint.path)
             for saved in known.checkpoints:
                 if may_be_taken_over(self.scheduler, trial, saved.step):
