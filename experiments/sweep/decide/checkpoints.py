@@ -27,8 +27,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
 
     It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
     if it has trained for a while without one, and if the sweep ends early. So the best trial has a checkpoint, whether
-    its best or its last value counts, no trial loses more than a while's work, and most trials, which are stopped
-    early, never write one.
+    its best or its last value counts, no trial loses more than a while's work, and most trials that are stopped early
+    never write one. A trial that pauses has one anyway, which Tune asks for.
 
     Args:
         state: Of the sweep, with the decision on this report.
