@@ -78,10 +78,11 @@ class SuccessiveHalving(Fifo):
         """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
-        self._said = False
+        self._said, self._changed = False, True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
+        self._changed = True
         if trial.trial_id not in self._bracket:
             there = list(self._bracket.values())
             behind = [share * (len(there) + 1) - there.count(bracket) for bracket, share in enumerate(self._shares)]
@@ -100,7 +101,7 @@ class SuccessiveHalving(Fifo):
         if rung is None:
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
-        scores[name] = score
+        scores[name], self._changed = score, True
         waits = self._pausing and result.get(SHOULD_CHECKPOINT) is not False
         if waits:
             goes_on = name in self._promotable(scores)
@@ -122,15 +123,17 @@ class SuccessiveHalving(Fifo):
         """Return a paused trial that was promoted, as soon as there is a group for it."""
         if not self._pausing:
             return None
-        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
-        training = sum(trial.status in (Trial.RUNNING, Trial.PENDING) for trial in trials.values())
-        if self._held:
+        if self._changed:  # Tune asks many times between two reports
             self._promote(tune_controller)
+        over = self._no_more() and not self._next
+        if not self._next and not (over and self._held):
+            return None
+        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
+        training = {name for name, trial in trials.items() if trial.status in (Trial.RUNNING, Trial.PENDING)}
         for name in self._next:
-            if trials[name].status == Trial.PAUSED and training < self._groups:
+            if trials[name].status == Trial.PAUSED and len(training) < self._groups:
                 return trials[name]
-        left = any(trials[name].status in (Trial.RUNNING, Trial.PENDING) for name in self._bracket if name in trials)
-        if self._no_more() and not left and not self._next:
+        if over and training.isdisjoint(self._bracket):  # those that confirm have no bracket
             for name in list(self._held):
                 end_paused(tune_controller, trials[name])
         return None
@@ -153,6 +156,7 @@ class SuccessiveHalving(Fifo):
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Forget that the trial waits or was to go on or end; its scores stay."""
+        self._changed = True
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
 
@@ -182,6 +186,7 @@ class SuccessiveHalving(Fifo):
 
     def _promote(self, tune_controller: Any) -> None:
         """Choose paused trials that are to go on, those of the highest rungs first."""
+        self._changed = False
         for rung in reversed(self._budget.rungs()):
             for bracket in self._scores:
                 for name in self._promotable(bracket.get(rung, {})):
