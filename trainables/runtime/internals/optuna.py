@@ -61,7 +61,7 @@ def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
     return {f"constraints:{name}": value for name, value in constraints.items()}
 
 
-def tell(study: Study, number: int, value: float | None) -> None:
+def tell_end(study: Study, number: int, value: float | None) -> None:
     """Tell a study the value of a trial, None for one that failed. A sampler that has nothing left to propose stops the
     study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
     study._thread_local.in_optimize_loop = True

@@ -241,7 +241,7 @@ class StudySearcher(Searcher):
             return {}
         seen = model_study(self._record.memory, self._sampler, self._budget).get_trials(deepcopy=False)[trial.number]
         model = model_study(self._record.memory, self._sampler, self._budget, running=trial.number)
-        internals.tell(model, trial.number, None if failed or not seen.state.is_finished() else seen.value)
+        internals.tell_end(model, trial.number, None if failed or not seen.state.is_finished() else seen.value)
         self._record.keep_attributes_of(model)
         return model.get_trials(deepcopy=False)[trial.number].system_attrs
 

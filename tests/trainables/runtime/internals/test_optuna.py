@@ -100,7 +100,7 @@ def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
     number = study.ask({"x": RANGE}).number
     with pytest.raises(RuntimeError, match="supposed to be invoked inside"):
         study.tell(number, 0.5)
-    internals.tell(study, study.ask({"x": RANGE}).number, 0.7)
-    internals.tell(study, study.ask({"x": RANGE}).number, None)
+    internals.tell_end(study, study.ask({"x": RANGE}).number, 0.7)
+    internals.tell_end(study, study.ask({"x": RANGE}).number, None)
     assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
     assert study.trials[1].value == 0.7
