@@ -30,7 +30,7 @@ from experiments.sweep.state.events import (
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
 
-VERSION = 2
+VERSION = 3
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
