@@ -189,6 +189,7 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     summary = json.loads((here / "results" / "own" / "summary.json").read_text())
     assert sum(summary["trials"].values()) == 2
     assert "failed" not in summary["trials"]
+    assert "so weak trials end and do not wait" in done.stdout + done.stderr
     assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
     best = summary["best"]
     assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])

@@ -63,7 +63,7 @@ def report(
         metrics: Names and finite or non-finite numbers, also as a tensor without dimensions; a non-finite
             objective or loss ends the trial as failed.
         checkpoint: A checkpoint that is written already, as loops for Ray Train have it. Prefer ``save``.
-        save: Writes a checkpoint. Called only when one is wanted: most trials never need one. In a plain
+        save: Writes a checkpoint. Called only when one is wanted. In a plain
             TorchTrainer, which cannot ask, it is called at every report.
 
     In a warm worker group the call returns when the scheduler lets the trial go on, and raises through the loop

@@ -27,8 +27,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
 
     It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
     if it has trained for a while without one, and if the sweep ends early. So the best trial has a checkpoint, whether
-    its best or its last value counts, no trial loses more than a while's work, and most trials, which are stopped
-    early, never write one.
+    its best or its last value counts, no trial loses more than a while's work, and most trials that are stopped early
+    never write one. A trial that pauses has one anyway, which Tune asks for.
 
     Args:
         state: Of the sweep, with the decision on this report.
@@ -48,11 +48,12 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
 
 
 class CheckpointBudget:
-    """Deletes checkpoints when those of the sweep take more than they may, the worst first.
+    """Deletes the checkpoints of trials that waited in vain, and others when all of them take more than they may,
+    the worst first.
 
     What stays in any case: the checkpoints of the trials that are best by their best and by their last value, the last
-    two of a trial that has not ended, and what is in use. A trial that a snapshot sends back to a checkpoint that is
-    gone starts again from an older one.
+    two of a trial that trains, and what is in use. Those of trials that wait go after all others. A trial that goes on,
+    or that a snapshot sends back to a checkpoint that is gone, starts again from an older one, or from its beginning.
     """
 
     def __init__(self, folder: Path, limit: int | None) -> None:
@@ -63,31 +64,33 @@ class CheckpointBudget:
             limit: Bytes on disk; None for no limit.
         """
         self._folder, self._limit = folder, limit
-        self._warned = False
+        self._warned = self._dropped = False
 
     def keep(self, state: SweepState, in_use: Iterable[Path]) -> bool:
-        """Delete what has to go, and return whether anything did.
+        """Delete what has to go, and return whether anything did since the last time.
 
         Args:
             state: Of the sweep.
             in_use: Checkpoints that a trial may go on from at any time.
         """
+        dropped, self._dropped = self._dropped, False
         if self._limit is None:
-            return False
+            return dropped
         sizes = {place: _size_of(place) for place in self._folder.glob("trial-*/checkpoint_*")}
         taken = sum(sizes.values())
         if taken <= self._limit:
-            return False
+            return dropped
         values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
-        needed = self._needed(state, set(sizes)) | set(in_use)
+        needed, of_waiting = self._needed(state, set(sizes))
+        needed |= set(in_use)
         worst = math.inf if state.objective.mode == "min" else -math.inf
 
-        def badness(place: Path) -> tuple[float, Path]:
+        def order(place: Path) -> tuple[bool, float, Path]:
             value = values.get(place, math.nan)  # what no trial knows, which a crash has left, goes first
             value = value if math.isfinite(value) else worst
-            return (value if state.objective.mode == "max" else -value), place
+            return place in of_waiting, (value if state.objective.mode == "max" else -value), place
 
-        for place in sorted(set(sizes) - needed, key=badness):
+        for place in sorted(set(sizes) - needed, key=order):
             shutil.rmtree(place, ignore_errors=True)
             taken += _size_of(place) - sizes[place]
             if taken <= self._limit:
@@ -101,19 +104,29 @@ class CheckpointBudget:
             )  # fmt: skip
         return True
 
-    def _needed(self, state: SweepState, there: set[Path]) -> set[Path]:
-        needed: set[Path] = set()
+    def drop(self, state: SweepState, trial: TrialState) -> None:
+        """Delete the checkpoints of a trial that waited to be promoted, and was not, unless it is the best."""
+        if trial is state.best or trial is state.best_at_end:
+            return
+        for saved in trial.checkpoints:
+            shutil.rmtree(self._folder / saved.place, ignore_errors=True)
+        self._dropped = True
+
+    def _needed(self, state: SweepState, there: set[Path]) -> tuple[set[Path], set[Path]]:
+        """Return the checkpoints that stay in any case, and those from which trials go on that wait."""
+        needed, of_waiting = set[Path](), set[Path]()
         for trial in state.trials.values():
             if not trial.has_ended:
                 known = [self._folder / saved.place for saved in trial.checkpoints]
-                unknown = {place for place in there if place.parent.name == trial.name} - set(known)  # being written
-                needed |= unknown | set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
+                needed |= {place for place in there if place.parent.name == trial.name} - set(known)  # being written
+                latest = set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
+                (of_waiting if trial.status == "paused" else needed).update(latest)
         best = [state.best_checkpoint(self._folder, state.searched)]
         best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
         needed |= {self._folder / saved.place for saved in best if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:
             needed.add(self._folder / state.best_at_end.checkpoints[-1].place)
-        return needed
+        return needed, of_waiting
 
 
 def _size_of(folder: Path) -> int:

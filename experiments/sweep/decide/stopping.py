@@ -46,10 +46,13 @@ class StoppingRules:
             return None
         return Ending(f"{state.objective.name} {best.best:.4g} reached the target of {target:g}", status=0)
 
-    def after_end_of_trial(self, state: SweepState) -> Ending | None:
-        """Return why the sweep ends after a trial has, if it does: no better value comes, or all fail alike."""
-        if self._options.patience is not None and state.ended_since_best >= self._options.patience:
-            return Ending(f"{state.ended_since_best} trials have ended since the best value was reported", status=0)
+    def after_trial(self, state: SweepState) -> Ending | None:
+        """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, or all fail
+        alike."""
+        pauses_good_ones = self._options.scheduler == "pbt"
+        since_best = sum(state.trials[n].has_ended or not pauses_good_ones for n in state.since_best)
+        if self._options.patience is not None and since_best >= self._options.patience:
+            return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
         limit = self._options.same_errors
         last = state.ended_here[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}

@@ -34,7 +34,7 @@ OUR_WORDS = {
     "less than": "below",
 }
 """What stands for pydantic's words in messages."""
-SchedulerName: TypeAlias = Literal["asha", "asha-promote", "hyperband", "median", "pbt", "fifo"]
+SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 
 
 AS_GIVEN = tyro.constructors.PrimitiveConstructorSpec(
@@ -103,8 +103,8 @@ class SearchOptions:
     """Trials, with the baseline; else as the recipe says."""
     search: Annotated[str, shown("NAME")] = "gp"
     """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
-    scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha"
-    """asha (usual), asha-promote, hyperband, median, pbt, fifo."""
+    scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
+    """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs (or steps) before any trial is stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
@@ -15,8 +15,13 @@ from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.training.training_config import ExecutionMode
 
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
+WAITING = "weak trials wait at a rung with a checkpoint each (--scheduler asha ends them instead)"
+"""What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 TIMELINE_FILE, REPORT_FILE = "timeline.png", "report.html"
@@ -61,6 +66,8 @@ class Plan:
     """What the check of data and model found."""
     graphs: Graphs | None = None
     """None where nothing is compiled, or nobody knows what."""
+    sampler: BaseSampler | None = None
+    """One that the user brought; None: the options name it, and a new one is made for each proposal."""
     cluster: str | None = None
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
     called: tuple[str, ...] = ()
@@ -166,6 +173,7 @@ class Plan:
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
             f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
+            *([f"        {WAITING}"] if rungs and self.options.scheduler == "asha-promote" else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "

@@ -168,6 +168,8 @@ class SweepRun:
         decided = Decided(trial=number, decision=decision)
         self.state.apply(decided)
         self._end_early(self._stopping.after_report(self.state))
+        if decision.verdict == "pause":
+            self._end_early(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
         return answer
@@ -228,6 +230,8 @@ class SweepRun:
             verdict = "stopped early"
             reason = f"{reason}, and it was not promoted later"
         self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
+        if known.decision.verdict == "pause":
+            self._checkpoints.drop(self.state, known)
 
     def trial_failed(self, trial: Trial) -> None:
         """Note that an error ended a trial."""
@@ -239,7 +243,7 @@ class SweepRun:
     def _trial_is_over(self, ended: TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
-        self._end_early(self._stopping.after_end_of_trial(self.state))
+        self._end_early(self._stopping.after_trial(self.state))
 
     def before_step(self, trials: Sequence[Trial]) -> None:
         """Look at Tune's files before Tune writes them."""
@@ -366,12 +370,13 @@ class SweepRun:
                 self._tune_files.forget_deleted_checkpoints(trial)
 
     def _in_use(self, trials: Sequence[Trial]) -> Iterator[Path]:
-        """Yield the checkpoints that an unfinished trial goes on from, or that another may take over from it."""
+        """Yield the checkpoints that an unfinished trial goes on from unless it waits, or another may take over."""
         for trial in trials:
             known = self.state.trials.get(number_of(trial))
             if trial.is_finished() or known is None:
                 continue
-            if trial.checkpoint is not None:  # with pbt another trial's
+            waits = known.status == "paused" and self.plan.options.scheduler != "pbt"
+            if trial.checkpoint is not None and not waits:  # with pbt another trial's
                 yield Path(trial.checkpoint.path)
             for saved in known.checkpoints:
                 if may_be_taken_over(self.scheduler, trial, saved.step):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from optuna.samplers import BaseSampler
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
@@ -58,7 +59,9 @@ ENVIRONMENT = {
 """Settings of Ray in this process, unless the user has set them."""
 
 
-def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **changes: Any) -> tune.Tuner:
+def build_tuner(
+    experiment: Experiment, options: SweepOptions | None = None, *, sampler: BaseSampler | None = None, **changes: Any
+) -> tune.Tuner:
     """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
 
     Everything is decided and checked here; Ray, files and workers come with ``fit()``. It starts a Ray on this machine
@@ -67,12 +70,16 @@ def build_tuner(experiment: Experiment, options: SweepOptions | None = None, **c
     Args:
         experiment: What to tune.
         options: What to ask of the sweep; the defaults if None.
+        sampler: Proposes the trials in place of the one that the option ``search`` names, for example one of OptunaHub.
+            A sweep that is resumed must be given it again; what it keeps in itself, and not in the study, is gone then.
         **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
 
     Raises:
         SweepError: The sweep cannot work: names the rule, the value and the fix.
     """
-    plan = make_plan(experiment, with_file(options, changes))
+    if sampler is not None:
+        changes["search"] = type(sampler).__name__
+    plan = make_plan(experiment, with_file(options, changes), sampler)
     print("\n".join(plan.lines()), flush=True)
     return tuner_of(plan)
 

@@ -5,6 +5,7 @@ Everything is read, and nothing written.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -35,6 +36,8 @@ from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
 
 if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
     from trainables.runtime.devices.device import DeviceType
     from trainables.runtime.training.training_config import ExecutionMode, TrainingConfig
 
@@ -201,17 +204,22 @@ def _config_of(folder: Path, number: int) -> Mapping[str, Any]:
     return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}
 
 
-def check_search(experiment: Experiment, options: SweepOptions) -> None:
+def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None) -> BaseSampler | None:
     """See that the sampler can be made, and proposes from this space before and after it has a value.
+
+    Returns:
+        The one that the user brought, in Python or by the name of a module; None for those that have names.
 
     Raises:
         SweepError: It cannot, or pbt has nothing to change.
     """
     import optuna
 
-    from experiments.sweep.decide.search.samplers import make_sampler
+    from experiments.sweep.decide.search.samplers import make_sampler, own_sampler
 
-    study = optuna.create_study(sampler=make_sampler(options.search, options.seed))
+    sampler = sampler or own_sampler(options.search, options.seed)
+    tried = make_sampler(options.search, options.seed) if sampler is None else copy.deepcopy(sampler)
+    study = optuna.create_study(sampler=tried)
     try:
         for value in range(2):
             _, number = experiment.search_space.propose(study)
@@ -226,6 +234,7 @@ def check_search(experiment: Experiment, options: SweepOptions) -> None:
         from experiments.sweep.decide.schedulers.population import check_changeable
 
         check_changeable(experiment.search_space)
+    return sampler
 
 
 def check_target(experiment: Experiment, target: float | None) -> None:

@@ -17,15 +17,21 @@ from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
 from trainables.runtime.devices.find import find_devices
 
 if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
 
     from experiments.sweep.decide.search.searcher import StudySearcher
 
 
-def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
+def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None = None) -> Plan:
     """Decide and check everything. Acquires no device, starts no worker and writes nothing.
 
     A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster.
+
+    Args:
+        experiment: What to tune.
+        options: What to ask of the sweep.
+        sampler: Takes the place of the one that the options name.
 
     Raises:
         SweepError: The first thing that cannot work, with its rule, value and fix.
@@ -63,7 +69,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
-    check.check_search(experiment, options)
+    sampler = check.check_search(experiment, options, sampler)
     check.check_sent(experiment)
     settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
@@ -85,6 +91,7 @@ def make_plan(experiment: Experiment, options: SweepOptions) -> Plan:
         tracking_uri=uri,
         facts=facts,
         graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
+        sampler=sampler,
         cluster=str(cluster) if cluster else None,
     )
     if plan.resumed:
@@ -104,7 +111,7 @@ def make_searcher(
         metric=plan.experiment.metric,
         mode=plan.experiment.mode,
         baseline=plan.experiment.baseline,
-        sampler=plan.options.search,
+        sampler=plan.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

@@ -11,9 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.plan import WITH_RUNGS, Plan
 from experiments.sweep.define.words import counted, duration, format_params
 from experiments.sweep.state.events import (
+    Decided,
     Event,
     Reported,
     SweepBegan,
@@ -23,6 +24,7 @@ from experiments.sweep.state.events import (
     TrialRecovered,
 )
 from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 
 REFRESH_EVERY_S = 0.5
@@ -32,19 +34,25 @@ LINE_EVERY_S = 30.0
 
 
 class ShowProgress:
-    """Shows running, stopped and finished trials, the best so far, what each group does, and the time left."""
+    """Shows what became of each trial, the best so far, what each group does, and the time left.
+
+    A trial that waits at a rung gets its line when it pauses, and another if it goes on. When the search is over, all
+    that still wait end at once, without a line each.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._began = self._said = time.monotonic()
         self._console = Console(soft_wrap=True)
         self._live: Live | None = None
+        self._trained_before = 0
+        """Epochs or steps that the trials had when the sweep began in this process."""
 
     def show(self, event: Event, state: SweepState) -> None:
         """Say what happened, where a person wants to know."""
         match event:
             case SweepBegan():
-                self._began = time.monotonic()
+                self._began, self._trained_before = time.monotonic(), state.trained()
                 groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
                 self._say(f"starting {groups} of {width} on {self._plan.devices.type.kind} ...")
                 if self._console.is_terminal:
@@ -56,8 +64,12 @@ class ShowProgress:
             case TrialRecovered():
                 start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
                 self._say(f"trial {event.trial:03d}  lost its trial actor, goes on from {start}")
-            case TrialEnded():
-                self._say(self._end_of_trial(event, state))
+            case Decided() if self._waits(state.trials[event.trial]):
+                self._say(self._line_of(state.trials[event.trial], "paused", state))
+            case TrialEnded() if not self._waits(state.trials[event.trial]):
+                failed = event.outcome == "failed" and event.reason
+                how = f"failed: {event.reason.splitlines()[-1]}" if failed else event.outcome
+                self._say(self._line_of(state.trials[event.trial], how, state))
             case SweepEnding():
                 waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C: at once)"
@@ -77,12 +89,13 @@ class ShowProgress:
         elif waited >= LINE_EVERY_S:
             self._say(self._status(state))
 
-    def _end_of_trial(self, event: TrialEnded, state: SweepState) -> str:
-        trial, experiment = state.trials[event.trial], self._plan.experiment
+    def _waits(self, trial: TrialState) -> bool:
+        """Whether a trial was paused at a rung after its last report; pbt pauses trials all the time."""
+        return trial.decision.verdict == "pause" and self._plan.options.scheduler in WITH_RUNGS
+
+    def _line_of(self, trial: TrialState, how: str, state: SweepState) -> str:
+        experiment = self._plan.experiment
         value = trial.metrics.get(experiment.metric, math.nan)
-        how = (
-            f"failed: {event.reason.splitlines()[-1]}" if event.outcome == "failed" and event.reason else event.outcome
-        )
         best = "  best so far" if state.best is trial else ""
         if trial.confirms:
             tested = names.of_test(experiment.metric) in trial.metrics and trial.score is not None
@@ -95,16 +108,16 @@ class ShowProgress:
         )
 
     def _status(self, state: SweepState) -> str:
-        counts, running = state.counts(), len(state.running)
-        ended, here = counts.total(), len(state.ended_here)
-        parts = [f"{ended} of {state.expected} trials done"]
+        counts, running, paused = state.counts(), len(state.running), len(state.paused)
+        parts = [f"{counts.total()} of {state.expected} trials done"]
         parts += [f"{running} running"] if running else []
+        parts += [f"{paused} paused"] if paused else []
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
         if state.best is not None:
             parts.append(f"best {state.objective.name} {state.best.best:.4f} (trial {state.best.number:03d})")
-        if running and here and ended < state.expected:
-            left = (time.monotonic() - self._began) / here * (state.expected - ended)
-            parts.append(f"about {duration(left)} left")
+        trained, left = state.trained() - self._trained_before, state.left_to_train()
+        if running and trained and left:
+            parts.append(f"about {duration((time.monotonic() - self._began) / trained * left)} left")
         return ", ".join(parts)
 
     def _lanes(self, state: SweepState) -> Table:

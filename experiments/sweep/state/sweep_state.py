@@ -30,7 +30,7 @@ from experiments.sweep.state.events import (
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
 
-VERSION = 2
+VERSION = 3
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -68,8 +68,9 @@ class SweepState:
         none has reported a finite value."""
         self.best_at_end: TrialState | None = None
         """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
-        self.ended_since_best = 0
-        """Trials of the search that have ended since the best value was reported."""
+        self.since_best: set[int] = set()
+        """Trials of the search that have paused or ended since the best value was reported; one that a scheduler paused
+        before does not count when it ends."""
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
         self.ending: Ending | None = None
@@ -112,6 +113,34 @@ class SweepState:
     def running(self) -> list[TrialState]:
         """The trials that have a worker group, in the order in which they began."""
         return [trial for trial in self.trials.values() if trial.status == "running"]
+
+    @property
+    def paused(self) -> list[TrialState]:
+        """The trials that a scheduler has paused."""
+        return [trial for trial in self.trials.values() if trial.status == "paused"]
+
+    def trained(self) -> int:
+        """Return the epochs or steps that all trials have trained."""
+        return sum(trial.step for trial in self.trials.values())
+
+    def left_to_train(self) -> float | None:
+        """Return about how many epochs or steps are to come; None before a trial has ended or paused.
+
+        A trial of the search is expected to get as far as those did, on average, that got to where it is. Those that
+        are to confirm train in full.
+        """
+        reached = Counter(trial.step for trial in self.searched if trial.status != "running")
+        if not reached:
+            return None
+
+        def to_come(step: int) -> float:
+            count = sum(n for at, n in reached.items() if at >= step)
+            return sum((at - step) * n for at, n in reached.items() if at >= step) / count if count else full - step
+
+        full, begun = self.budget.total, len(self.searched)
+        after = self.expected - self.num_trials - (len(self.trials) - begun)
+        running = sum(full - trial.step if trial.confirms else to_come(trial.step) for trial in self.running)
+        return (self.num_trials - begun) * to_come(0) + after * full + running
 
     @property
     def baseline(self) -> TrialState | None:
@@ -172,7 +201,7 @@ class SweepState:
         return {
             "version": VERSION,
             "trials": [trial.snapshot() for trial in self.trials.values()],
-            "ended_since_best": self.ended_since_best,
+            "since_best": sorted(self.since_best),
             "device_time": self.device_time.snapshot(),
         }
 
@@ -187,7 +216,7 @@ class SweepState:
             raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
         trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
         self.device_time.restore(kept["device_time"])
-        self.ended_since_best = int(kept["ended_since_best"])
+        self.since_best = set(kept["since_best"])
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
         for trial in trials:
@@ -226,11 +255,12 @@ class SweepState:
         if self.objective.leads(trial.value, trial.number, leader):
             self.best = trial
             if leader is None or trial.value != leader[0]:
-                self.ended_since_best = 0
+                self.since_best = set()
 
     def _decide(self, trial: TrialState, decision: Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
         if decision.verdict == "pause":
+            self._count_since_best(trial)
             trial.status = "paused"
             self.device_time.paused(trial.number)
 
@@ -241,6 +271,7 @@ class SweepState:
         trial.safe_since = time.monotonic()
 
     def _end(self, trial: TrialState, event: TrialEnded) -> None:
+        self._count_since_best(trial)
         trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
         self.device_time.leave(trial.number, LOST if event.raised else WAITING)
         if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
@@ -250,9 +281,12 @@ class SweepState:
                 for other in self.searched:
                     if other.best is not None and self.objective.leads(other.best, other.number, self._leader()):
                         self.best = other
-        self.ended_since_best += not trial.confirms
         self.ended_here.append(trial)
         self._lead_at_end(trial)
+
+    def _count_since_best(self, trial: TrialState) -> None:
+        if trial.status == "running" and not trial.confirms:
+            self.since_best.add(trial.number)
 
     def _leader(self) -> tuple[float, int] | None:
         """Return value and number of the best trial."""

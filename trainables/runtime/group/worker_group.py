@@ -342,7 +342,7 @@ class _WarmSession:
                 if self._save is None:
                     raise ValueError(
                         "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() has "
-                        "neither save= nor checkpoint=; add one, or take --scheduler asha, median or fifo"
+                        "neither save= nor checkpoint=; add one, or take a --scheduler other than pbt"
                     )
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)

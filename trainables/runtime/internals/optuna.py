@@ -52,6 +52,11 @@ def set_user_attribute(study: Study, trial_id: int, key: str, value: Any) -> Non
     study._storage.set_trial_user_attr(trial_id, key, value)
 
 
+def set_system_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
+    """Set what a sampler keeps with a trial; samplers alone can do so publicly."""
+    study._storage.set_trial_system_attr(trial_id, key, value)
+
+
 def study_attributes(study: Study) -> Mapping[str, Any]:
     """Return what samplers keep in a study; Optuna 5 has no public name for it."""
     return study._storage.get_study_system_attrs(study._study_id)
@@ -68,6 +73,13 @@ def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
     The public ways, ``trial.set_constraint()`` and ``create_trial()``, do not serve a trial of :func:`study_of`.
     """
     return {f"constraints:{name}": value for name, value in constraints.items()}
+
+
+def tell_end(study: Study, number: int, value: float | None) -> None:
+    """Tell a study the value of a trial, None for one that failed. A sampler that has nothing left to propose stops the
+    study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
+    study._thread_local.in_optimize_loop = True
+    study.tell(number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
 
 
 def study_of(trials: Sequence[FrozenTrial], best: int | None, direction: StudyDirection, sampler: BaseSampler) -> Study:

@@ -108,9 +108,10 @@ def searcher_of(tune_controller: Any) -> Searcher:
 
 def end_paused(tune_controller: Any, trial: Trial) -> None:
     """End a paused trial for good. Tune (Ray 2.60) does not write down by itself that it has ended, and a resumed sweep
-    would start it again."""
-    tune_controller.stop_trial(trial)
-    tune_controller._mark_trial_to_checkpoint(trial)
+    would start it again. Schedulers are given the controller in a wrapper, which warns of what it calls restricted."""
+    controller = getattr(tune_controller, "_tune_controller", tune_controller)
+    controller.stop_trial(trial)
+    controller._mark_trial_to_checkpoint(trial)
 
 
 NO_SEARCHER = SimpleNamespace(search_alg=None)

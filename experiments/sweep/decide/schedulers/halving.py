@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
+from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import Budget
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_paused, searcher_of
+
+logger = logging.getLogger(__name__)
 
 Score: TypeAlias = tuple[float, float]
 """The objective, and for ties the validation loss; more is better in both."""
@@ -26,7 +30,8 @@ class SuccessiveHalving(Fifo):
     *Stopping*: a trial that reaches a rung goes on if it is in the best share of those that got there before it, and
     ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best share now; otherwise it writes a
     checkpoint and waits until enough others have come that it is. When no new trial is to come, the share is rounded
-    up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do.
+    up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do. A trial
+    whose report gives nothing to save cannot wait, and is held to the rule of *stopping*.
 
     The share is one in ``budget.reduction``, usually a third. Trials that report the same are told apart by their
     validation loss: an accuracy on few samples has few values.
@@ -73,9 +78,11 @@ class SuccessiveHalving(Fifo):
         """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
+        self._said, self._changed = False, True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
+        self._changed = True
         if trial.trial_id not in self._bracket:
             there = list(self._bracket.values())
             behind = [share * (len(there) + 1) - there.count(bracket) for bracket, share in enumerate(self._shares)]
@@ -94,8 +101,9 @@ class SuccessiveHalving(Fifo):
         if rung is None:
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
-        scores[name] = score
-        if self._pausing:
+        scores[name], self._changed = score, True
+        waits = self._pausing and result.get(SHOULD_CHECKPOINT) is not False
+        if waits:
             goes_on = name in self._promotable(scores)
         else:  # fewer than the share are better; a tie is not
             better = sum(other > score for other in scores.values())
@@ -103,7 +111,8 @@ class SuccessiveHalving(Fifo):
         if not goes_on:
             self._held[name] = rung
             self.reasons[name] = f"not among the best {self._share} of {len(scores)} at {self._budget.unit} {rung}"
-        if not self._pausing:
+        if not waits:
+            self._say_that_none_waits()
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         if not goes_on:
             searcher_of(tune_controller).on_pause(name)
@@ -114,15 +123,17 @@ class SuccessiveHalving(Fifo):
         """Return a paused trial that was promoted, as soon as there is a group for it."""
         if not self._pausing:
             return None
-        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
-        training = sum(trial.status in (Trial.RUNNING, Trial.PENDING) for trial in trials.values())
-        if self._held:
+        if self._changed:  # Tune asks many times between two reports
             self._promote(tune_controller)
+        over = self._no_more() and not self._next
+        if not self._next and not (over and self._held):
+            return None
+        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
+        training = {name for name, trial in trials.items() if trial.status in (Trial.RUNNING, Trial.PENDING)}
         for name in self._next:
-            if trials[name].status == Trial.PAUSED and training < self._groups:
+            if trials[name].status == Trial.PAUSED and len(training) < self._groups:
                 return trials[name]
-        left = any(trials[name].status in (Trial.RUNNING, Trial.PENDING) for name in self._bracket if name in trials)
-        if self._no_more() and not left and not self._next:
+        if over and training.isdisjoint(self._bracket):  # those that confirm have no bracket
             for name in list(self._held):
                 end_paused(tune_controller, trials[name])
         return None
@@ -145,8 +156,17 @@ class SuccessiveHalving(Fifo):
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Forget that the trial waits or was to go on or end; its scores stay."""
+        self._changed = True
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
+
+    def _say_that_none_waits(self) -> None:
+        if self._pausing and not self._said:
+            self._said = True
+            logger.warning(
+                "the train loop's report() has neither save= nor checkpoint=, so weak trials end and do not wait: "
+                "--scheduler asha in place of asha-promote"
+            )
 
     def _rung_reached(self, name: str, progress: int) -> int | None:
         """Return the rung that the trial has reached since its last report."""
@@ -166,6 +186,7 @@ class SuccessiveHalving(Fifo):
 
     def _promote(self, tune_controller: Any) -> None:
         """Choose paused trials that are to go on, those of the highest rungs first."""
+        self._changed = False
         for rung in reversed(self._budget.rungs()):
             for bracket in self._scores:
                 for name in self._promotable(bracket.get(rung, {})):

@@ -18,14 +18,15 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
     Args:
         state: Of the sweep.
         sweep_seed: Seeds them.
-        over: Whether all trials of the search have ended. Until then only those of the baseline are known.
+        over: Whether all trials of the search have ended. Until then only those of the baseline are known, once it has
+            ended or waits.
     """
     chosen = state.to_confirm if over else [trial for trial in state.to_confirm if trial is state.baseline]
     seeds = [_seed(sweep_seed, number) for number in range(state.seeds)]
     return [
         {**trial.config, "seed": seed, names.CONFIRMS: trial.number}
         for trial in chosen
-        if trial.has_ended
+        if trial.has_ended or trial.status == "paused"
         for seed in seeds
     ]
 

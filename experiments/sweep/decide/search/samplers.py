@@ -1,10 +1,12 @@
-"""Samplers by name: Optuna's, and one of our own."""
+"""Samplers by name: Optuna's, one of our own, and those that a module of the user's has."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -27,29 +29,76 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials (docs/search.md).
     "TPESampler": {"multivariate": False}
 }
-"""What samplers get besides a seed, by class."""
+"""What samplers get unless the user says otherwise, by class."""
 
 
-def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return the sampler of that name.
+def make_sampler(given: str, seed: int) -> BaseSampler:
+    """Return the sampler of that name, made with the arguments that may follow it and, if it takes one, a seed.
+
+    Args:
+        given: A short name, a class of Optuna's, or anything that can be imported and called, such as
+            ``my_samplers.hebo``; with arguments as in Python: ``CmaEsSampler(n_startup_trials=5)``.
+        seed: Seeds it.
 
     Raises:
-        SweepError: There is none.
+        SweepError: There is none, or it cannot be made.
     """
+    name, arguments = _parsed(given)
     class_name = SAMPLERS.get(name.lower(), name)
-    sampler_class = (
-        GaussianProcessSampler if class_name == "GaussianProcessSampler" else getattr(optuna.samplers, class_name, None)
-    )
-    if not (isinstance(sampler_class, type) and issubclass(sampler_class, BaseSampler)):
+    make = _imported(given, name) if "." in name else _known(class_name)
+    if make is None:
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
-        raise SweepError(f"--search {name}: no such sampler; take {', '.join(SAMPLERS)} or one of {', '.join(others)}")
+        raise SweepError(
+            f"--search {given}: no such sampler; take {', '.join(SAMPLERS)}, one of {', '.join(others)}, or one of a "
+            f"module (my_samplers.mine); build_tuner(sampler=...) takes an object, and again when it resumes a sweep"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # the user named it
-            sampler: BaseSampler = cast(Any, sampler_class)(seed=seed, **ARGUMENTS.get(class_name, {}))
+            seeded = {"seed": seed} if "seed" in inspect.signature(make).parameters else {}
+            sampler = make(**seeded, **{**ARGUMENTS.get(class_name, {}), **arguments})
     except (TypeError, ValueError, ImportError) as error:
-        raise SweepError(f"--search {name}: this sampler cannot be made from its name alone ({error})") from error
+        raise SweepError(f"--search {given}: this sampler cannot be made so ({error})") from error
+    if not isinstance(sampler, BaseSampler):
+        raise SweepError(f"--search {given}: gives a {type(sampler).__name__}, which is no sampler of Optuna's kind")
     return sampler
+
+
+def own_sampler(given: str, seed: int) -> BaseSampler | None:
+    """Return the sampler that the user's module makes, which may keep in itself what it learns; None for another's
+    name, of which a new one is made for each proposal.
+
+    Raises:
+        SweepError: As :func:`make_sampler` says.
+    """
+    return make_sampler(given, seed) if "." in _parsed(given)[0] else None
+
+
+def _parsed(given: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments that follow it."""
+    try:
+        found = ast.parse(given, mode="eval").body
+        if not isinstance(found, ast.Call):
+            return given, {}
+        if found.args or any(keyword.arg in (None, "seed") for keyword in found.keywords):
+            raise ValueError("arguments need their names, and the seed comes from --seed")
+        return ast.unparse(found.func), {str(k.arg): ast.literal_eval(k.value) for k in found.keywords}
+    except (ValueError, SyntaxError) as error:
+        raise SweepError(f"--search {given}: give NAME or NAME(argument=value, ...), as in Python ({error})") from error
+
+
+def _known(class_name: str) -> Any:
+    found = getattr(optuna.samplers, class_name, None)
+    known = isinstance(found, type) and issubclass(found, BaseSampler)
+    return GaussianProcessSampler if class_name == "GaussianProcessSampler" else found if known else None
+
+
+def _imported(given: str, name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SweepError(f"--search {given}: cannot be imported ({error})") from error
 
 
 def _needs_no_more_than_a_seed(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.samplers import RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
@@ -47,7 +47,7 @@ class StudySearcher(Searcher):
         metric: str,
         mode: str,
         baseline: Mapping[str, Any],
-        sampler: str,
+        sampler: str | BaseSampler,
         seed: int,
         study_name: str,
         storage: str | BaseStorage,
@@ -62,7 +62,8 @@ class StudySearcher(Searcher):
             metric: Name of the objective in a result.
             mode: "max" or "min".
             baseline: The first proposal; empty: that is the sampler's.
-            sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`.
+            sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`, which is called for each
+                proposal; or an object, which is asked for all and hears of the end of each trial.
             seed: Seeds the sampler and, with the trial's number, every trial.
             trial_seed: The seed of every trial; None: each has its own.
             study_name: Name of the study in the storage.
@@ -141,7 +142,8 @@ class StudySearcher(Searcher):
             self._numbers[trial_id] = self._again.pop(0)
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
-        model = self._surrogate.study(make_sampler(self._sampler, own_seed))
+        sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
+        model = self._surrogate.study(sampler)
         if self._proposed == 1 and self._baseline:
             self._space.enqueue(model, self._baseline)
         config, asked = self._proposal_that_fits(model)
@@ -221,8 +223,11 @@ class StudySearcher(Searcher):
         state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
         value = best(curve.values()) if complete else None
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
+        kept = self._told_to_sampler(trial, failed=bool(failure))
 
         def end(study: optuna.Study, at: int) -> None:
+            for name, what in kept.items():
+                internals.set_system_attribute(study, at, name, what)
             handle = internals.handle(study, at)
             for name, violation in constraints.items():
                 handle.set_constraint(name, violation)
@@ -231,6 +236,16 @@ class StudySearcher(Searcher):
             study.tell(handle, value, state=state)
 
         self._record.change(trial.number, end)
+
+    def _told_to_sampler(self, trial: FrozenTrial, *, failed: bool) -> Mapping[str, Any]:
+        """Let a sampler that the user brought hear of the end of a trial, and return what it keeps with that trial."""
+        if isinstance(self._sampler, str):  # those have nothing to do then
+            return {}
+        seen = self._surrogate.study(self._sampler).get_trials(deepcopy=False)[trial.number]
+        model = self._surrogate.study(self._sampler, running=trial.number)
+        internals.tell_end(model, trial.number, None if failed or not seen.state.is_finished() else seen.value)
+        self._record.keep_attributes_of(model)
+        return model.get_trials(deepcopy=False)[trial.number].system_attrs
 
     def _unfinished(self, trial_id: str) -> FrozenTrial | None:
         """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any
 
@@ -54,8 +55,13 @@ class Surrogate:
         self._told: list[FrozenTrial] = []
         self._hopeless: set[int] = set()
 
-    def study(self, sampler: BaseSampler) -> optuna.Study:
-        """Return a study in memory from which ``sampler`` is to propose, with all trials in their order."""
+    def study(self, sampler: BaseSampler, running: int | None = None) -> optuna.Study:
+        """Return a study in memory with all trials in their order.
+
+        Args:
+            sampler: Is to propose, or to hear of the end of a trial.
+            running: The trial that is about to end: it still runs.
+        """
         for number, trial in enumerate(self._record.get_trials(deepcopy=False)):
             if number == len(self._known):
                 self._known.append(trial)
@@ -66,11 +72,14 @@ class Surrogate:
         values = self._curves.expected()
         if np.isfinite(values).any():
             values[list(self._hopeless)] = self._worst(values)
+        told = list(self._told)
+        if running is not None:
+            values[running], told[running] = math.nan, _as_told(self._known[running])
         best = int(self._best(values)) if np.isfinite(values).any() else None
-        for trial, value in zip(self._told, values.tolist(), strict=True):
+        for trial, value in zip(told, values.tolist(), strict=True):
             if value == value:
                 tell(trial, value)
-        study = study_of(self._told, best, self._record.direction, sampler)
+        study = study_of(told, best, self._record.direction, sampler)
         carry_attributes(self._record, study)
         return study
 

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.define.objective import Mode
-from experiments.sweep.state.events import Ending, SweepEnding, Verdict
+from experiments.sweep.state.events import Decided, Decision, Ending, SweepEnding, Verdict
 from tests.experiments.sweep.fed_state import Fed
 
 SIZE = 1000
@@ -118,6 +118,29 @@ def test_without_a_limit_nothing_goes(tmp_path: Path) -> None:
     assert sweep.keep() == ["1/1", "1/2"]
 
 
+def test_a_trial_that_waited_in_vain_leaves_no_checkpoint_unless_it_is_the_best(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, limit=1)
+    sweep.budget = CheckpointBudget(tmp_path, None)
+    for number, score in ((1, 0.2), (2, 0.9)):
+        sweep.add(number, score, saves={1}, ended=False)
+        sweep.end(number, "stopped early")
+    for number in (1, 2):
+        sweep.budget.drop(sweep.state, sweep.state.trials[number])
+    assert [sweep.budget.keep(sweep.state, ()), sweep.budget.keep(sweep.state, ())] == [True, False]
+    assert sweep.keep() == ["2/1"]
+
+
+def test_those_of_trials_that_wait_go_last_the_worst_first(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, limit=4 * SIZE)
+    for number, score in ((1, 0.1), (2, 0.9), (3, 0.2), (4, 0.3), (5, 0.5)):
+        sweep.add(number, score, saves={1}, ended=number > 3)
+        if number in (1, 3):
+            sweep.state.apply(Decided(trial=number, decision=Decision("pause")))
+    assert sweep.keep() == ["1/1", "2/1", "3/1", "5/1"]  # trial 4 has ended, and not as the best
+    sweep.budget = CheckpointBudget(tmp_path, 3 * SIZE)
+    assert sweep.keep() == ["2/1", "3/1", "5/1"]
+
+
 def test_less_is_better_where_the_metric_says_so(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=2 * SIZE, mode="min")
     for number, score in enumerate((0.2, 0.9, 0.5), start=1):
@@ -136,8 +159,8 @@ def test_the_best_stay_by_their_best_and_by_their_last_value(tmp_path: Path, cap
     assert caplog.text.count("still needed take 2.0KB, and may take 1.0KB") == 1
 
 
-@pytest.mark.parametrize("paused", [False, True])
-def test_a_trial_that_has_not_ended_keeps_what_it_may_go_on_from(paused: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("paused", "kept"), [(False, ["1/1", "2/2", "2/3", "2/4"]), (True, ["1/1", "2/4"])])
+def test_a_trial_that_trains_keeps_what_it_may_go_on_from(paused: bool, kept: list[str], tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, limit=2 * SIZE)
     sweep.add(1, 0.9, saves={1})
     sweep.add(2, 0.3, 0.2, 0.1, saves={1, 2, 3}, ended=False)
@@ -145,9 +168,9 @@ def test_a_trial_that_has_not_ended_keeps_what_it_may_go_on_from(paused: bool, t
         sweep.report(2, 4, 0.1, verdict="pause")
     sweep.add(3, 0.5, saves={1})
     sweep.write(2, 4)  # which is being written
-    assert sweep.keep() == ["1/1", "2/2", "2/3", "2/4"]
+    assert sweep.keep() == kept
     sweep.end(2)
-    assert sweep.keep() == ["1/1", "3/1"] or sweep.keep() == ["1/1", "2/2"]
+    assert len(sweep.keep()) == 2
 
 
 def test_the_best_saved_stays_until_the_new_best_is_saved(tmp_path: Path) -> None:

@@ -42,15 +42,32 @@ def test_patience_counts_trials_since_the_best_before_a_resume_too() -> None:
     fed, stopping = Fed(), rules(patience=2)
     fed.trial(1, 0.1)
     fed.trial(2, 0.2)
-    assert stopping.after_end_of_trial(fed.state) is None
+    assert stopping.after_trial(fed.state) is None
     fed.trial(3, 0.1)
-    ending = stopping.after_end_of_trial(fed.state)
+    ending = stopping.after_trial(fed.state)
     assert ending is not None
-    assert "2 trials have ended since the best" in ending.why
+    assert "2 trials have paused or ended since the best" in ending.why
     resumed = Fed()
     resumed.state.restore(fed.state.snapshot())
     resumed.trial(4, 0.1)
-    assert stopping.after_end_of_trial(resumed.state) is not None
+    assert stopping.after_trial(resumed.state) is not None
+
+
+def test_patience_counts_a_trial_that_pauses_and_not_again_when_it_ends_but_with_pbt() -> None:
+    fed, stopping = Fed(), rules(patience=2)
+    fed.begin(1, 2, 3)
+    fed.report(1, 1, 0.1, "pause")
+    fed.report(2, 1, 0.5)  # the best
+    assert stopping.after_trial(fed.state) is None
+    fed.report(2, 2, 0.4, "pause")
+    fed.report(3, 1, 0.3, "pause")
+    assert rules(patience=2, scheduler="pbt").after_trial(fed.state) is None
+    ending = stopping.after_trial(fed.state)
+    assert ending is not None
+    assert "2 trials have paused or ended since the best" in ending.why
+    for number in (1, 2, 3):
+        fed.end(number, "stopped early")
+    assert rules(patience=3).after_trial(fed.state) is None
 
 
 def test_the_time_budget_is_in_minutes() -> None:
@@ -74,29 +91,29 @@ def test_the_same_error_again_and_again_ends_the_sweep() -> None:
         failed(fed, number, f"RuntimeError: no file /data/{number}.bin at 0x7f{number}a")
     failed(fed, 3, "diverged: loss is nan after epoch 1", raised=False)  # which is no error of the loop
     for number in (4, 5, 6):
-        assert stopping.after_end_of_trial(fed.state) is None
+        assert stopping.after_trial(fed.state) is None
         failed(fed, number, f"Traceback ...\nRuntimeError: no file /data/{number}.bin")
-    ending = stopping.after_end_of_trial(fed.state)
+    ending = stopping.after_trial(fed.state)
     assert ending is not None
     assert (ending.status, ending.why) == (1, "3 trials in a row failed alike: RuntimeError: no file /data/6.bin")
     resumed = Fed()
     resumed.state.restore(fed.state.snapshot())  # whoever resumes has changed something
     failed(resumed, 7, "RuntimeError: no file /data/7.bin")
-    assert stopping.after_end_of_trial(resumed.state) is None
+    assert stopping.after_trial(resumed.state) is None
 
 
 def test_no_number_of_errors_ends_the_sweep_where_the_option_is_0() -> None:
     fed, stopping = Fed(), rules(same_errors=0)
     for number in range(1, 9):
         failed(fed, number, "RuntimeError: no")
-    assert stopping.after_end_of_trial(fed.state) is None
+    assert stopping.after_trial(fed.state) is None
 
 
 def test_models_too_large_for_the_device_do_not_end_the_sweep() -> None:
     fed, stopping = Fed(), rules(same_errors=2)
     for number in (1, 2, 3):
         failed(fed, number, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller batch_size needs less")
-    assert stopping.after_end_of_trial(fed.state) is None
+    assert stopping.after_trial(fed.state) is None
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,16 @@ def test_options_override_the_recipe(storage: Path) -> None:
     assert plan_for(storage, baseline_only=True).num_samples == 1
 
 
+def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
+    ours = optuna.samplers.RandomSampler(seed=0)
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage), ours)
+    assert plan.sampler is ours
+    assert isinstance(make_searcher(plan, InMemoryStorage()).suggest("a"), dict)
+    named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
+    assert isinstance(named.sampler, optuna.samplers.RandomSampler)
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).sampler is None
+
+
 def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
     storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,7 +438,7 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
     [
         (
             {"scheduler": "pbtt"},
-            "--scheduler pbtt: must be 'asha', 'asha-promote', 'hyperband', 'median', 'pbt'",
+            "--scheduler pbtt: must be 'asha-promote', 'asha', 'hyperband', 'median', 'pbt'",
         ),
         ({"device": "tpu"}, "--device tpu: must be 'auto', 'hpu'"),
         ({"num_samples": "many"}, "--num-samples many: .*integer"),

@@ -40,12 +40,37 @@ def test_patience_counts_trials_that_ended_since_a_better_value_and_not_since_an
     fed = Fed()
     fed.trial(1, 0.5)
     fed.trial(2, 0.4)
-    assert fed.state.ended_since_best == 2
+    assert len(fed.state.since_best) == 2
     fed.begin(3)
     fed.report(3, 1, 0.5)
-    assert fed.state.ended_since_best == 2
+    assert len(fed.state.since_best) == 2
     fed.report(3, 2, 0.6)
-    assert fed.state.ended_since_best == 0
+    assert len(fed.state.since_best) == 0
+
+
+def test_what_is_left_to_train() -> None:
+    fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
+    fed.begin(1, 2)
+    assert (fed.state.trained(), fed.state.left_to_train()) == (0, None)
+    fed.report(1, 1, 0.1, "pause")
+    # Trial 2 and three new ones get as far as trial 1 has, and four more confirm.
+    assert fed.state.left_to_train() == 1 + 3 + 4 * 9
+    fed.report(2, 9, 0.2)
+    fed.end(2)
+    fed.begin(1)
+    fed.report(1, 3, 0.3)
+    assert (fed.state.trained(), fed.state.left_to_train()) == (12, 6 + 3 * 9 + 4 * 9)
+    assert [trial.number for trial in fed.state.paused] == []
+    fed.report(1, 4, 0.3, "pause")
+    assert [trial.number for trial in fed.state.paused] == [1]
+    assert fed.state.left_to_train() == 3 * (9 + 4) / 2 + 4 * 9
+    fed.trial(3, 0.1)
+    fed.trial(4, 0.1)
+    fed.trial(5, 0.1)
+    fed.end(1, "stopped early")
+    fed.begin(6, confirms=1)
+    fed.report(6, 8, 0.3)
+    assert fed.state.left_to_train() == 1 + 3 * 9
 
 
 def test_what_became_of_the_trials() -> None:
@@ -112,7 +137,7 @@ def test_a_snapshot_brings_all_of_it_back() -> None:
     assert [trial.status for trial in again.trials.values()] == ["finished", "failed", "interrupted", "paused"]
     assert again.best is again.trials[1]
     assert again.best_at_end is again.trials[1]
-    assert again.ended_since_best == fed.state.ended_since_best
+    assert again.since_best == fed.state.since_best
     assert again.ended_here == []
     assert len(again.device_time.intervals) == len(fed.state.device_time.intervals)
 
@@ -120,7 +145,7 @@ def test_a_snapshot_brings_all_of_it_back() -> None:
 def test_a_snapshot_of_another_version_is_refused_before_anything_changes() -> None:
     fed = Fed()
     fed.trial(1, 0.2)
-    with pytest.raises(ValueError, match="its version is 99, and this code reads version 2"):
+    with pytest.raises(ValueError, match="its version is 99, and this code reads version 3"):
         fed.state.restore({**fed.state.snapshot(), "version": 99, "trials": []})
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         fed.state.restore({**fed.state.snapshot(), "trials": [{**fed.state.trials[1].snapshot(), "colour": "red"}]})

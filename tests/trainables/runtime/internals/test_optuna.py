@@ -7,7 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.samplers import QMCSampler, RandomSampler
+from optuna.samplers import GridSampler, QMCSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -106,3 +106,14 @@ def test_a_study_in_memory_replaces_the_object_of_a_trial_that_changes() -> None
         change()
         seen.append(study.get_trials(deepcopy=False)[0])
     assert len({id(trial) for trial in seen}) == 4
+
+
+def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
+    study = optuna.create_study(sampler=GridSampler({"x": [0.5]}))
+    number = study.ask({"x": RANGE}).number
+    with pytest.raises(RuntimeError, match="supposed to be invoked inside"):
+        study.tell(number, 0.5)
+    internals.tell_end(study, study.ask({"x": RANGE}).number, 0.7)
+    internals.tell_end(study, study.ask({"x": RANGE}).number, None)
+    assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
+    assert study.trials[1].value == 0.7

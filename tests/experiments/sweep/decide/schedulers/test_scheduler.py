@@ -13,6 +13,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.factory import bracket_shares, make_scheduler
@@ -247,6 +248,20 @@ def test_trials_of_higher_rungs_go_on_first() -> None:
     assert [sweep.chosen(), sweep.scheduler.get_state()["_next"]] == ["e", ["e", "d"]]
 
 
+def test_a_trial_that_gives_nothing_to_save_ends_by_the_rule_of_stopping(caplog: pytest.LogCaptureFixture) -> None:
+    sweep, stopping = promoting(), asha()
+    for index, score in enumerate((5.0, 4.0, 6.0, 5.0, 1.0)):
+        name = f"t{index}"
+        sweep.add(name)
+        result = {"epoch": 1, "score": score, SHOULD_CHECKPOINT: False}
+        assert sweep.scheduler.on_trial_result(sweep, sweep.trials[name], result) == stopping.report(name, 1, score)
+    assert sweep.told == []
+    assert [record.message for record in caplog.records] == [
+        "the train loop's report() has neither save= nor checkpoint=, so weak trials end and do not wait: "
+        "--scheduler asha in place of asha-promote"
+    ]
+
+
 def test_a_sweep_with_a_paused_trial_that_fails_goes_on() -> None:
     sweep = promoting()
     for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
@@ -294,10 +309,20 @@ def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
     assert len(going) == 100 - brackets.count(0) + 1  # of bracket 0 the first alone
 
 
-def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> None:
+def held_against(**completed: dict[int, float]) -> Controller:
+    """The median rule, with these trials completed."""
     sweep = Controller(MedianRule(EPOCHS))
-    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
+    sweep.scheduler.set_state({"_scores": completed, "_completed": set(completed)})
+    return sweep
+
+
+def test_the_median_rule_needs_three_completed_trials_and_compares_with_their_means() -> None:
+    sweep = Controller(MedianRule(EPOCHS))
+    for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.0)):
         assert sweep.report(name, 1, score) == CONTINUE
+    assert sweep.report("low", 1, 1.9) == CONTINUE  # the others still train
+    for name in "abc":
+        sweep.scheduler.on_trial_complete(sweep, sweep.trials[name], {})
     assert sweep.report("low", 1, 1.9) == STOP
     assert sweep.report("high", 1, 2.1) == CONTINUE
     restored = MedianRule(EPOCHS)
@@ -306,17 +331,24 @@ def test_the_median_rule_needs_three_others_and_compares_with_their_means() -> N
     assert again.report("low again", 1, 1.8) == STOP
 
 
+def test_the_median_rule_stops_none_within_the_grace() -> None:
+    sweep = Controller(MedianRule(Budget(epochs=27, grace=3)))
+    curve = {1: 5.0, 2: 5.0, 3: 5.0}
+    sweep.scheduler.set_state({"_scores": {"a": curve, "b": curve, "c": curve}, "_completed": {"a", "b", "c"}})
+    assert [sweep.report("d", epoch, 1.0) for epoch in (1, 2, 3)] == [CONTINUE, CONTINUE, STOP]
+
+
 def test_the_median_rule_looks_at_those_that_got_as_far() -> None:
-    sweep = Controller(MedianRule(EPOCHS))
-    for name, score in (("a", 5.0), ("b", 5.0), ("c", 5.0), ("d", 1.0)):
-        sweep.scheduler.set_state({"_scores": {**sweep.scheduler.get_state()["_scores"], name: {1: score}}})
+    sweep = held_against(a={1: 5.0}, b={1: 5.0}, c={1: 5.0})
     assert sweep.report("d", 2, 1.0) == CONTINUE  # nobody else has got there
 
 
 def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_then() -> None:
-    sweep = Controller(MedianRule(EPOCHS))
-    others = {name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"}
-    sweep.scheduler.set_state({"_scores": {**others, "once good": {1: 3.5}, "never good": {1: 2.5}}})
+    sweep = held_against(**{name: {1: 2.0, 2: 4.0, 3: 100.0} for name in "abc"})
+    scores = sweep.scheduler.get_state()["_scores"]
+    sweep.scheduler.set_state(
+        {"_scores": {**scores, "once good": {1: 3.5}, "never good": {1: 2.5}}, "_completed": {"a", "b", "c"}}
+    )
     assert sweep.report("once good", 2, 0.0) == CONTINUE  # 3.5 against a mean of 3
     assert sweep.report("never good", 2, 2.9) == STOP
 

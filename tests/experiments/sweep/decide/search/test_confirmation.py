@@ -42,6 +42,8 @@ def test_before_the_search_is_over_only_the_baseline_is_known() -> None:
     assert confirmations(fed.state, 0, over=False) == []
     fed.trial(1, 0.1, outcome=None, x=1)
     assert confirmations(fed.state, 0, over=False) == []
+    fed.report(1, 2, 0.1, "pause")
+    assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
     fed.end(1)
     fed.trial(2, 0.5, outcome=None)
     assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
@@ -63,7 +65,7 @@ def test_the_sweep_is_complete_when_all_that_can_be_confirmed_is() -> None:
         fed.trial(number, 0.95, **config)
     assert fed.state.complete
     assert fed.state.best is fed.state.trials[3]
-    assert fed.state.ended_since_best == 1
+    assert len(fed.state.since_best) == 1
 
 
 def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_which_it_has(tmp_path: Path) -> None:

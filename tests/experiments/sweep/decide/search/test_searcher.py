@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
+from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler, own_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
 from experiments.sweep.decide.search.surrogate import Surrogate
@@ -25,6 +26,7 @@ from experiments.sweep.define.search_space import SearchSpace
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
 from trainables.runtime.devices.device import OUT_OF_MEMORY
+from trainables.runtime.internals.optuna import study_attributes
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -425,6 +427,57 @@ def test_samplers_go_by_short_name_or_class_name() -> None:
     for short, class_name in SAMPLERS.items():
         assert type(make_sampler(short, 0)).__name__ == class_name
     assert type(make_sampler("BruteForceSampler", 0)).__name__ == "BruteForceSampler"
+
+
+def test_samplers_take_arguments_but_for_the_seed() -> None:
+    grid = make_sampler("GridSampler(search_space={'x': [1, 2]})", 0)
+    study = optuna.create_study(sampler=grid)
+    assert {study.ask({"x": optuna.distributions.IntDistribution(1, 9)}).params["x"] for _ in range(2)} == {1, 2}
+    assert isinstance(make_sampler("tpe(n_startup_trials=3, multivariate=True)", 0), optuna.samplers.TPESampler)
+    for given, why in {
+        "tpe(seed=3)": "the seed comes from --seed",
+        "tpe(3)": "arguments need their names",
+        "tpe(n_startup_trials=": "as in Python",
+        "tpe(n_startup_trials=lots)": "malformed node",
+        "tpe(startup=3)": "unexpected keyword argument",
+        "no_such_module.mine": "cannot be imported",
+        "json.dumps": "cannot be made so",
+        "pathlib.Path": "gives a PosixPath",
+    }.items():
+        with pytest.raises(SweepError, match=rf"--search {re.escape(given)}: .*{why}"):
+            make_sampler(given, 0)
+
+
+class Remembering(optuna.samplers.RandomSampler):
+    """As many of OptunaHub's do, it keeps what it learns in itself, with the trial, and in the study."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed)
+        self.heard: list[tuple[int, TrialState, Any]] = []
+
+    def after_trial(self, study: Any, trial: Any, state: TrialState, values: Any) -> None:
+        self.heard.append((trial.number, state, values))
+        study._storage.set_trial_system_attr(trial._trial_id, "mine", len(self.heard))
+        study._storage.set_study_system_attr(study._study_id, "heard", len(self.heard))
+
+
+def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_keeps_is_kept(tmp_path: Path) -> None:
+    sampler = own_sampler(f"{__name__}.Remembering", 0)
+    assert isinstance(sampler, Remembering)
+    assert own_sampler("tpe(n_startup_trials=3)", 0) is None
+    searcher = searcher_in(tmp_path, sampler=sampler)
+    for name in "abc":
+        searcher.suggest(name)
+    searcher.on_trial_complete("a", {"score": 0.5, "epoch": 3})
+    searcher.on_trial_result("b", {"score": 0.3, "epoch": 1})
+    searcher.on_trial_complete("b")
+    searcher.on_trial_complete("c", None, error=True)
+    assert sampler.heard == [
+        (0, TrialState.COMPLETE, [0.5]), (1, TrialState.COMPLETE, [0.3]), (2, TrialState.FAIL, None),
+    ]  # fmt: skip
+    assert [trial.system_attrs["mine"] for trial in trials(searcher)] == [1, 2, 3]
+    assert study_attributes(searcher.study)["heard"] == 3
+    assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
 
 
 @pytest.mark.parametrize("name", ["tpo", "BaseSampler", "GridSampler"])
