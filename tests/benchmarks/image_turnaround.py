@@ -57,7 +57,7 @@ def usual_loader(data: Dataset[Any], batches: Iterable[Any], loader_workers: int
     """Return what takes a loader's place: a DataLoader with processes of its own."""
     return DataLoader(
         Fetched(Loader(data, batches, 0)._load),
-        batch_sampler=batches,  # type: ignore[arg-type]
+        batch_sampler=batches,
         num_workers=loader_workers,
         persistent_workers=True,
         multiprocessing_context="forkserver",

@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,13 +167,13 @@ def simulate(plan: Plan, trials: int, groups: int) -> dict[str, float]:
         if trial is not None:
             epochs[trial.trial_id] += 1
             result = result_of(trial, epochs[trial.trial_id], group, noise)
-            goes_on, took = sweep.timed(lambda trial=trial, result=result: sweep.report(trial, result))
+            goes_on, took = sweep.timed(partial(sweep.report, trial, result))
             now += took
             ended += not goes_on
             worked_at[ended] = sweep.in_all
         if not goes_on and begun < trials:
             begun += 1
-            trial, took = sweep.timed(lambda number=begun: sweep.propose(number))
+            trial, took = sweep.timed(partial(sweep.propose, begun))
             epochs[trial.trial_id] = 0
             now, goes_on = now + took, True
         driver_free_at = now

@@ -115,7 +115,7 @@ def _best_first(trials: Sequence[FrozenTrial], direction: StudyDirection) -> lis
         sum(max(violation, 0.0) for violation in trial.constraints.values()) if trial.system_attrs else 0.0
         for trial in trials
     ]
-    order = np.lexsort((-values if direction == StudyDirection.MAXIMIZE else values, violated))
+    order = np.lexsort((-values if direction == StudyDirection.MAXIMIZE else values, np.array(violated)))
     return [trials[index] for index in order.tolist()]
 
 
