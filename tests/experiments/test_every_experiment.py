@@ -13,13 +13,12 @@ import pytest
 
 from experiments import Experiment, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
-from experiments.sweep.decide.schedulers.population import explored
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.decide import count_graphs
 from experiments.sweep.plan.plan import make_plan
 from tests.groups import run_trial
 from tests.loops import any_loop
-from tests.sessions import hyperparameters_of_each_step, numbers_of, reports_of
+from tests.sessions import numbers_of, reports_of
 from trainables.data.configs import ImageConfig, TextConfig
 from trainables.data.images import images_of
 from trainables.data.text import _load_texts
@@ -119,22 +118,6 @@ def test_a_trial_goes_on_from_its_checkpoint(
 ) -> None:
     rest = reports_of(experiment.train_loop, trial, start_from=saved)
     assert list(map(numbers_of, rest)) == list(map(numbers_of, reports[1:]))
-
-
-def test_a_clone_of_pbt_goes_on_with_hyperparameters_of_its_own(
-    experiment: Experiment, trial: dict[str, Any], reports: list[dict[str, Any]], saved: Path
-) -> None:
-    space = experiment.at("sample", 1).search_space.fix({"batch_size": trial["batch_size"]})
-    donor = {name: value for name, value in trial.items() if name in {*space.at(trial).config, "seed"}}
-    clone = {**trial, **explored(donor, space)}
-    assert clone["lr"] != trial["lr"]
-    with hyperparameters_of_each_step() as steps:
-        ends = reports_of(experiment.train_loop, clone, start_from=saved)
-    peak = experiment.config_class.from_dict(clone).peak_lr  # type: ignore[attr-defined]
-    assert steps and all(step["lr"] <= peak * 1.001 for step in steps)
-    assert ends[-1][names.LEARNING_RATE] == steps[-1]["lr"]
-    assert {step["weight_decay"] for step in steps} <= {0, clone["weight_decay"]}
-    assert {step.get("momentum") for step in steps} == {clone.get("momentum") if clone["optimizer"] == "sgd" else None}
 
 
 def test_the_printed_line_loads_the_checkpoint(

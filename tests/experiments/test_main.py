@@ -103,7 +103,7 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
 def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
     text = said(capsys, "show", str(plan.folder))
-    assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha scheduler" in text
+    assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha-promote scheduler" in text
     assert "best        trial 003: score 0.4 at epoch 1 (baseline 0.2)" in text
     assert f"run '{storage.parent / 'my tune.py'}' --resume early --storage {storage}" in text
     assert "trials      001       0.2       1  finished       x=0.9" in text

@@ -1,6 +1,6 @@
 """Population-based training: what is recorded of a trial is what its optimizer had.
 
-A sweep of one experiment; test_every_experiment.py holds the train loops of all to it, without a sweep.
+A sweep of one experiment; tests/trainables/test_every_model.py holds the train loops of all to it, without a sweep.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
     return Population(
         time_attr=budget.unit,
         perturbation_interval=every,
-        custom_explore_fn=partial(explored, space=space),
+        custom_explore_fn=partial(_explored, space=space),
     )
 
 
@@ -124,7 +124,7 @@ def _few_values(range_: BaseDistribution) -> list[float]:
     return [min(range_.low + range_.step * step, range_.high) for step in range(steps + 1)]
 
 
-def explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
+def _explored(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
     """Return the configuration of a clone: changed hyperparameters inside their ranges, and a new seed.
 
     With the donor's seed it would train on the donor's batches in the donor's order, with the same dropout.

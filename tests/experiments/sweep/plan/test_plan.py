@@ -450,10 +450,10 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
         build_tuner(QUADRATIC, **changes)
 
 
-def test_pbt_without_a_continuous_range_is_an_error(storage: Path) -> None:
+def test_pbt_with_nothing_to_change_is_an_error(storage: Path) -> None:
     assert make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x")).options.scheduler == "pbt"
-    choices = replace(QUADRATIC, space={"x": tune.quniform(0.0, 1.0, 0.1)})
-    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters with a continuous range"):
+    choices = replace(QUADRATIC, space={"x": tune.randint(0, 9)}, baseline={"x": 1})
+    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters with a range or a choice of dec"):
         make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
 
 
