@@ -17,7 +17,6 @@ import ray
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
-from ray.util.placement_group import remove_placement_group
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.schedulers.factory import make_scheduler
@@ -56,7 +55,7 @@ from experiments.sweep.state.events import (
 )
 from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
-from trainables.runtime.internals.ray_core import orphaned_placement_groups
+from trainables.runtime.internals.ray_core import free_orphans
 
 logger = logging.getLogger(__name__)
 
@@ -423,18 +422,6 @@ class SweepRun:
             if set_state is None:
                 raise ValueError(f"it has the state of a scheduler, and {self.plan.options.scheduler} has none")
             set_state(kept["scheduler"])
-
-
-def free_orphans() -> None:
-    """Free the devices that a failed group has left booked.
-
-    Ray Train's controller makes the placement group of its workers. Ray removes it only when both the controller and
-    the whole job are dead (ray#54305), and the controller itself forgets it when a worker group fails while it starts
-    (Ray 2.60): the devices would stay booked until the end of the sweep. Ray Train has an actor in each group against
-    that, which needs Ray's dashboard; this does without both.
-    """
-    for orphan in orphaned_placement_groups():
-        remove_placement_group(orphan)
 
 
 @contextmanager

@@ -6,11 +6,23 @@ import ray
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
-from ray.util.placement_group import PlacementGroup
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 HOST_OUT_OF_MEMORY = "low on memory"
 """What Ray says of each process that it kills because the host's memory is full. Not every such error has a type: a
 killed worker arrives as text inside the errors of Ray Train."""
+
+
+def free_orphans() -> None:
+    """Free the devices that a failed group has left booked.
+
+    Ray Train's controller makes the placement group of its workers. Ray removes it only when both the controller and
+    the whole job are dead (ray#54305), and the controller itself forgets it when a worker group fails while it starts
+    (Ray 2.60): the devices would stay booked until the end of the sweep. Ray Train has an actor in each group against
+    that, which needs Ray's dashboard; this does without both.
+    """
+    for orphan in orphaned_placement_groups():
+        remove_placement_group(orphan)
 
 
 def orphaned_placement_groups() -> list[PlacementGroup]:

@@ -211,7 +211,7 @@ def test_a_dry_run_imports_neither_mlflow_nor_what_draws(storage: Path) -> None:
     code = (
         "import sys; from experiments.sweep.command_line import run; from experiments import SweepOptions\n"
         "from tests.experiments.sweep.quadratic import QUADRATIC; from pathlib import Path\n"
-        f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True)) == 0\n"
+        f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
         "print(sorted({'matplotlib', 'mlflow', 'plotly'} & set(sys.modules)))"
     )
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{storage.parent}/mlflow.db"}
