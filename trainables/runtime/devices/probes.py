@@ -38,6 +38,7 @@ dist.init_process_group("hccl")
 rank = torch.tensor([float(dist.get_rank())]).to(worker_device())
 dist.all_reduce(rank)
 assert float(rank) == sum(range(dist.get_world_size())), float(rank)
+dist.destroy_process_group()  # else a rank may crash on its way out, when the other is gone
 """
 FIXES = {
     r"Session init failed|spdlog|Failed opening file": "habana cannot write its logs: set HABANA_LOGS to a writable "
