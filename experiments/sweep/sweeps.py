@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.search_space import hyperparameter
 from experiments.sweep.define.words import format_params, format_value
@@ -66,10 +65,10 @@ class KeptSweep:
         """The trials of the search, by number, from the study."""
         from experiments.sweep.decide.search.study_record import stored_trials
 
-        mode, trials = self.began_with.mode or "max", []
+        trials = []
         for stored in stored_trials(self.folder):
             values = stored.intermediate_values
-            step = (max if mode == "max" else min)(values, key=values.__getitem__, default=None)
+            step = self._best_of(values, key=values.__getitem__, default=None)
             left = "running" if self.state == "running" else "interrupted"
             trials.append(
                 {
@@ -82,6 +81,10 @@ class KeptSweep:
             )
         return trials
 
+    @property
+    def _best_of(self) -> Callable[..., Any]:
+        return min if self.began_with.mode == "min" else max
+
     def brief(self) -> dict[str, Any]:
         """Return what a list of sweeps shows of it."""
         began, summary = self.began_with, self.summary
@@ -93,9 +96,7 @@ class KeptSweep:
             expected, test = ended, rivals[0] if rivals else None
         else:  # the summary, if there is one, is of before
             ended = sum(trial["status"] in OUTCOMES.values() for trial in self.trials)
-            objective = Objective(began.metric or "?", "min" if began.mode == "min" else "max")
-            values = [trial["value"] for trial in self.trials if trial["value"] is not None]
-            value = (max if objective.mode == "max" else min)(values, default=None)
+            value = self._best_of((t["value"] for t in self.trials if t["value"] is not None), default=None)
             expected, test = int(began.options["num_samples"]), None
         return {
             "name": self.folder.name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.command_line import main
-from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.experiment import Experiment, as_name
 from experiments.sweep.define.objective import Mode
 from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
 from trainables.runtime.script import config_of_trial, run_script
@@ -38,6 +37,6 @@ def tune_script(
         raise ValueError("tune_script() tunes a script, and this is none; in a notebook, give build_tuner a train loop")
     path = Path(str(script.__file__))
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
-    name = {"name": re.sub(r"[^\w.-]+", "-", path.stem)}
+    name = {"name": as_name(path.stem)}
     main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **{**name, **more}), script.__doc__)
     raise AssertionError("main() exits")

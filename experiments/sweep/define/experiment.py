@@ -163,7 +163,12 @@ def _name_of(train_loop: TrainLoop) -> str:
     if module in ("__main__", "builtins"):  # builtins: code that exec() ran without a name of its own
         script = getattr(sys.modules["__main__"], "__file__", None)
         found = Path(script).stem if script else name
-    return re.sub(r"[^\w.-]+|^\W+", "-", found).strip("-")[:50] or "own"
+    return as_name(found)
+
+
+def as_name(words: str) -> str:
+    """Return the name of a file or function as names of experiments may be."""
+    return re.sub(r"[^\w.-]+|^\W+", "-", words).strip("-")[:50] or "own"
 
 
 def _config_class(space: SearchSpace, settings: Mapping[str, Any]) -> type[TrialConfig]:

@@ -35,7 +35,7 @@ class GaussianProcessSampler(BaseSampler):
     """Models the rank of a trial's value by its hyperparameters, one length scale for each.
 
     Ranks, since losses have outliers and an accuracy crowds near 1. Of the candidates it takes the one with the best
-    bound, at a confidence drawn anew for each proposal, so that workers that ask at the same time get different ones.
+    bound, at a confidence drawn for each proposal, so that workers that ask at the same time get different ones.
 
     In a space that branches it models the hyperparameters of all branches together; where a trial lacks one, that one
     is taken to be in the middle of its range. Trials with violated constraints rank last.

@@ -158,12 +158,11 @@ def weights_of(checkpoint: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])
 
 
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True, scope="module")
 @pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
 def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
     loop: str, group: WorkerGroup, tmp_path: Path
 ) -> None:
-    if group.width == 1:  # type: ignore[attr-defined]
-        pytest.skip("takes seconds of imports in each worker; two say more")
     value, others = {"hugging_face": "eval_loss", "lightning": "val_loss"}[loop], {"bf16": True, "accumulate": 2}
     config = {"loop": loop, "lr": 0.01, "epochs": 3, "seed": 3, "log": str(tmp_path)}
 
