@@ -170,10 +170,12 @@ class Plan:
         trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, {first}"
         at = ", ".join(map(str, self.budget.rungs()))
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
+        searched = f" each, {self.options.search} search, {self.options.scheduler} scheduler{rungs}"
+        alone = self.options.baseline_only
         return [
-            f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget} each, "
-            f"{self.options.search} search, {self.options.scheduler} scheduler{rungs}",
-            *([f"        {WAITING}"] if rungs and self.options.scheduler == "asha-promote" else []),
+            f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
+            f"{'' if alone else searched}",
+            *([f"        {WAITING}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
