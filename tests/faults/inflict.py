@@ -85,10 +85,6 @@ class Inflict:
         """Kill -9 of a trial actor."""
         self._kill_one("actor")
 
-    def controller(self) -> None:
-        """Kill -9 of the controller of a worker group's TorchTrainer."""
-        self._kill_one("controller")
-
     def mailbox(self) -> None:
         """Kill -9 of the mailbox of a worker group."""
         self._kill_one("mailbox")
@@ -198,7 +194,6 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "driver": Inflict.driver,
     "actor": Inflict.actor,
     "worker": Inflict.worker,
-    "controller": Inflict.controller,
     "mailbox": Inflict.mailbox,
     "raylet": Inflict.raylet,
     "mlflow": Inflict.mlflow,

@@ -25,9 +25,9 @@ class Cuda(DeviceType):
 
     def monitor(self, indices: Sequence[int]) -> Any:
         """Return MLflow's monitor of these GPUs."""
-        from trainables.runtime.devices.device_monitors import GroupGpuMonitor
+        from trainables.runtime.devices.device_monitors import gpu_monitor
 
-        return GroupGpuMonitor(indices)
+        return gpu_monitor(indices)
 
     def torch_device(self) -> Any:
         """Return the first GPU, with its index, which torch.cuda's functions want."""

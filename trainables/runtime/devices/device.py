@@ -104,7 +104,7 @@ class DeviceType(ABC):
         return None
 
     def monitor(self, indices: Sequence[int]) -> Any | None:
-        """Return an MLflow monitor of these devices of the node, None where the host's own says it all.
+        """Return a monitor of these devices of the node, None where the host's own says it all.
 
         Raises:
             ImportError: The library that reads them is not installed.

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.device_monitors import HostMonitor
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,8 @@ PREFIX = "system/"
 SAMPLE_EVERY_S = 2.0
 """pyhlml describes an HPU's utilisation as that of the past second: this sees half of the time."""
 TAKE_WAITS_S = 30.0
-"""How long one report of a group may wait for a sample. The first may come before MLflow is imported, which takes 0.8 s
-of an idle core and much longer on a busy disk; a reading that hangs holds up one report and no more."""
+"""How long one report of a group may wait for a sample. On GPUs the first may come before MLflow is imported, which
+takes 1.7 s of an idle core and much longer on a busy disk; a reading that hangs holds up one report and no more."""
 CLOSE_WAITS_S = 2.0
 """How long the end of a group may wait for the thread to give the devices' library back."""
 
@@ -32,7 +33,7 @@ class DeviceMetrics:
     """Samples the devices and their host in a thread until :meth:`close`. Nothing here raises."""
 
     def __init__(self, device: DeviceType, indices: Sequence[int], every_s: float = SAMPLE_EVERY_S) -> None:
-        """Start the thread, which imports MLflow's monitors first.
+        """Start the thread.
 
         Args:
             device: What the group trains on; the host is sampled with any.
@@ -67,7 +68,7 @@ class DeviceMetrics:
         for name, what in seen.items():
             values[PREFIX + name] = round(what.total / what.count, 1)
             if name.endswith("memory_usage_megabytes"):
-                values[f"{PREFIX}{name}_max"] = what.highest
+                values[f"{PREFIX}{name}_max"] = round(what.highest, 1)
         return values
 
     def close(self) -> None:
@@ -155,8 +156,8 @@ class _Seen:
 
 
 def _monitors(device: DeviceType, indices: Sequence[int]) -> list[Any]:
-    """Return MLflow's monitors of the host and the devices; one that cannot be made is logged and left out."""
-    return _made("the host", _host_monitor) + _made(f"{device.kind} devices", lambda: device.monitor(indices))
+    """Return monitors of the host and the devices; one that cannot be made is logged and left out."""
+    return _made("the host", HostMonitor) + _made(f"{device.kind} devices", lambda: device.monitor(indices))
 
 
 def _made(what: str, make: Callable[[], Any | None]) -> list[Any]:
@@ -168,24 +169,12 @@ def _made(what: str, make: Callable[[], Any | None]) -> list[Any]:
         return []
 
 
-def _host_monitor() -> Any:
-    from trainables.runtime.internals.mlflow_system_metrics import CPUMonitor
-
-    monitor = CPUMonitor()
-    # The CPU's utilisation counts from the reading before, and the first reading has none before it.
-    monitor.collect_metrics()
-    monitor.clear_metrics()
-    return monitor
-
-
 def _sample(monitors: list[Any]) -> dict[str, float]:
     """Ask each monitor once; one that raises is logged and left out from then on."""
     values: dict[str, float] = {}
     for monitor in tuple(monitors):
         try:
-            monitor.collect_metrics()
-            values.update(monitor.aggregate_metrics())
-            monitor.clear_metrics()
+            values.update(monitor.sample())
         except Exception as error:  # noqa: PERF203  (each monitor fails for itself)
             name = type(monitor).__name__
             logger.warning("%s failed, no more metrics of it: %s: %s", name, type(error).__name__, error)

@@ -1,4 +1,5 @@
-"""The mailbox between a trial actor and its workers. Imports nothing heavy: every worker group has a process for it."""
+"""The mailbox between a trial actor and its workers. Every worker group has a process for it, to which this module is
+sent whole: it imports nothing of this project."""
 
 from __future__ import annotations
 

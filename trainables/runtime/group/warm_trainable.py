@@ -19,7 +19,6 @@ from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERAT
 from trainables.runtime import names
 from trainables.runtime.group.errors import DevicesNotReadyError, LostTooOftenError, WorkerRaisedError, WorkersLostError
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
-from trainables.runtime.internals.ray_core import free_orphans
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
 from trainables.runtime.training.checkpoint import last_whole, seal
 from trainables.runtime.writing import once_there_is_room
@@ -182,7 +181,6 @@ class WarmTrainable(tune.Trainable):
                 reason = str(error).strip().splitlines()[-1]
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
                 time.sleep(pause_s)
-                free_orphans()
         return WorkerGroup(self.spec, name)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

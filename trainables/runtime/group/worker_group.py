@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -51,6 +52,7 @@ from trainables.runtime.group.errors import (
 from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
+from trainables.runtime.internals.ray_core import free_own
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
 from trainables.runtime.internals.torch import process_group_kept
 from trainables.runtime.session import SaveFunction, get_context, open_session
@@ -58,6 +60,9 @@ from trainables.runtime.training.fresh_start import environment_restored, fresh_
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
+
+# Sent whole, the mailbox imports nothing: 0.4 s in the place of 1.8 s of CPU, in each group.
+cloudpickle.register_pickle_by_value(sys.modules[Mailbox.__module__])
 
 TrainLoop = Callable[[dict[str, Any]], None]
 """A train loop: takes the configuration of a trial, reports through :func:`trainables.runtime.report`."""
@@ -127,7 +132,7 @@ class WorkerGroup:
             within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0
             started = self._wait(self._mailbox.reports.remote(), within_s)
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
-            self._workers = [report["actor"] for report in started]
+            self._workers = [cloudpickle.loads(report["actor"]) for report in started]
             self._check_placement(spec.device, name)
         except WorkerGroupError as error:
             self.exit()
@@ -234,6 +239,8 @@ class WorkerGroup:
             self._make_trainer(spec, name).fit()
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
+        finally:
+            free_own()
 
     def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> LeanTorchTrainer:
         # Ray Train reads these in this process when the trainer is made.
@@ -291,7 +298,8 @@ def serve_trials(config: dict[str, Any]) -> None:
     device_metrics = DeviceMetrics(device, [] if index is None else [index])
     channel = _Channel(config["mailbox"], get_context().get_world_rank(), device_metrics)
     here = ray.get_runtime_context()
-    place = {"node": here.get_node_id(), "index": index, "actor": here.current_actor}
+    actor = cloudpickle.dumps(here.current_actor)  # so that the mailbox does not import what a handle's class needs
+    place = {"node": here.get_node_id(), "index": index, "actor": actor}
     try:
         with process_group_kept():
             train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too

@@ -1,4 +1,4 @@
-"""MLflow's monitors of devices. A module by itself: workers import it, and nothing of the client."""
+"""MLflow's monitor of GPUs. A module by itself: workers on GPUs import it, and nothing of the client."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from collections.abc import Sequence
 
 # mlflow.enable_system_metrics_logging() is public, and knows only GPUs, all of the node's, in a run of this process.
-from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
-from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 
-__all__ = ["GPU_LOGGER", "BaseMetricsMonitor", "CPUMonitor", "SomeGpusMonitor"]
+__all__ = ["GPU_LOGGER", "SomeGpusMonitor"]
 
 GPU_LOGGER = GPUMonitor.__module__
 """Logs a warning at each sample for each quantity that a GPU does not have."""
@@ -33,10 +31,12 @@ class SomeGpusMonitor(GPUMonitor):
         self._indices = [index for index in indices if index < self.num_gpus]
         self.gpu_handles = [self.gpu_handles[index] for index in self._indices]
 
-    def aggregate_metrics(self) -> dict[str, float]:
-        """Return the mean of what was collected under the node's numbers of the GPUs."""
-        means: dict[str, float] = super().aggregate_metrics()
-        return {re.sub(r"^gpu_(\d+)", self._number_of_the_node, name): mean for name, mean in means.items()}
+    def sample(self) -> dict[str, float]:
+        """Read each GPU once, and return the values under the node's numbers of the GPUs."""
+        self.collect_metrics()
+        values: dict[str, float] = self.aggregate_metrics()
+        self.clear_metrics()
+        return {re.sub(r"^gpu_(\d+)", self._number_of_the_node, name): value for name, value in values.items()}
 
     def _number_of_the_node(self, found: re.Match[str]) -> str:
         return f"gpu_{self._indices[int(found[1])]}"

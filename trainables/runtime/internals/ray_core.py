@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import ray
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
@@ -14,38 +16,44 @@ killed worker arrives as text inside the errors of Ray Train."""
 
 
 def free_orphans() -> None:
-    """Free the devices that a failed group has left booked.
+    """Free the devices that a dead trial actor has left booked.
 
-    Ray Train's controller makes the placement group of its workers. Ray removes it only when both the controller and
-    the whole job are dead (ray#54305), and the controller itself forgets it when a worker group fails while it starts
-    (Ray 2.60): the devices would stay booked until the end of the sweep. Ray Train has an actor in each group against
-    that, which needs Ray's dashboard; this does without both.
+    Whoever makes a group of workers makes a placement group for it. Ray removes that only when both its creator and the
+    whole job are dead (ray#54305): the devices would stay booked until the end of the sweep. Ray Train has an actor in
+    each group against that, which needs Ray's dashboard; this does without both.
     """
-    for orphan in orphaned_placement_groups():
-        remove_placement_group(orphan)
+    _remove(group for group in _placement_groups() if is_orphan(group))
 
 
-def orphaned_placement_groups() -> list[PlacementGroup]:
-    """Return this job's placement groups whose creator, an actor, is dead.
+def free_own() -> None:
+    """Free what this actor has booked: Ray Train's controller forgets a placement group whose workers failed while they
+    started (Ray 2.60)."""
+    own = ray.get_runtime_context().get_actor_id()
+    _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == own)
+
+
+def _placement_groups() -> list[PlacementGroupTableData]:
+    """Return this job's placement groups that book something.
 
     ``ray.util.placement_group_table()`` is public, but names neither the job nor the creator of a group.
     """
     job = ray.get_runtime_context().get_job_id()
     entries = state._connect_and_get_accessor().get_placement_group_table()
     groups = [PlacementGroupTableData.FromString(entry) for entry in entries]
-    return [
-        PlacementGroup(ray.PlacementGroupID(group.placement_group_id))
-        for group in groups
-        if group.creator_job_id.hex() == job and is_orphan(group)
-    ]
+    removed = PlacementGroupTableData.REMOVED
+    return [group for group in groups if group.creator_job_id.hex() == job and group.state != removed]
+
+
+def _remove(groups: Iterable[PlacementGroupTableData]) -> None:
+    for group in groups:
+        remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
 
 
 def is_orphan(group: PlacementGroupTableData) -> bool:
     """Whether an actor created the group, and is dead."""
     # For a driver's group Ray sets creator_actor_dead as well; the creator's id is nil there.
     created_by_an_actor = not ray.ActorID(group.creator_actor_id).is_nil()
-    removed = group.state == PlacementGroupTableData.REMOVED
-    return created_by_an_actor and group.creator_actor_dead and not group.is_detached and not removed
+    return created_by_an_actor and group.creator_actor_dead and not group.is_detached
 
 
 def accelerators_found_by_ray() -> tuple[str, int]:

@@ -29,7 +29,8 @@ def fresh_start(seed: int) -> None:
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
     torch.set_float32_matmul_precision("highest")
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # else the call would only import Inductor, 1.5 s of CPU
+        torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = False
     torch.clear_autocast_cache()
     if torch.get_num_threads() != CPUS_PER_WORKER:

@@ -20,6 +20,7 @@ from tests.stand_in_hpu import output_of, start
 from trainables.runtime.devices import device_metrics
 from trainables.runtime.devices.cpu import CPU
 from trainables.runtime.devices.device_metrics import DeviceMetrics
+from trainables.runtime.devices.device_monitors import HostMonitor
 
 NEVER_S = 3600.0
 MEMORY = "hpu_0_memory_usage_megabytes"
@@ -63,21 +64,15 @@ class Scripted:
     """A monitor that tells given samples, and then fails."""
 
     def __init__(self, samples: Iterable[dict[str, float]]) -> None:
-        self._samples, self._now = iter(samples), dict[str, float]()
+        self._samples = iter(samples)
         self.exhausted = threading.Event()
 
-    def collect_metrics(self) -> None:
+    def sample(self) -> dict[str, float]:
         try:
-            self._now = next(self._samples)
+            return next(self._samples)
         except StopIteration:
             self.exhausted.set()
             raise RuntimeError("no more") from None
-
-    def aggregate_metrics(self) -> dict[str, float]:
-        return self._now
-
-    def clear_metrics(self) -> None:
-        self._now = {}
 
 
 def metrics_of(monitors: list[Any], every_s: float, monkeypatch: pytest.MonkeyPatch) -> closing[DeviceMetrics]:
@@ -202,8 +197,6 @@ def nvmlDeviceGetPowerUsage(gpu): raise NVMLError("Not Supported")
 
 
 def test_the_host_is_measured_for_real() -> None:
-    import mlflow.system_metrics.metrics.cpu_monitor  # noqa: F401  (so that the thread is soon past its imports)
-
     with closing(DeviceMetrics(CPU, (), NEVER_S)) as metrics:
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
@@ -215,6 +208,14 @@ def test_the_host_is_measured_for_real() -> None:
     assert values["system/system_memory_usage_megabytes"] <= values["system/system_memory_usage_megabytes_max"]
     share = values["system/system_memory_usage_megabytes"] / total_mb * 100
     assert values["system/system_memory_usage_percentage"] == pytest.approx(share, abs=1)
+
+
+def test_the_host_has_the_names_that_mlflow_gives_it() -> None:
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+
+    mlflows = CPUMonitor()
+    mlflows.collect_metrics()
+    assert set(HostMonitor().sample()) == set(mlflows.aggregate_metrics())
 
 
 def test_means_and_the_highest_memory_without_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +259,9 @@ def test_a_reading_that_hangs_holds_up_one_report_only(
     over = threading.Event()
 
     class Hanging(Scripted):
-        def collect_metrics(self) -> None:
+        def sample(self) -> dict[str, float]:
             over.wait(30)
+            return {}
 
     monkeypatch.setattr(device_metrics, "TAKE_WAITS_S", 0.5)
     monkeypatch.setattr(device_metrics, "CLOSE_WAITS_S", 0.1)

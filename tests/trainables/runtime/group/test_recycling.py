@@ -20,15 +20,16 @@ from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.warm_trainable import WarmTrainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=1, include_dashboard=False)
 spec = WorkerGroupSpec(train_loop=leaking, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage")
 trials = [{"megabytes": size, "frees": frees} for size, frees in ((1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0))]
-made = tune.with_parameters(WarmTrainable, spec=spec, settings={}, environment_of=lambda config: {})(trials[0])
-results = [made.train()]
+trainable = tune.with_parameters(WarmTrainable, spec=spec, settings={}, environment_of=lambda config: {})
+made = ray.remote(num_cpus=0)(trainable).remote(trials[0])
+results = [ray.get(made.train.remote())]
 for trial in trials[1:]:
-    made.reset(trial)
-    results.append(made.train())
-made.stop()
+    ray.get(made.reset.remote(trial))
+    results.append(ray.get(made.train.remote()))
+ray.get(made.stop.remote())
 ray.shutdown()
 print(json.dumps([[result["worker_pid"] for result in results], [results[-1][name] for name in HABANAS]]))
 """

@@ -119,31 +119,9 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_monitor_reads_some_gpus_and_names_them_as_the_node_does(four_gpus: list[int]) -> None:
     monitor = monitors.SomeGpusMonitor([3, 1, 9])
     assert monitor.num_gpus == 4
-    monitor.collect_metrics()
+    sample = monitor.sample()
     assert four_gpus == [3, 1]
-    metrics = monitor.aggregate_metrics()
-    assert metrics["gpu_3_memory_usage_megabytes"] == 4000.0
-    assert metrics["gpu_1_utilization_percentage"] == 10.0
-    assert {name.split("_")[1] for name in metrics} == {"1", "3"}
-    monitor.clear_metrics()
-    assert monitor.aggregate_metrics() == {}
-
-
-def test_the_monitor_of_the_host_has_its_load_in_percent() -> None:
-    monitor = monitors.CPUMonitor()
-    monitor.collect_metrics()
-    assert 0 <= monitor.aggregate_metrics()["cpu_utilization_percentage"] <= 100
-
-
-def test_a_monitor_keeps_what_it_collects_in_lists_by_name() -> None:
-    class Own(monitors.BaseMetricsMonitor):
-        def collect_metrics(self) -> None:
-            self._metrics["hpu_0_power_usage_watts"].append(400.0)
-
-        def aggregate_metrics(self) -> dict[str, float]:
-            return {name: sum(values) for name, values in self._metrics.items()}
-
-    monitor = Own()
-    monitor.collect_metrics()
-    monitor.collect_metrics()
-    assert monitor.aggregate_metrics() == {"hpu_0_power_usage_watts": 800.0}
+    assert sample["gpu_3_memory_usage_megabytes"] == 4000.0
+    assert sample["gpu_1_utilization_percentage"] == 10.0
+    assert {name.split("_")[1] for name in sample} == {"1", "3"}
+    assert monitor.sample() == sample  # nothing of the first is in the second

@@ -20,14 +20,13 @@ from trainables.runtime.internals.ray_core import (
 JOB = ray.JobID.from_int(1)
 
 
-def group(*, creator: ray.ActorID, dead: bool = True, state: str = "CREATED") -> PlacementGroupTableData:
+def group(*, creator: ray.ActorID, dead: bool = True) -> PlacementGroupTableData:
     """Return an entry of Ray's table, after a trip through its wire format."""
     made = PlacementGroupTableData(
         placement_group_id=ray.PlacementGroupID.of(JOB).binary(),
         creator_job_id=JOB.binary(),
         creator_actor_id=creator.binary(),
         creator_actor_dead=dead,
-        state=PlacementGroupTableData.PlacementGroupState.Value(state),
     )
     return PlacementGroupTableData.FromString(made.SerializeToString())
 
@@ -36,12 +35,13 @@ def test_an_entry_of_rays_table_says_who_created_the_group() -> None:
     actor = ray.ActorID(os.urandom(ray.ActorID.size()))
     assert is_orphan(group(creator=actor))
     assert not is_orphan(group(creator=actor, dead=False))
-    assert not is_orphan(group(creator=actor, state="REMOVED"))
     assert not is_orphan(group(creator=ray.ActorID.nil()))  # a driver's: Ray says "dead" there, too
     entry = group(creator=actor)
     entry.is_detached = True
     assert not is_orphan(entry)
     assert entry.creator_job_id.hex() == JOB.hex()
+    assert entry.creator_actor_id.hex() == actor.hex()
+    assert entry.state != PlacementGroupTableData.REMOVED
     assert ray.PlacementGroupID(entry.placement_group_id).binary() == entry.placement_group_id
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution import train_fn_utils
 from ray.train.v2._internal.execution.context import DistributedContext
+from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
@@ -146,3 +148,14 @@ def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
     assert lean == [callback for callback in made if callback not in DISPENSABLE]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
+
+
+def test_the_trainer_can_run_its_controller_itself() -> None:
+    assert inspect.iscoroutinefunction(TrainController.run)
+    assert not inspect.iscoroutinefunction(TrainController.get_result)
+    made_of = set(inspect.signature(TrainController).parameters)
+    source = inspect.getsource(TorchTrainer.fit)
+    given = set(
+        re.findall(r"(\w+)=", source.split("_initialize_and_run_controller(", 1)[1].split("if result.error")[0])
+    )
+    assert given == made_of
