@@ -32,7 +32,7 @@ from experiments.sweep.state.sweep_state import SweepState
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.3
 """How often the event loop makes a new view at most, while somebody watches."""
 SHARE_OF_TIME = 0.05
 """How much of the event loop's time views take at most, and of a core each picture: with a thousand trials they take
