@@ -1,14 +1,13 @@
 """Pictures of the documentation, taken in a browser.
 
-python tests/screenshots.py mlflow     # of mlflow/README.md: the team's server and two sweeps, 6 minutes on 2 idle cores
-python tests/screenshots.py tutorial   # of docs/tutorial.md: its first sweep and the live page, a minute
+python tests/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
+python tests/screenshots.py tutorial   # of docs/tutorial.md: a minute
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,13 +113,18 @@ def of_tutorial(folder: Path) -> None:
             picture(pages, folder / "live-page-phone.png", height=844, width=390)
             running.communicate()
         drawn = Path(work) / "results" / "first" / "parallel_coordinates.png"
-        shutil.copy(drawn, folder / "tutorial-hyperparameters.png")
+        save(Image.open(drawn).convert("RGB"), folder / "tutorial-hyperparameters.png")
 
 
 def picture(pages: MlflowPages, file: Path, height: int, width: int = WIDTH) -> None:
-    """Take a picture of the page, in 256 colours, which are a third of the bytes."""
+    """Take a picture of the page."""
     resize(pages.browser, width, height)
-    pages.picture().quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
+    save(pages.picture(), file)
+
+
+def save(picture: Image.Image, file: Path) -> None:
+    """Write a picture in 256 colours, which are a third of the bytes."""
+    picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file}: {file.stat().st_size / 1000:.0f} KB", flush=True)
 
 

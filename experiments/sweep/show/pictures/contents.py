@@ -30,8 +30,9 @@ def contents(view: SweepView) -> dict[str, Any]:
     reached = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
     baseline = [("Baseline", format_value(summary["baseline"]) or "none yet", "trial 1")]
     load = plan.experiment.load_line
+    recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
     return {
-        "intro": f"A sweep of {summary['experiment']}, {summary['recipe']} recipe, on {summary['device']}",
+        "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",
         "state": "running" if view.running and not early else "complete" if summary["complete"] else how,
         "running": view.running,
         "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at)),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -284,16 +287,33 @@ def test_five_hundred_trials_are_compared(browser: Chrome, tmp_path: Path) -> No
 
 
 @pytest.mark.processes
+def test_a_notebook_of_this_machine_frames_it_and_no_other_page_does(
+    browser: Chrome, sweep: Sweep, tmp_path: Path
+) -> None:
+    (tmp_path / "frame.html").write_text(f'<iframe src="{sweep.address}" width="100%" height="900"></iframe>')
+    serve = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as notebook:
+        threading.Thread(target=notebook.serve_forever, daemon=True).start()
+        for place, rows in ((f"http://localhost:{notebook.server_port}", len(MIXED)), (f"file://{tmp_path}", 0)):
+            browser.get(f"{place}/frame.html")
+            browser.switch_to.frame(0)
+            if rows:
+                Seen(browser, sweep).until(lambda: browser.find_elements(By.CSS_SELECTOR, "tbody tr"))
+            assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == rows
+        notebook.shutdown()
+
+
+@pytest.mark.processes
 def test_the_report_shows_the_same_without_a_server(browser: Chrome, tmp_path: Path) -> None:
     from experiments.sweep.show.pictures.report import draw_sweep
 
     folder = tmp_path / "ended"
     folder.mkdir()
-    draw_sweep(view_of(MIXED, folder, running=False))
+    draw_sweep(view_of(MIXED, folder))
     browser.get(f"file://{folder}/report.html")
     rows = browser.execute_script("return [...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
     assert [row.split("\t")[:3] for row in rows][:3] == [
-        ["1", "finished", "0.75"], ["2", "stopped early", "0.1"], ["3", "failed", ""]
+        ["5", "running", "0.2"], ["1", "finished", "0.75"], ["2", "stopped early", "0.1"]
     ]  # fmt: skip
     assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .main-svg")) >= len(NAMES)
     assert not browser.find_elements(By.CSS_SELECTOR, ".act")
