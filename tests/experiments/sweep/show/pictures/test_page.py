@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,11 +24,17 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures import page as page_module
 from experiments.sweep.show.pictures.catalogue import PICTURES
 from experiments.sweep.show.pictures.page import LivePage
+from experiments.sweep.show.progress import ShowProgress
+from experiments.sweep.show.view import View
 from experiments.sweep.state.events import Event, Reported, StopAsked, SweepBegan, SweepEnded
 from experiments.sweep.state.sweep_state import SweepState
+from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.experiments.sweep.show.pictures.test_pictures import MIXED, NAMES, plan_of, state_of, view_of
 from tests.mlflow_pages import chromium, resize
 
@@ -165,6 +173,26 @@ def test_the_end_is_shown_and_the_server_ends(sweep: Sweep, monkeypatch: pytest.
         while time.monotonic() < until:
             sweep.get(sweep.below("sweep"))
             time.sleep(0.05)
+
+
+def test_in_a_kernel_it_is_a_frame_in_place_of_the_progress(
+    tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPython's own parts are not installed for the tests; these have what is used of them."""
+    assert any(isinstance(view, ShowProgress) for view in views_of(storage))
+    shown: list[tuple[Any, ...]] = []
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
+    display = SimpleNamespace(IFrame=lambda *arguments: arguments, display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    assert not any(isinstance(view, ShowProgress) for view in views_of(storage))
+    with sweep_of(tmp_path / "in-a-cell", MIXED) as sweep:
+        ((address, *_),) = shown
+        assert address == sweep.address
+
+
+def views_of(storage: Path) -> list[View]:
+    return tuner_of(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")), trackers=[]).run.views
 
 
 # In a browser.
