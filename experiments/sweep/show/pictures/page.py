@@ -242,8 +242,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _allowed(self) -> str | None:
         """Return the path below the token; None, having refused, if the token or the name of the host is another."""
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        token, slash, path = urlsplit(self.path).path.removeprefix("/").partition("/")
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            token, slash, path = urlsplit(self.path).path.removeprefix("/").partition("/")
+        except ValueError:  # there is no such address
+            host, token, slash, path = None, "", "", ""
         right = secrets.compare_digest(token.encode(errors="replace"), self.server.page.token.encode())
         if host not in (HOST, "localhost") or not right or not slash:  # a page elsewhere may have a name for this host
             self.send_error(HTTPStatus.FORBIDDEN)

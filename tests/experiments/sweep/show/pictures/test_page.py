@@ -103,7 +103,18 @@ def sweep(tmp_path: Path) -> Iterator[Sweep]:
 
 
 def test_without_the_token_nobody_comes_in(sweep: Sweep) -> None:
-    for path in ("/", "/plotly.js", "/{}x/", "/sweep", "/ask", "/{}", "/x/{}/sweep", "/%E9/", "/?token={}"):
+    for path in (
+        "/",
+        "/plotly.js",
+        "/{}x/",
+        "/sweep",
+        "/ask",
+        "/{}",
+        "/x/{}/sweep",
+        "/%E9/",
+        "/?token={}",
+        "http://[/",
+    ):
         for method in ("GET", "POST"):
             status, body = sweep.get(path.format(sweep.page.token), method, b'{"do": "end"}')
             assert (status, b"adamw" in body) == (403, False), path
@@ -111,7 +122,7 @@ def test_without_the_token_nobody_comes_in(sweep: Sweep) -> None:
 
 
 def test_under_another_name_of_the_host_nobody_comes_in(sweep: Sweep) -> None:
-    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", ""):
         assert sweep.get(sweep.below("sweep"), Host=host)[0] == 403
         assert sweep.get(sweep.below("ask"), "POST", b'{"do": "end"}', Host=host)[0] == 403
     assert sweep.get(sweep.below("sweep"), Host="localhost:9000")[0] == 200  # through a tunnel
