@@ -39,8 +39,8 @@ SHARE_OF_TIME = 0.05
 longer."""
 WATCHED_FOR_S = 5.0
 """How long after its last question a page counts as open; it asks about every second."""
-LAST_LOOK_S = 2.0
-"""How long the end of a sweep waits for open pages to see it."""
+LAST_LOOK_S = 1.0
+"""How long the end of a sweep waits for open pages to see it; after SIGTERM there are seconds."""
 LINGERS_S = 10.0
 """How long the server answers after the sweep, where its process goes on."""
 ANSWER_WITHIN_S = 20.0
