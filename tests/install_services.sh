@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install what the tests of the team's server need beside Python: PostgreSQL, and Chromium with its driver to look at the
-# server's pages. Does nothing where all of it is there; what is missing it installs from Debian's packages, as root.
+# Install what tests need beside Python: PostgreSQL for the team's server, and Chromium with its driver to look at pages.
+# Does nothing where all of it is there; what is missing it installs from Debian's packages, as root.
 set -euo pipefail
 
 missing=()

@@ -1,13 +1,13 @@
-"""The pictures in mlflow/README.md: sweeps of the sample recipe on the team's server, looked at in a browser.
+"""Pictures of the documentation, taken in a browser.
 
-Starts the server, runs two sweeps, and takes the pictures. Takes 6 minutes on 2 cores that are idle.
-
-    python tests/screenshots.py [--folder docs]
+python tests/screenshots.py mlflow     # of mlflow/README.md: 6 minutes on 2 idle cores
+python tests/screenshots.py tutorial   # of docs/tutorial.md: a minute
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ from PIL import Image
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
 from experiments.sweep.define.options import PROJECT_ROOT
+from tests import tutorial
 from tests.mlflow_pages import MlflowPages, chromium, resize
 from tests.team_server import PASSWORDS, Bucket, sign_in, team_server
 
@@ -26,12 +27,20 @@ SWEEPS = {"by-chance": ("--search", "random", "--num-samples", "4"), "by-tpe": (
 SWEEP, TRIALS = "by-tpe", 12
 """The one that is looked at."""
 WIDTH = 1400
+SHOWN = 8
+"""Trials of the tutorial that have begun when its picture is taken."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["mlflow", "tutorial"])
     parser.add_argument("--folder", type=Path, default=PROJECT_ROOT / "docs", help="where to leave the pictures")
-    folder = parser.parse_args().folder
+    asked = parser.parse_args()
+    (of_mlflow if asked.what == "mlflow" else of_tutorial)(asked.folder.resolve())
+
+
+def of_mlflow(folder: Path) -> None:
+    """Start the server, run two sweeps, and take the pictures."""
     bucket = Bucket()
     try:
         with pytest.MonkeyPatch.context() as patch, team_server(bucket) as server:
@@ -85,10 +94,37 @@ def take_pictures(uri: str, folder: Path) -> None:
         picture(pages, folder / "mlflow-curves.png", height=660)
 
 
-def picture(pages: MlflowPages, file: Path, height: int) -> None:
-    """Take a picture of the page, in 256 colours, which are a third of the bytes."""
-    resize(pages.browser, WIDTH, height)
-    pages.picture().quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
+def of_tutorial(folder: Path) -> None:
+    """Run the tutorial's first sweep, and take pictures of its live page while it runs, and of what it drew."""
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as profile:
+        tutorial.write_files(Path(work))
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+        script = [sys.executable, "-u", "tune_digits.py", "--name", "first"]
+        with (
+            subprocess.Popen(script, cwd=work, env=environment, stdout=subprocess.PIPE, text=True) as running,
+            chromium(Path(profile)) as browser,
+        ):
+            assert running.stdout is not None
+            address = next(line.split()[1] for line in running.stdout if line.startswith("page "))
+            browser.get(address)
+            pages = MlflowPages(browser, address)
+            pages.wait(lambda _: len(pages.all("//tbody/tr")) >= SHOWN, "some trials", seconds=300)
+            picture(pages, folder / "live-page.png", height=1000)
+            picture(pages, folder / "live-page-phone.png", height=844, width=390)
+            running.communicate()
+        drawn = Path(work) / "results" / "first" / "parallel_coordinates.png"
+        save(Image.open(drawn).convert("RGB"), folder / "tutorial-hyperparameters.png")
+
+
+def picture(pages: MlflowPages, file: Path, height: int, width: int = WIDTH) -> None:
+    """Take a picture of the page."""
+    resize(pages.browser, width, height)
+    save(pages.picture(), file)
+
+
+def save(picture: Image.Image, file: Path) -> None:
+    """Write a picture in 256 colours, which are a third of the bytes."""
+    picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file}: {file.stat().st_size / 1000:.0f} KB", flush=True)
 
 

@@ -174,7 +174,7 @@ def test_a_script_runs_with_or_without_main(script: Path, storage: Path, capsys:
     plan = json.loads(said(capsys, "run", f"{script}:LARGE", *options))
     assert (plan["experiment"], plan["space"]) == (
         "large",
-        {"x": "FloatDistribution(high=9.0, log=False, low=-9.0, step=None)"},
+        {"x": "-9 to 9"},
     )
     script.write_text(SCRIPT + "main(SMALL, 'Small things.')\nraise RuntimeError('the sweep is over')\n")
     assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ByteSize
 
+from experiments.sweep.state.events import BY_HAND
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
 
@@ -26,9 +27,9 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
 
     It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
-    if it has trained for a while without one, and if the sweep ends early. So the best trial has a checkpoint, whether
-    its best or its last value counts, no trial loses more than a while's work, and most trials that are stopped early
-    never write one. A trial that pauses has one anyway, which Tune asks for.
+    if a person stops it, if it has trained for a while without one, and if the sweep ends early. So the best trial has
+    one, whether its best or its last value counts, no trial loses more than a while's work, and most trials that
+    are stopped early never write one. A trial that pauses has one anyway, which Tune asks for.
 
     Args:
         state: Of the sweep, with the decision on this report.
@@ -36,6 +37,8 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
         every_s: Seconds that a trial may train without a checkpoint. 0: each report gets one.
     """
     ends = trial.decision.verdict not in ("continue", "pause")
+    if trial.decision == BY_HAND:
+        return True
     if not ends and (state.ending is not None or time.monotonic() - trial.safe_since >= every_s):
         return True
     if trial.value is None:

@@ -151,7 +151,7 @@ class SearchSpace:
             if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
                     f"the search space asks for {hyperparameter(asked.last)!r}, and there are values for "
-                    f"{', '.join(answers)} alone; give the baseline a value for it"
+                    f"{', '.join(answers)} alone; give it one"
                 ) from error
             after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
             raise SweepError(
@@ -246,7 +246,7 @@ class SearchSpace:
 
     def in_words(self) -> dict[str, str]:
         """Return the ranges of each hyperparameter for people."""
-        return {name: " or ".join(map(str, ranges)) for name, ranges in self.ranges.items()}
+        return {name: ", or ".join(map(_words_of, ranges)) for name, ranges in self.ranges.items()}
 
 
 def hyperparameter(name: str) -> str:
@@ -405,6 +405,16 @@ def _check_range(name: str, range_: BaseDistribution) -> None:
             )
     elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
         raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")
+
+
+def _words_of(range_: BaseDistribution) -> str:
+    """Return a range for people."""
+    if isinstance(range_, CategoricalDistribution):
+        return f"one of {', '.join(map(str, range_.choices))}"
+    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
+    usual = 1 if isinstance(range_, IntDistribution) else None
+    steps = f" in steps of {range_.step:g}" if range_.step not in (None, usual) else ""
+    return f"{range_.low:g} to {range_.high:g}{steps}{', logarithmic' if range_.log else ''}"
 
 
 def _holds(range_: BaseDistribution, value: Any) -> bool:

@@ -11,6 +11,7 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.trials import error_of
 from trainables.runtime import names
+from trainables.runtime.internals.ray_tune import end_paused
 
 if TYPE_CHECKING:
     from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -52,7 +53,9 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         self._chosen.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Return the trial to start next; None leaves it to Tune."""
+        """Return the trial to start next; None leaves it to Tune. Trials that wait and are to stop end first."""
+        for trial in self._run.waiting_to_stop(tune_controller.get_trials):
+            end_paused(tune_controller, trial)
         return self._chosen.choose_trial_to_run(tune_controller)
 
     def debug_string(self) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,20 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.signals import TERMINATED, Signals
+from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import TuneFiles
 from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.drawing import DrawPictures
+from experiments.sweep.show.pictures.page import LivePage, in_notebook
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.show.trackers.tracker import Tracker, in_words
 from experiments.sweep.show.view import View
 from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.events import (
+    BY_HAND,
     CheckpointSaved,
     Decided,
     Decision,
@@ -105,7 +108,12 @@ class SweepRun:
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
-        self.views: list[View] = [ShowProgress(plan), DrawPictures(plan, self._address, self._show_trackers)]
+        self.steering = Steering(self)
+        """Where wishes of people go, from any thread."""
+        self.page = LivePage(plan, self._address, self.steering.ask)
+        self.views: list[View] = [self.page, DrawPictures(plan, self._address, self._show_trackers)]
+        if not in_notebook():  # which shows the page
+            self.views.append(ShowProgress(plan))
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
         self._tune_files = TuneFiles(plan.folder)
@@ -174,7 +182,7 @@ class SweepRun:
         return answer
 
     def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[Decision, str]:
-        """Ask, in this order: has it diverged, has it had its budget, does the scheduler let it go on?
+        """Ask, in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
 
         Returns:
             The decision, and the answer to Tune.
@@ -183,6 +191,8 @@ class SweepRun:
             return Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+        if self.state.trials[number_of(trial)].to_stop:
+            return BY_HAND, TrialScheduler.STOP
         if self.state.trials[number_of(trial)].confirms:
             return Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
@@ -227,10 +237,17 @@ class SweepRun:
             reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
         if verdict == "pause":
             verdict = "stopped early"
-            reason = f"{reason}, and it was not promoted later"
+            reason = BY_HAND.reason if known.to_stop else f"{reason}, and it was not promoted later"
         self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
-        if known.decision.verdict == "pause":
+        if known.decision.verdict == "pause" and not known.to_stop:
             self._checkpoints.drop(self.state, known)
+
+    def waiting_to_stop(self, trials: Callable[[], Sequence[Trial]]) -> list[Trial]:
+        """Return those of Tune's trials that wait and that a person wants stopped; with pbt, all go on in a moment."""
+        wanted = {trial.number for trial in self.state.paused if trial.to_stop}
+        if not wanted or self.plan.options.scheduler == "pbt":
+            return []
+        return [trial for trial in trials() if trial.status == Trial.PAUSED and number_of(trial) in wanted]
 
     def trial_failed(self, trial: Trial) -> None:
         """Note that an error ended a trial."""
@@ -251,6 +268,7 @@ class SweepRun:
 
     def after_step(self, trials: Sequence[Trial]) -> None:
         """Do what is due."""
+        self.steering.heed()
         for view in [*self.views, *self.trackers]:
             with errors_are_logged():
                 view.tick(self.state)

@@ -27,7 +27,8 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE
-from experiments.sweep.define.search_space import hyperparameter
+from experiments.sweep.define.search_space import hyperparameter, middle
+from experiments.sweep.define.words import format_value
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.decide import BY_OPTION, typed
 from experiments.sweep.show.trackers.store import STORE_URI, database_file
@@ -58,6 +59,45 @@ def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
             f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
             f"(Experiment(baseline={{...}})), or leave the option out"
         )
+
+
+def read_config(experiment: Experiment, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of the search space from what a person gave, numbers perhaps as text.
+
+    Args:
+        experiment: Whose space it is to be of.
+        settings: Of all trials.
+        given: Values by hyperparameter; an empty text is none.
+
+    Raises:
+        SweepError: It is not of the space, or breaks a rule of the train loop's configuration.
+    """
+    space, words = experiment.search_space, experiment.search_space.in_words()
+    given = {name: value for name, value in given.items() if value != ""}
+    if unknown := sorted(set(given) - set(words)):
+        raise SweepError(f"{', '.join(unknown)}: no such hyperparameter is searched; there are {', '.join(words)}")
+    if missing := sorted(space.asked_always - set(given)):
+        raise SweepError(f"{missing[0]}: every trial needs a value; give one in its range, {words[missing[0]]}")
+    config: dict[str, Any] = {}
+    for name, value in given.items():
+        same = [choice for choice in space.values(name) if str(choice) == str(value)]  # a choice may be None
+        try:
+            config[name] = same[0] if same else typed(experiment.config_class, name, value)
+        except ValueError as error:
+            raise SweepError(f"{error}; its range is {words[name]}") from error
+    for name in space.outside(config):
+        near = format_value(middle(space.ranges[name][0]))
+        raise SweepError(
+            f"{name}={config[name]} is not in its range, {words[name]}; give a value inside, such as {near}"
+        )
+    asked = space.at(config)
+    if useless := sorted(set(config) - set(asked.ranges)):
+        raise SweepError(f"{useless[0]}: the space asks for none beside the other values; leave it empty")
+    try:
+        experiment.config_class.from_dict({**settings, **asked.config})
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+    return config
 
 
 def check_sent(experiment: Experiment) -> None:

@@ -17,6 +17,7 @@ from experiments.sweep.state.events import (
     Decided,
     Event,
     Reported,
+    Steered,
     SweepBegan,
     SweepEnded,
     SweepEnding,
@@ -52,12 +53,7 @@ class ShowProgress:
         """Say what happened, where a person wants to know."""
         match event:
             case SweepBegan():
-                self._began, self._trained_before = time.monotonic(), state.trained()
-                groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
-                self._say(f"starting {groups} of {width} on {self._plan.devices.type.kind} ...")
-                if self._console.is_terminal:
-                    self._live = Live(console=self._console, auto_refresh=False, transient=True)
-                    self._live.start()
+                self._begin(state)
             case Reported() if names.LOST_SECONDS in event.metrics:
                 lost = duration(event.metrics[names.LOST_SECONDS])
                 self._say(f"trial {event.trial:03d}  lost its workers, goes on in new ones ({lost} lost)")
@@ -70,6 +66,8 @@ class ShowProgress:
                 failed = event.outcome == "failed" and event.reason
                 how = f"failed: {event.reason.splitlines()[-1]}" if failed else event.outcome
                 self._say(self._line_of(state.trials[event.trial], how, state))
+            case Steered():
+                self._say(f"by hand: {event.what}")
             case SweepEnding():
                 waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C: at once)"
@@ -78,6 +76,14 @@ class ShowProgress:
                 if self._live is not None:
                     self._live.stop()
                 self._say(self._status(state))
+
+    def _begin(self, state: SweepState) -> None:
+        self._began, self._trained_before = time.monotonic(), state.trained()
+        groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
+        self._say(f"starting {groups} of {width} on {self._plan.devices.type.kind} ...")
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
 
     def tick(self, state: SweepState) -> None:
         """Draw the live view, or say where the sweep is."""

@@ -57,6 +57,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "confirmation": confirmed(state),
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
+        "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],
         "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,
         "interrupted": interrupted,
         "wall_s": round(device_time.ended - device_time.began, 2),

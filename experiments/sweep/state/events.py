@@ -37,6 +37,10 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
+BY_HAND = Decision("stopped early", "stopped by hand")
+"""What follows from the next report of a trial that a person wants stopped."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """Something that happened."""
@@ -111,6 +115,36 @@ class TrialEnded(Event):
     """Why: of a failed trial its error, else what decided so."""
     raised: bool = False
     """Whether an error ended it; one that diverged has failed without an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steered(Event):
+    """A person asked something of the running sweep."""
+
+    what: str
+    """In words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopAsked(Steered):
+    """A trial is to end at its next report, or at once if it waits."""
+
+    trial: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialsAsked(Steered):
+    """The search is to have more trials, or no more than it has begun."""
+
+    num_trials: int
+    """With those that it has had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigAsked(Steered):
+    """A configuration is to be tried next."""
+
+    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

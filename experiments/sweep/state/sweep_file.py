@@ -77,6 +77,14 @@ def write_sweep_file(
         partial.write_text(contents.model_dump_json(indent=2) + "\n")
 
 
+def keep_num_samples(folder: Path, number: int) -> None:
+    """Write down that the sweep in ``folder`` is to have another number of trials."""
+    began_with = read_sweep_file(folder)
+    began_with.options["num_samples"] = number
+    with written_whole(folder / SWEEP_FILE) as partial:
+        partial.write_text(began_with.model_dump_json(indent=2) + "\n")
+
+
 def find_sweep(sweep: str, storage: Path) -> Path:
     """Return the folder of a sweep.
 

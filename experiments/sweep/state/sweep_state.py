@@ -20,12 +20,15 @@ from experiments.sweep.state.events import (
     Event,
     Outcome,
     Reported,
+    Steered,
+    StopAsked,
     SweepBegan,
     SweepEnded,
     SweepEnding,
     TrialBegan,
     TrialEnded,
     TrialRecovered,
+    TrialsAsked,
 )
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
@@ -52,7 +55,7 @@ class SweepState:
         Args:
             objective: Says what is better.
             budget: Of a full trial.
-            num_trials: Trials that the search is to have.
+            num_trials: Trials that the search is to have; a person may change that while it runs.
             device_time: Counts what each device does.
             confirm: How many of the best are trained again after the search, besides the baseline.
             seeds: How often each of them is, and the baseline; 0: none is.
@@ -73,6 +76,8 @@ class SweepState:
         before does not count when it ends."""
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
+        self.steered: list[tuple[float, str]] = []
+        """What people asked of the sweep while it ran: clock time, and what in words."""
         self.ending: Ending | None = None
         """Why the sweep ends early; None while it does not."""
         self.over = False
@@ -85,21 +90,29 @@ class SweepState:
                 self.device_time.begin()
             case TrialBegan():
                 self._begin(event)
-            case Reported():
-                self._report(self.trials[event.trial], event)
-            case Decided():
-                self._decide(self.trials[event.trial], event.decision)
-            case CheckpointSaved():
-                self._save(self.trials[event.trial], event.place)
-            case TrialRecovered():
-                self.trials[event.trial].decision = Decision("continue")
-                self.device_time.leave(event.trial, LOST)
-            case TrialEnded():
-                self._end(self.trials[event.trial], event)
+            case Reported() | Decided() | CheckpointSaved() | TrialRecovered() | TrialEnded():
+                self._apply_to(self.trials[event.trial], event)
+            case Steered():
+                self._steer(event)
             case SweepEnding():
                 self.ending = event.ending
             case SweepEnded():
                 self.over = True
+
+    def _apply_to(self, trial: TrialState, event: Event) -> None:
+        """Take note of what happened to a trial that has begun."""
+        match event:
+            case Reported():
+                self._report(trial, event)
+            case Decided():
+                self._decide(trial, event.decision)
+            case CheckpointSaved():
+                self._save(trial, event.place)
+            case TrialRecovered():
+                trial.decision = Decision("continue")
+                self.device_time.leave(trial.number, LOST)
+            case TrialEnded():
+                self._end(trial, event)
 
     def close(self) -> None:
         """Stop the clocks, and call the trials that have not ended interrupted. No event follows but SweepEnded."""
@@ -202,6 +215,7 @@ class SweepState:
             "version": VERSION,
             "trials": [trial.snapshot() for trial in self.trials.values()],
             "since_best": sorted(self.since_best),
+            "steered": self.steered,
             "device_time": self.device_time.snapshot(),
         }
 
@@ -217,6 +231,7 @@ class SweepState:
         trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
         self.device_time.restore(kept["device_time"])
         self.since_best = set(kept["since_best"])
+        self.steered = [(at, what) for at, what in kept.get("steered", ())]
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
         for trial in trials:
@@ -283,6 +298,13 @@ class SweepState:
                         self.best = other
         self.ended_here.append(trial)
         self._lead_at_end(trial)
+
+    def _steer(self, event: Steered) -> None:
+        self.steered.append((event.time, event.what))
+        if isinstance(event, StopAsked):
+            self.trials[event.trial].to_stop = True
+        elif isinstance(event, TrialsAsked):
+            self.num_trials = event.num_trials
 
     def _count_since_best(self, trial: TrialState) -> None:
         if trial.status == "running" and not trial.confirms:

@@ -46,6 +46,8 @@ class TrialState:
     """Whether an error ended it."""
     decision: Decision = field(default_factory=lambda: Decision("continue"))
     """What followed from its last report."""
+    to_stop: bool = False
+    """Whether a person asked that it end."""
     step: int = 0
     """Epochs or optimizer steps of its last report."""
     value: float | None = None

@@ -160,6 +160,10 @@ class SuccessiveHalving(Fifo):
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
 
+    def expect(self, trials: int) -> None:
+        """Take another number of trials in the whole sweep."""
+        self._trials, self._changed = trials, True
+
     def _say_that_none_waits(self) -> None:
         if self._pausing and not self._said:
             self._said = True

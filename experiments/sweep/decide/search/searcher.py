@@ -73,12 +73,18 @@ class StudySearcher(Searcher):
         """
         super().__init__(metric=metric, mode=mode)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
-        self._study_name, self._storage, self._budget, self._num_trials = study_name, storage, budget, num_trials
+        self._study_name, self._storage, self._budget = study_name, storage, budget
+        self.num_trials = num_trials
+        """How many to propose, which may change; None if Tune counts them."""
         self._trial_seed = trial_seed
         self._open_record: StudyRecord | None = None
         self._surrogate: Surrogate  # of the record, as soon as that is open
         self._at_a_time: int | None = None
         self._proposed = 0
+        self._wanted: list[dict[str, Any]] = []
+        """Configurations that people asked for, to be proposed next."""
+        self.over = False
+        """Whether Tune was told that there is nothing more to propose, and asks no more."""
         self._numbers: dict[str, int] = {}
         """Number in the study of each trial that has not ended, by Tune's id."""
         self._errors: dict[str, str] = {}
@@ -129,7 +135,7 @@ class StudySearcher(Searcher):
         """
         training = len(self._numbers) - len(self._paused) + len(self._confirming_now)
         full = self._at_a_time is not None and training >= self._at_a_time
-        if self._num_trials is not None and self._proposed >= self._num_trials:
+        if self.num_trials is not None and self._proposed >= self.num_trials:
             return self._confirm(trial_id, full=full)
         if full:
             return None
@@ -144,9 +150,12 @@ class StudySearcher(Searcher):
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
         model = self._surrogate.study(sampler)
-        if self._proposed == 1 and self._baseline:
-            self._space.enqueue(model, self._baseline)
-        config, asked = self._proposal_that_fits(model)
+        given = self._baseline if self._proposed == 1 else {}
+        if not given and self._wanted:
+            given = self._wanted.pop(0)
+        if given:
+            self._space.enqueue(model, given)
+        config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(
                 state=TrialState.RUNNING,
@@ -171,14 +180,38 @@ class StudySearcher(Searcher):
             self._confirming[trial_id] = key
             self._confirming_now.add(trial_id)
             return dict(config)
+        self.over = over
         return Searcher.FINISHED if over else None
+
+    @property
+    def proposed(self) -> int:
+        """How many configurations were proposed, with those that are to be proposed again."""
+        return self._proposed + len(self._again)
+
+    def want(self, config: Mapping[str, Any]) -> int:
+        """Propose a configuration of the space next, after those that were wanted before.
+
+        Returns:
+            How many trials the search has once it was proposed.
+        """
+        self._wanted.append(dict(config))
+        return self.proposed + len(self._wanted)
+
+    def forget_wanted(self) -> None:
+        """Propose none of the configurations that are still to be proposed because people wanted them."""
+        self._wanted.clear()
+
+    def _proposal(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return what the study has next."""
+        config, number = self._space.propose(model)
+        return config, model.get_trials(deepcopy=False)[number]
 
     def _proposal_that_fits(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return what the sampler proposes next, passing over what is likely to run out of memory."""
         does_not_fit = too_large(self._record.trials())
         for _ in range(ATTEMPTS):
-            config, number = self._space.propose(model)
-            asked = model.get_trials(deepcopy=False)[number]
+            config, asked = self._proposal(model)
+            number = asked.number
             if does_not_fit is None or not does_not_fit(asked):
                 break
             known = [trial.values[0] for trial in model.get_trials(deepcopy=False) if trial.values]
@@ -291,6 +324,7 @@ class StudySearcher(Searcher):
             "numbers": self._numbers,
             "paused": sorted(self._paused),
             "again": self._again,
+            "wanted": self._wanted,
             "confirming": self._confirming,
             "confirming_now": sorted(self._confirming_now),
         }
@@ -301,6 +335,7 @@ class StudySearcher(Searcher):
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._open_record, self._again, self._length = None, state["again"], state["length"]
+        self._wanted = state.get("wanted", [])
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
     def __getstate__(self) -> dict[str, Any]:

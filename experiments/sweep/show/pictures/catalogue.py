@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -43,68 +45,70 @@ class Picture:
     figure: go.Figure | None
     """None if it could not be drawn."""
 
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, the figure as plotly.js has it."""
+        figure = None if self.figure is None else json.loads(self.figure.to_json())
+        return {"name": self.name, "title": self.title, "caption": self.caption, "figure": figure}
+
 
 def draw_pictures(view: SweepView) -> list[Picture]:
     """Draw what can be drawn of a sweep; a picture that fails leaves the others alone, and one that a sweep has no use
     for is left out."""
-    pictures = []
-    for name, title, caption, draw in PICTURES:
-        figure: go.Figure | None = None
-        try:
-            figure = draw(view)
-            if figure is None:
-                continue
-            caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
-            figure.update_layout(template=STYLE, title=None, height=figure.layout.height or HEIGHT)
-        except NothingToDrawError as reason:
-            caption = f"Not there: {reason}."
-        except Exception as error:  # Optuna's and plotly's own, in a space that nobody thought of
-            logger.warning("the picture %s could not be drawn", name, exc_info=True)
-            caption = f"Could not be drawn: {error}"
-        pictures.append(Picture(name, title, caption, figure))
-    return pictures
+    return [picture for name in PICTURES if (picture := draw_picture(name, view)) is not None]
 
 
-PICTURES: list[tuple[str, str, str, Callable[[SweepView], go.Figure | None]]] = [
-    (
-        "optimization_history",
+def draw_picture(name: str, view: SweepView) -> Picture | None:
+    """Draw one of the pictures; None if the sweep has no use for it."""
+    title, caption, draw = PICTURES[name]
+    figure: go.Figure | None = None
+    try:
+        figure = draw(view)
+        if figure is None:
+            return None
+        caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
+        figure.update_layout(template=STYLE, title=None, height=figure.layout.height or HEIGHT)
+    except NothingToDrawError as reason:
+        caption = f"Not there: {reason}."
+    except Exception as error:  # Optuna's and plotly's own, in a space that nobody thought of
+        logger.warning("the picture %s could not be drawn", name, exc_info=True)
+        caption = f"Could not be drawn: {error}"
+    return Picture(name, title, caption, figure)
+
+
+PICTURES: dict[str, tuple[str, str, Callable[[SweepView], go.Figure | None]]] = {
+    "optimization_history": (
         "Optimization history",
         "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "
         "value are in the table alone.",
         optimization_history,
     ),
-    (
-        "confirmation",
+    "confirmation": (
         "Confirmation",
         "The best configurations and the baseline, trained again in full with seeds of their own. A dot is a trial: "
         "what it scored, at its best epoch, on data that the search has not seen, where there is such data.",
         confirmation,
     ),
-    (
-        "learning_curves",
+    "learning_curves": (
         "Learning curves",
         "A line is a trial, from report to report; the mark at its end says how it ended.",
         learning_curves,
     ),
-    (
-        "parallel_coordinates",
+    "parallel_coordinates": (
         "Hyperparameters and metric",
         "A line is a trial that finished or was stopped early: its best {metric} on the left, then its "
         "hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
         parallel_coordinates,
     ),
-    (
-        "importance",
+    "importance": (
         "Importance of the hyperparameters",
         "How much each decides whether a trial is among the best tenth, by PED-ANOVA; all together 1. Trials stopped "
         "early count with the best {metric} they reached. With fewer than a few dozen trials it is a hint, no more.",
         importance,
     ),
-    (
-        "timeline",
+    "timeline": (
         "What each device did",
         "A lane is a device, a block a trial with its number; hatched while workers start. {shares}.",
         lambda view: timeline(view.device_time),
     ),
-]
-"""Name, title, caption and how to draw it, of each picture in the order of the report."""
+}
+"""Title, caption and how to draw it, of each picture by its name, in the order of the report."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from itertools import groupby
+from typing import Any
 
 import plotly.graph_objects as go
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -12,6 +14,7 @@ from plotly.colors import sample_colorscale
 from experiments.sweep.show.pictures.sweep_view import COLOURS, NothingToDrawError, SweepView, line_width
 
 WORSE_TO_BETTER = ["#c3d3e6", "#6b9fd0", "#08306b"]
+SHADES = 20
 AMONG_THE_BEST = 0.1
 """The share of trials that the importance of a hyperparameter is about."""
 
@@ -26,14 +29,27 @@ def parallel_coordinates(view: SweepView) -> go.Figure:
     figure = plot_parallel_coordinate(view.study, target_name=view.summary["metric"])
     # A line begins at its value, from 0 to 1; behind the lines are a legend of soft constraints and a bar of colours.
     lines = sorted((line for line in figure.data if line.y[0] is not None), key=lambda line: line.y[0])
-    shares = [line.y[0] for line in lines]
-    scale = WORSE_TO_BETTER if view.maximize else WORSE_TO_BETTER[::-1]
-    for line, colour in zip(lines, sample_colorscale(scale, shares), strict=True):
-        # All at once: plotly takes a while over each change, and there are hundreds of lines.
-        look = {"color": colour, "width": line_width(len(lines)), "dash": line.line.dash}
-        line.update(line=look, opacity=0.8, overwrite=True)
+    lines = lines if view.maximize else lines[::-1]  # the best in front
     legend = [other for other in figure.data if other.y[0] is None and other.mode == "lines"]
-    figure.data = [*(lines if view.maximize else reversed(lines)), *legend]  # the best in front
+    figure.data = []
+    # Lines of one shade are one for plotly, with gaps: hundreds would take seconds in Python and in a browser.
+    for (shade, dash), alike in groupby(lines, key=lambda line: (round(line.y[0] * SHADES) / SHADES, line.line.dash)):
+        points: list[tuple[Any, ...]] = []
+        for line in alike:
+            points += [*zip(line.x, line.y, line.customdata, strict=True), (None, None, [None, None])]
+        x, y, names = zip(*points[:-1], strict=True)
+        (colour,) = sample_colorscale(WORSE_TO_BETTER if view.maximize else WORSE_TO_BETTER[::-1], [shade])
+        figure.add_scatter(
+            x=x,
+            y=y,
+            customdata=names,
+            mode="lines",
+            line={"color": colour, "width": line_width(len(lines)), "dash": dash},
+            opacity=0.8,
+            hovertemplate="%{customdata[0]}: %{customdata[1]}<extra></extra>",
+            showlegend=False,
+        )
+    figure.add_traces(legend)
     figure.update_annotations(bgcolor="rgba(255, 255, 255, 0.75)")
     return figure.update_layout(xaxis={"ticklabeloverflow": "allow"}, margin={"l": 50, "r": 40})
 

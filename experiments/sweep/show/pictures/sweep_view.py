@@ -58,6 +58,8 @@ class ShownTrial:
     """Epoch (or step) and value of each report, finite ones."""
     reason: str
     """Why it ended."""
+    to_stop: bool
+    """Whether a person asked that it end."""
     seconds: float
     """How long it had its devices."""
 
@@ -72,6 +74,10 @@ class SweepView:
     device_time: DeviceTime
     summary: Mapping[str, Any]
     """As in summary.json."""
+    num_trials: int
+    """Trials that the search is to have."""
+    steered: Sequence[tuple[float, str]]
+    """What people asked of it: clock time, and what in words."""
     address: str
     """Where a person looks at the sweep in the tracker."""
     running: bool
@@ -80,12 +86,25 @@ class SweepView:
     """Clock time."""
 
     @classmethod
-    def of(cls, plan: Plan, state: SweepState, address: str) -> SweepView:
-        """Return the view of a sweep as it is, which stays as it is while the sweep goes on."""
+    def of(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
+        """Return the view of a sweep as it is, which stays as it is while the sweep goes on.
+
+        Args:
+            plan: Of the sweep.
+            state: Of the sweep.
+            address: Where a person looks at it in the tracker.
+            earlier: A view of the same sweep: what the space says of a configuration takes most of the time, and is
+                taken over from it.
+        """
         device_time = state.device_time if state.over else state.device_time.up_to_now()
+        known = {shown.number: shown for shown in earlier.trials} if earlier is not None else {}
         trials = []
         for number, trial in sorted(state.trials.items()):
-            ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
+            before = known.get(number)
+            if before is not None and all(trial.best_config.get(name) == it for name, it in before.params.items()):
+                ranges = before.ranges
+            else:
+                ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
             trials.append(
                 ShownTrial(
                     number=number,
@@ -97,6 +116,7 @@ class SweepView:
                     best=trial.best,
                     curve=sorted(trial.curve.items()),
                     reason=trial.reason,
+                    to_stop=trial.to_stop,
                     seconds=sum(device_time.by_trial[number].values()),
                 )
             )
@@ -105,6 +125,8 @@ class SweepView:
             trials=trials,
             device_time=device_time,
             summary=summarise(plan, state, {}),
+            num_trials=state.num_trials,
+            steered=list(state.steered),
             address=address,
             running=not state.over,
         )

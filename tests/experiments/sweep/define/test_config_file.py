@@ -60,7 +60,7 @@ def test_a_plan_has_what_the_file_says(file: Path, storage: Path) -> None:
         "x": [FloatDistribution(-0.5, 0.5)],
         "seconds": [CategoricalDistribution([0.0, 0.25])],
     }
-    assert any(line.startswith(f"config  {file}: x in Float") for line in plan.lines())
+    assert any(line.startswith(f"config  {file}: x in -0.5 to 0.5") for line in plan.lines())
     searcher: Any = make_searcher(plan, InMemoryStorage())
     proposals = [searcher.suggest(str(number)) for number in range(4)]
     assert all(abs(proposal["x"]) <= 0.5 and proposal["seconds"] in (0.0, 0.25) for proposal in proposals)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
 EPOCHS = 4
-NAMES = [name for name, *_ in PICTURES if name != "confirmation"]
+NAMES = [name for name in PICTURES if name != "confirmation"]
 """Of the pictures that every sweep has."""
 
 
@@ -128,35 +129,10 @@ def confirmed(folder: Path) -> SweepView:
     return SweepView.of(plan, fed.state, "http://127.0.0.1:5000")
 
 
-class Page(HTMLParser):
-    """What of a page the tests look at."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self._in_cell = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        if tag == "td":
-            self.rows[-1].append("")
-        self._in_cell = tag in ("td", "span") and bool(self.rows) and bool(self.rows[-1])
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_cell = self._in_cell and tag != "td"
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell:
-            self.rows[-1][-1] += data
-
-    def loaded(self) -> list[str]:
-        """Addresses that a browser fetches by itself; links it does not."""
-        tags = [(tag, attributes) for tag, attributes in self.elements if tag != "a"]
-        return [str(value) for _, attributes in tags for name, value in attributes.items() if name in ("src", "href")]
+def data_in(page: str) -> Any:
+    """The data of a page."""
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.DOTALL)
+    return json.loads(data)
 
 
 @pytest.fixture(scope="module")
@@ -184,23 +160,24 @@ def pngs(names: list[str]) -> list[str]:
 
 def test_the_report_has_all_trials_and_pictures_and_loads_nothing(drawn: tuple[Path, list[Path]]) -> None:
     text = (drawn[0] / "report.html").read_text()
-    page = Page(text.replace(get_plotlyjs(), ""))
     assert text.count(get_plotlyjs()) == 1
-    assert page.loaded() == []
-    assert "@import" not in text.replace(get_plotlyjs(), "")
-    divs = [attributes.get("id") for tag, attributes in page.elements if tag == "div" and attributes.get("class")]
-    assert [name for name in divs if name in NAMES] == NAMES
-    rows = [row for row in page.rows if row]
+    page = text.replace(get_plotlyjs(), "")
+    assert not re.search(r"<[^>]*(src|href)=|@import|fetch\(|nonce", page)
+    assert "<b>adamw" not in page  # it is in the data, where nothing is markup
+    data = data_in(page)
+    assert [picture["name"] for picture in data["pictures"]] == NAMES
+    trials = data["trials"]
     statuses = ["finished", "stopped early", "failed", "failed", "running", "finished", "stopped early", "failed"]
-    assert [(row[0], row[1]) for row in rows] == [(str(n), status) for n, status in enumerate(statuses, start=1)]
-    assert [row[2] for row in rows] == ["0.75", "0.1", "", "0.4", "0.2", "0.6", "0.05", ""]
-    assert [row[3] for row in rows][:4] == ["4", "1", "0", "2"]
-    assert rows[0][4] == "9.0"  # seconds
-    assert "<b>adamw" not in text
-    assert any("<b>adamw</b>" in row for row in rows)  # as words
-    for told in ("8 of 9", "2 finished", "3 failed", "trial-001/checkpoint_000000/epoch.txt", "#/experiments/1"):
-        assert told in text.replace("</span>", "")
-    assert sum(tag == "button" for tag, _ in page.elements) == len(rows[0])
+    assert [(trial["number"], trial["status"]) for trial in trials] == list(enumerate(statuses, start=1))
+    assert [trial["best"] for trial in trials] == [0.75, 0.1, None, 0.4, 0.2, 0.6, 0.05, None]
+    assert [trial["last"] for trial in trials] == [0.75, 0.1, None, 0.4, 0, 0.4, 0.05, None]
+    assert [trial["step"] for trial in trials][:4] == [4, 1, 0, 2]
+    assert trials[0]["seconds"] == 9
+    assert {trial["params"]["optimizer"] for trial in trials} == {"sgd", "<b>adamw</b>"}
+    assert data["head"]["facts"][2] == ["Trials", "8 of 9", ""]
+    assert data["head"]["counts"] == {"finished": 2, "stopped early": 2, "failed": 3, "running": 1}
+    assert data["head"]["best"]["load_line"].endswith("trial-001/checkpoint_000000/epoch.txt")
+    assert data["head"]["address"] == "http://127.0.0.1:5000/#/experiments/1"
 
 
 def test_stopped_failed_and_running_trials_are_seen_in_their_colours(tmp_path: Path) -> None:
@@ -232,9 +209,9 @@ def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
     ended = {"why": "the target <0.7> was reached", "status": 0, "at_once": False}
     early = replace(view, summary={**view.summary, "complete": False, "ended_early": ended})
     write_report(early, [], view.plan.report_file)
-    text = view.plan.report_file.read_text()
-    assert "ended early (the target &lt;0.7&gt; was reached), as of" in text
-    assert "1 interrupted" in text.replace("</span>", "")
+    head = data_in(view.plan.report_file.read_text())["head"]
+    assert head["state"] == "ended early (the target <0.7> was reached)"
+    assert head["counts"]["interrupted"] == 1
 
 
 @pytest.mark.parametrize(
@@ -315,7 +292,6 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     )
     (points,) = pictures["optimization_history"].select_traces({"mode": "markers"})
     assert list(points.x) == [1, 2]
-    report = view.plan.report_file.read_text()
-    said = {row[0]: row[1] for row in Page(report).rows if row}
-    assert (said["2"], said["3"], said["8"]) == ("finished", "finished, confirms 1", "finished, confirms 2")
-    assert "trial 002 beats the baseline by 0.3000" in report
+    data = data_in(view.plan.report_file.read_text())
+    assert [trial["confirms"] for trial in data["trials"]] == [0, 0, 1, 1, 1, 2, 2, 2]
+    assert data["head"]["confirmed"][-1].startswith("trial 002 beats the baseline by 0.3000")

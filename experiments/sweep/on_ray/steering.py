@@ -1,0 +1,131 @@
+"""What people ask of a running sweep: any thread may ask, and Tune's event loop does it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.words import counted, format_params
+from experiments.sweep.plan.check import read_config
+from experiments.sweep.state.events import ConfigAsked, StopAsked, TrialsAsked
+from experiments.sweep.state.sweep_file import keep_num_samples
+from experiments.sweep.state.trial_state import trial_name
+
+if TYPE_CHECKING:
+    from experiments.sweep.on_ray.sweep_run import SweepRun
+
+logger = logging.getLogger(__name__)
+
+MOST_ADDED = 10_000
+"""Trials to add at once: more are a slip of the hand."""
+
+
+class Steering:
+    """Takes wishes from any thread, and grants them where Tune's event loop says so."""
+
+    def __init__(self, run: SweepRun) -> None:
+        self._run = run
+        self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
+
+    def ask(self, wish: Mapping[str, Any]) -> Future[str]:
+        """Take a wish, and return what will say in words what was done, or raise a :class:`SweepError`.
+
+        Args:
+            wish: ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
+                ``{"do": "try", "config": {...}}``.
+        """
+        answer: Future[str] = Future()
+        self._wishes.put((wish, answer))
+        return answer
+
+    def heed(self) -> None:
+        """Grant what was asked for since the last time."""
+        while not self._wishes.empty():
+            wish, answer = self._wishes.get()
+            try:
+                answer.set_result(self._grant(wish))
+            except Exception as error:  # the sweep goes on, and who asked is told
+                if not isinstance(error, SweepError):
+                    logger.exception("%s could not be done", wish)
+                answer.set_exception(error)
+
+    def _grant(self, wish: Mapping[str, Any]) -> str:
+        self._check()
+        match wish:
+            case {"do": "stop", "trial": int(number)}:
+                return self._stop(number)
+            case {"do": "end"}:
+                return self._end()
+            case {"do": "add", "trials": int(number)}:
+                return self._add(number)
+            case {"do": "try", "config": dict(config)}:
+                return self._try(config)
+        raise SweepError(f"{dict(wish)}: there is no such wish; give stop, end, add or try with what it is about")
+
+    def _check(self) -> None:
+        """See that there is something to steer.
+
+        Raises:
+            SweepError: There is not.
+        """
+        state = self._run.state
+        if state.over or state.ending is not None:
+            why = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
+            raise SweepError(f"the sweep {why}; go on with it: {self._run.how_to_resume}")
+
+    def _stop(self, number: int) -> str:
+        trial = self._run.state.trials.get(number)
+        if trial is None or trial.has_ended:
+            why = "there is no such trial" if trial is None else f"it has {trial.status}"
+            running = ", ".join(str(trial.number) for trial in self._run.state.running) or "none"
+            raise SweepError(f"trial {number}: {why}; give one that runs or waits (running: {running})")
+        if not trial.to_stop:
+            self._run.tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
+        return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
+
+    def _end(self) -> str:
+        searcher, state = self._run.searcher, self._run.state
+        searcher.forget_wanted()
+        self._want_trials(searcher.proposed, "end after the running trials")
+        rest = ", then the confirmation" if state.seeds else ""
+        return f"no more trials begin: those that run end as the scheduler decides{rest}"
+
+    def _add(self, number: int) -> str:
+        self._check_search()
+        if not 1 <= number <= MOST_ADDED:
+            raise SweepError(f"{number} trials: give a number from 1 to {MOST_ADDED}")
+        self._want_trials(self._run.state.num_trials + number, f"add {counted(number, 'trial')}")
+        return f"the search has {counted(self._run.state.num_trials, 'trial')} now"
+
+    def _try(self, given: Mapping[str, Any]) -> str:
+        self._check_search()
+        plan, state = self._run.plan, self._run.state
+        config = read_config(plan.experiment, plan.settings, given)
+        needed = self._run.searcher.want(config)
+        self._run.tell(ConfigAsked(what=f"try {format_params(config)}", config=config))
+        if needed > state.num_trials:
+            self._want_trials(needed, f"add {counted(needed - state.num_trials, 'trial')} for that")
+        return f"next: {format_params(config)}"
+
+    def _check_search(self) -> None:
+        """See that the search can have more trials.
+
+        Raises:
+            SweepError: It cannot.
+        """
+        if self._run.plan.options.baseline_only:
+            raise SweepError("--baseline-only trains the baseline alone; start a sweep without it to search")
+        if self._run.searcher.over:
+            raise SweepError(f"the search is over; once the sweep has ended: {self._run.how_to_resume} --add-trials N")
+
+    def _want_trials(self, number: int, what: str) -> None:
+        """Have the search propose so many trials in all, also after a resume."""
+        if (expect := getattr(self._run.scheduler, "expect", None)) is not None:
+            expect(number)
+        self._run.searcher.num_trials = number
+        keep_num_samples(self._run.plan.folder, number)
+        self._run.tell(TrialsAsked(what=what, num_trials=number))

@@ -1,0 +1,44 @@
+"""docs/tutorial.md: its files and commands, run in their order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.sweep.define.options import PROJECT_ROOT
+from tests import tutorial
+
+
+def test_its_pictures_and_its_links_are_there() -> None:
+    page = tutorial.PAGE.read_text()
+    for link in re.findall(r"\]\(([\w.-]+)(?:#[\w-]+)?\)", page):
+        assert (tutorial.PAGE.parent / link).is_file(), link
+
+
+@pytest.mark.workers
+def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from tests import tutorial; tutorial.main()"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    printed = json.loads(ran.stdout)
+    assert list(printed) == tutorial.commands()
+    assert "epoch 9: accuracy 0." in printed["python digits.py"]
+    summary = json.loads((tmp_path / "results" / "first" / "summary.json").read_text())
+    assert summary["complete"]
+    assert sum(summary["trials"].values()) == 15
+    assert summary["best"]["value"] > 0.85 > summary["baseline"]
+    assert Path(summary["best"]["checkpoint"], "state.pt").is_file()
+    assert "confirmed   accuracy" in printed["python -m experiments show again"]
+    assert "over 3 seeds" in printed["python -m experiments show again"]
+    compared = printed["python -m experiments compare first chance"]
+    assert re.search(r"search +gp +random", compared)
+    listed = printed["python -m experiments ls"]
+    assert all(f"{name} " in listed for name in ("first", "chance", "again"))

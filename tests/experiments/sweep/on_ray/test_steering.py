@@ -1,0 +1,166 @@
+"""A real sweep that a person steers from its page while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ray import tune
+
+from experiments import SweepError, SweepOptions
+from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.state.events import TrialBegan
+from experiments.sweep.state.sweep_file import write_sweep_file
+from tests.experiments.sweep.page_client import PageClient
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+
+
+class Steered(NamedTuple):
+    """What came of the sweep that was steered."""
+
+    run: SweepRun
+    folder: Path
+    waited: int
+    """The trial that waited at a rung when it was stopped."""
+    ran: int
+    """The one that ran."""
+    answers: list[dict[str, str]]
+    summary: dict[str, Any]
+    """summary.json."""
+    page: PageClient
+
+
+@pytest.fixture(scope="module")
+def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered:
+    storage = tmp_path_factory.mktemp("steered")
+    options = SweepOptions(
+        name="steered", storage=storage, device="cpu", num_samples=5, epochs=6, settings=("seconds=0.4",)
+    )
+    run = (tuner := tuner_of(make_plan(PLAIN, options))).run
+
+    def steer() -> tuple[int, int, list[dict[str, str]], PageClient]:
+        while run.page.address is None:
+            time.sleep(0.05)
+        page = PageClient(run.page.address)
+        (waited, *_) = page.until(lambda page: page.with_status("paused"))
+        answers = [page.ask(do="stop", trial=waited)]
+        page.until(lambda page: page.trials[waited]["status"] == "stopped early")
+        (ran, *_) = page.until(lambda page: page.with_status("running"))
+        answers.append(page.ask(do="stop", trial=ran))
+        answers += [page.ask(do="try", config={"x": "7"}), page.ask(do="try", config={"x": "0.25"})]
+        page.until(lambda page: any(trial["params"]["x"] == 0.25 for trial in page.trials.values()))
+        answers += [page.ask(do="add", trials=40), page.ask(do="end")]
+        page.until(lambda page: not page.head["running"])
+        return waited, ran, answers, page
+
+    with ThreadPoolExecutor() as thread:
+        steering = thread.submit(steer)
+        tuner.fit()
+        waited, ran, answers, page = steering.result()
+    folder = storage / "steered"
+    return Steered(run, folder, waited, ran, answers, json.loads((folder / "summary.json").read_text()), page)
+
+
+def test_a_trial_that_runs_or_waits_is_stopped_and_keeps_its_checkpoint(steered: Steered) -> None:
+    for number in (steered.waited, steered.ran):
+        trial = steered.run.state.trials[number]
+        assert (trial.status, trial.reason) == ("stopped early", "stopped by hand")
+        assert any((steered.folder / saved.place / "epoch.txt").is_file() for saved in trial.checkpoints)
+
+
+def test_a_configuration_is_tried_next_if_it_is_of_the_space(steered: Steered) -> None:
+    _, _, wrong, right, *_ = steered.answers
+    assert wrong["error"] == "x=7.0 is not in its range, -1 to 1; give a value inside, such as 0"
+    assert right["done"] == "next: x=0.25"
+    assert [trial.config["x"] for trial in steered.run.state.searched].count(0.25) == 1
+
+
+def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(steered: Steered) -> None:
+    summary, begun = steered.summary, len(steered.run.state.searched)
+    assert begun < 10
+    assert summary["complete"]
+    assert sum(summary["trials"].values()) == begun
+    stops = [f"stop trial-{number:03d}" for number in (steered.waited, steered.ran)]
+    asked = [*stops, "try x=0.25", "add 40 trials", "end after the running trials"]
+    assert [entry["what"] for entry in summary["steered"]] == asked
+    assert [line.partition("  ")[2] for line in steered.page.head["steered"]] == asked
+    assert steered.page.head["state"] == "complete"
+    resumed = SweepOptions(resume="steered", storage=steered.folder.parent)
+    assert dry_run_lines(make_plan(PLAIN, resumed))[0].startswith(f"all {begun} trials have ended")
+
+
+@pytest.fixture
+def run(storage: Path) -> SweepRun:
+    """A sweep with a running trial and three proposed, before anything of Ray."""
+    plan = make_plan(PLAIN, SweepOptions(storage=storage, name="x", device="cpu", num_samples=3))
+    run = tuner_of(plan, trackers=[]).run
+    plan.folder.mkdir(parents=True)
+    write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri)
+    run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.9, "seed": 1}))
+    for number in range(3):
+        run.searcher.suggest(str(number))
+    return run
+
+
+def asked(run: SweepRun, **wish: Any) -> str:
+    answer = run.steering.ask(wish)
+    run.steering.heed()
+    return answer.result(0)
+
+
+def test_a_configuration_beyond_the_last_trial_adds_one(run: SweepRun) -> None:
+    assert asked(run, do="try", config={"x": 0.5}) == "next: x=0.5"
+    assert run.state.num_trials == 4
+    assert json.loads((run.plan.folder / "sweep.json").read_text())["options"]["num_samples"] == 4
+    assert run.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+    assert run.searcher.suggest("after") is None
+
+
+def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Path) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    asked(run, do="stop", trial=1)
+    run.searcher.save(str(tmp_path / "searcher"))
+    other = tuner_of(run.plan, trackers=[]).run
+    other.searcher.restore(str(tmp_path / "searcher"))
+    other.searcher.num_trials = 4
+    other.restore(run.snapshot())
+    assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+    assert other.state.trials[1].to_stop
+    assert [what for _, what in other.state.steered] == ["try x=0.5", "add 1 trial for that", "stop trial-001"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"do": "stop", "trial": 2}, r"trial 2: there is no such trial; give one that runs or waits \(running: 1\)"),
+        ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
+        ({"do": "add", "trials": None}, "there is no such wish; give stop, end, add or try"),
+        ({"do": "try", "config": {}}, "x: every trial needs a value; give one in its range, -1 to 1"),
+        ({"do": "try", "config": {"x": "", "y": 1}}, "y: no such hyperparameter is searched; there are x"),
+        ({"do": "try", "config": {"x": "far"}}, "x must be a valid number, but got 'far'; its range is -1 to 1"),
+    ],
+)
+def test_a_wish_that_cannot_be_says_why(run: SweepRun, wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        asked(run, **wish)
+    assert not run.state.steered
+
+
+def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
+    run.searcher.over = True
+    with pytest.raises(SweepError, match=r"the search is over; once the sweep has ended: .*resume='x'"):
+        asked(run, do="add", trials=1)
+    run.heed_signals()
+    run.state.over = True
+    with pytest.raises(SweepError, match=r"the sweep has ended; go on with it: build_tuner"):
+        asked(run, do="end")
