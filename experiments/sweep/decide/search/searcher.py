@@ -119,7 +119,7 @@ class StudySearcher(Searcher):
             )
             self._settle_orphans(study)
             self._open_record = StudyRecord(study)
-            self._surrogate = Surrogate(self._open_record.memory, self._budget)
+            self._surrogate = Surrogate(self._open_record.memory)
         return self._open_record
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
