@@ -1,4 +1,4 @@
-"""Samplers by name: Optuna's, one of our own, and those that a module of the user's has."""
+"""Samplers by name: Optuna's, and those that a module of the user's has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLERS = {
     "qmc": "QMCSampler",
     "nsgaii": "NSGAIISampler",
 }
-"""Short names of samplers, Optuna's but for gp; any other of Optuna's is named by its class."""
+"""Short names of samplers; any other of Optuna's is named by its class."""
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""What a sampler sees: every trial, running ones included, as if it had trained in full."""
+"""What a sampler sees: every trial, running ones included, with its best value so far."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from experiments.sweep.decide.search.extrapolation import Curves
-from experiments.sweep.define.budget import Budget
-from experiments.sweep.define.objective import Mode
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import (
     constraint_attributes,
@@ -33,24 +30,23 @@ ATTR_FAILURE = "failure"
 class Surrogate:
     """The trials of a study as a sampler is to see them, kept up from one proposal to the next.
 
-    One that has reported is complete there, with the value to expect of it at the full budget
-    (:mod:`experiments.sweep.decide.search.extrapolation`). Left to Optuna, a stopped trial would look complete at the
-    wrong budget, and each running one would count as bad, the promising ones for longest. One that has not reported is
-    running (and counts as bad, which keeps the next proposal away from it); a failed one is left out of the model by
+    One that has reported is complete there, with its best value so far. Left to Optuna, each running one would count as
+    bad, the promising ones for longest. One that has not reported is running; a failed one is left out of the model by
     Optuna, but one that diverged, or did not fit into the device's memory, counts as the worst there is, so that others
     keep away from it.
     """
 
-    def __init__(self, record: optuna.Study, budget: Budget) -> None:
+    def __init__(self, record: optuna.Study) -> None:
         """Begin with no trial.
 
         Args:
             record: A study in memory, which replaces the object of a trial that changes.
-            budget: Of a full trial.
         """
-        mode: Mode = "max" if record.direction == StudyDirection.MAXIMIZE else "min"
-        self._record, self._curves = record, Curves(mode, [*budget.rungs(), budget.total])
-        self._best, self._worst = (np.nanargmax, np.nanmin) if mode == "max" else (np.nanargmin, np.nanmax)
+        self._record, self._values = record, list[float]()
+        more = record.direction == StudyDirection.MAXIMIZE
+        self._best_of, self._best, self._worst = (
+            (max, np.nanargmax, np.nanmin) if more else (min, np.nanargmin, np.nanmax)
+        )
         self._known: list[FrozenTrial] = []
         self._told: list[FrozenTrial] = []
         self._hopeless: set[int] = set()
@@ -66,10 +62,11 @@ class Surrogate:
             if number == len(self._known):
                 self._known.append(trial)
                 self._told.append(_as_told(trial))
+                self._values.append(math.nan)
             elif self._known[number] is trial:
                 continue
             self._take(number, trial)
-        values = self._curves.expected()
+        values = np.array(self._values)
         if np.isfinite(values).any():
             values[list(self._hopeless)] = self._worst(values)
         told = list(self._told)
@@ -85,8 +82,8 @@ class Surrogate:
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         self._known[number], self._told[number] = trial, _as_told(trial)
-        failed = trial.state == TrialState.FAIL
-        self._curves.put(number, {} if failed else trial.intermediate_values)
+        curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values
+        self._values[number] = self._best_of(curve.values(), default=math.nan)
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
         if diverged or ran_out_of_memory(trial):
             self._hopeless.add(number)

@@ -8,7 +8,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from experiments.sweep.decide.search.gaussian_process import RANDOM_SHARE, STARTUP, GaussianProcessSampler
+from experiments.sweep.decide.search import gaussian_process
+from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 
 
 def loss(trial: optuna.Trial) -> float:
@@ -26,15 +27,14 @@ def tuned(trials: int, direction: Literal["minimize", "maximize"] = "minimize") 
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_it_proposes_where_the_values_are_good_and_a_third_anywhere(direction: Literal["minimize", "maximize"]) -> None:
-    values = np.abs([trial.values[0] for trial in tuned(70, direction).trials[40:]])
+def test_it_proposes_where_the_values_are_good(direction: Literal["minimize", "maximize"]) -> None:
+    values = np.abs([trial.values[0] for trial in tuned(30, direction).trials[15:]])
     by_chance = [loss(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=s)).ask()) for s in range(200)]
-    usual = float(np.quantile(by_chance, 0.2))
-    assert 1 - RANDOM_SHARE - 0.25 < np.mean(values < usual) < 1 - RANDOM_SHARE + 0.25
+    assert np.mean(values < np.quantile(by_chance, 0.2)) > 0.6
 
 
 def test_the_first_proposals_are_random_and_a_seed_repeats_them() -> None:
-    one, other = tuned(STARTUP + 5), tuned(STARTUP + 5)
+    one, other = tuned(13), tuned(13)
     assert [trial.params for trial in one.trials] == [trial.params for trial in other.trials]
 
 
@@ -46,36 +46,47 @@ def test_a_space_may_branch() -> None:
             return 1 + abs(trial.suggest_float("momentum", 0.5, 0.99) - 0.9)
         return abs(trial.suggest_float("beta2", 0.9, 0.999) - 0.95)
 
-    study.optimize(of_a_branch, n_trials=40)
+    study.optimize(of_a_branch, n_trials=25)
     assert set(study.sampler.infer_relative_search_space(study, study.trials[0])) == {"optimizer", "momentum", "beta2"}
-    assert sum(trial.params["optimizer"] == "adamw" for trial in study.trials[20:]) >= 14
+    assert sorted(trial.values[0] for trial in study.trials[12:])[2] < 0.005  # by chance one in twenty
 
 
 def test_every_kind_of_range_is_searched() -> None:
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
-    for _ in range(40):
+    for _ in range(30):
         trial = study.ask()
         layers, width = trial.suggest_int("layers", 1, 5), trial.suggest_int("width", 16, 1024, log=True)
         dropout = trial.suggest_float("dropout", 0.0, 0.6, step=0.2)
         study.tell(trial, abs(layers - 5) + abs(math.log2(width) - 7) + dropout)
-    late = [trial.params for trial in study.trials[25:]]
+    late = [trial.params for trial in study.trials[15:]]
     assert sum(params["layers"] >= 4 and params["width"] < 400 for params in late) >= 8
     assert {type(params["layers"]) for params in late} == {type(params["width"]) for params in late} == {int}
 
 
-def test_trials_that_violate_a_constraint_rank_last() -> None:
+def test_trials_that_violate_a_constraint_are_bad() -> None:
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
-    for _ in range(60):
+    for _ in range(25):
         trial = study.ask()
         x = trial.suggest_float("x", 0.0, 1.0)
         trial.set_constraint("memory", x - 0.5)
         study.tell(trial, -x)
-    late = [trial.params["x"] for trial in study.trials[20:]]
+    late = [trial.params["x"] for trial in study.trials[12:]]
     assert np.mean([0.3 < x <= 0.5 for x in late]) > 0.4
 
 
 def test_running_and_failed_trials_are_passed_over() -> None:
-    study = tuned(STARTUP)
+    study = tuned(12)
     study.ask()
     study.tell(study.ask(), state=TrialState.FAIL)
     assert study.ask().suggest_float("x", 0.0, 1.0) >= 0
+
+
+def test_the_best_trials_and_some_others_are_enough_and_an_outlier_does_not_hide_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gaussian_process, "MOST", 20)
+    study = tuned(10)
+    outlier = {"lr": 1.0, "x": 1.0, "y": 0.5}
+    study.add_trial(optuna.trial.create_trial(params=outlier, distributions=study.trials[0].distributions, value=1e9))
+    study.optimize(loss, n_trials=17)
+    assert np.median([trial.values[0] for trial in study.trials[14:]]) < 0.5
