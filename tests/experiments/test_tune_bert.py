@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import ray
 
 from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.state.sweep_file import write_sweep_file
+from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.sessions import reports_of
 from trainables import bert
 
@@ -64,6 +67,11 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     assert printed == {name: f"{reports[1][name]:.4g}" for name in ("val_loss", "val_accuracy")}
     assert status_of(monkeypatch, "--evaluate", str(storage), *settings) == 2
     assert "no checkpoint of bert with these settings" in capsys.readouterr().err
+    folder = storage / "of-another"
+    folder.mkdir()
+    write_sweep_file(folder, replace(QUADRATIC, name="vit"), 1, {}, "", ["experiments/tune_vit.py"])
+    assert status_of(monkeypatch, "--evaluate", str(folder / "trial-001" / "checkpoint_000000"), *settings) == 2
+    assert "a checkpoint of vit, not of bert; ask the script that trained it: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", sorted((PROJECT_ROOT / "experiments").glob("tune_*.py")), ids=lambda p: p.stem)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.sweep.define.words import counted
 from trainables.runtime import TrialConfig, names
 
 REPORTS = "training_iteration"
 """What Ray Tune calls the number of a trial's reports."""
+EXCHANGES = 9
+"""About how many times in its budget a trial of a population is compared with the others, if it reports that often."""
 BUDGET_OPTIONS = ("epochs", "steps", "eval_every", "grace", "reduction")
 """The fields of a budget, each of which is an option of a sweep, too."""
 WORTH_STOPPING = 0.8
@@ -66,6 +69,10 @@ class Budget:
             rungs.append(rungs[-1] * self.reduction)
         return [rung for rung in rungs if rung <= WORTH_STOPPING * self.total]
 
+    def exchange_every(self) -> int:
+        """Return after how many epochs or steps a trial of a population is compared with the others, each time."""
+        return max(1, round(self.total / self.between_reports / EXCHANGES)) * self.between_reports
+
     def spent(self, result: Mapping[str, Any]) -> bool:
         """Whether a trial has trained in full."""
         return self.progress(result) >= self.total
@@ -76,4 +83,4 @@ class Budget:
 
     def __str__(self) -> str:
         every = f" (a report every {self.eval_every})" if self.eval_every else ""
-        return f"{self.total} {self.unit}s{every}"
+        return f"{counted(self.total, self.unit)}{every}"

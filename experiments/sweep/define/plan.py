@@ -147,6 +147,13 @@ class Plan:
         ranges = [f"{name} in {words[name]}" for name in self.options.space or {} if name in words]
         return f": {', '.join(ranges)}" if ranges else ""
 
+    def _population(self) -> str:
+        every = counted(self.budget.exchange_every(), self.budget.unit)
+        return (
+            f"the {self.groups} that train at the same time are the population; each {every} the weak among them take "
+            f"over the weights of the strong"
+        )
+
     def _graphs(self) -> str:
         assert self.graphs is not None
         trials = counted(self.num_samples, "trial")
@@ -176,6 +183,7 @@ class Plan:
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
             f"{'' if alone else searched}",
             *([f"        {WAITING}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
+            *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "

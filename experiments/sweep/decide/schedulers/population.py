@@ -20,8 +20,6 @@ from trainables.runtime.internals.ray_tune import NO_SEARCHER, PBT_STATE, pbt_st
 if TYPE_CHECKING:
     from experiments.sweep.define.search_space import SearchSpace
 
-EXCHANGES = 9
-"""About how many times in its budget a trial is compared with the others, if it reports that often."""
 DRAWN_AGAIN = 0.25
 """How often a clone's hyperparameter is drawn again from its range, as in Ray's own exploration; else it moves."""
 FACTORS = (0.8, 1.2)
@@ -77,10 +75,9 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
         SweepError: As :func:`check_changeable` says.
     """
     check_changeable(space)
-    every = max(1, round(budget.total / budget.between_reports / EXCHANGES)) * budget.between_reports
     return Population(
         time_attr=budget.unit,
-        perturbation_interval=every,
+        perturbation_interval=budget.exchange_every(),
         custom_explore_fn=partial(_explored, space=space),
     )
 

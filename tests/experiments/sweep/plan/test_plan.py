@@ -481,7 +481,9 @@ def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that
     whole = re.search(r"(\d+) to validate, 5 classes", without.facts[0])
     assert texts is not None and whole is not None
     assert sum(map(int, texts.groups())) == int(whole[1])
-    for without in (plan_for(storage, baseline_only=True), plan_for(storage, scheduler="pbt")):
+    population = plan_for(storage, scheduler="pbt")
+    assert any("train at the same time are the population; each " in line for line in population.lines())
+    for without in (plan_for(storage, baseline_only=True), population):
         assert without.confirm == 0
 
 
