@@ -18,7 +18,11 @@ def initialize_distributed_hpu(
     for name, value in (("WORLD_SIZE", world_size), ("RANK", rank), ("LOCAL_RANK", local_rank)):
         if value is not None:
             os.environ[name] = str(value)
-    return int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "-1")), int(os.environ.get("LOCAL_RANK", "-1"))
+    return (
+        int(os.environ.get("WORLD_SIZE", "1")),
+        int(os.environ.get("RANK", "-1")),
+        int(os.environ.get("LOCAL_RANK", "-1")),
+    )
 
 
 def _make(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
