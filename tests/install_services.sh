@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install what tests need beside Python: PostgreSQL for the team's server, Chromium with its driver to look at the
-# server's pages, and a C++ compiler for the stand-in for HPUs. Does nothing where all of it is there; what is missing it installs from Debian's packages, as root.
+# server's pages, and a C++ compiler for the stand-in for HPUs. Does nothing where all of it is there; what is missing it
+# installs from Debian's packages, as root.
 set -euo pipefail
 
 missing=()
