@@ -59,7 +59,12 @@ class ViTTrialConfig(ImageConfig):
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
-        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
+        return super().rules() | {
+            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
+            "zero_head and optimizer=lamb exclude each other, since habana's kernel never moves weights that are all 0": (
+                self.optimizer != "lamb" or not self.zero_head
+            ),
+        }
 
 
 def train_loop(config: dict[str, Any]) -> None:
