@@ -84,7 +84,7 @@ class TrialOptions:
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
     """Other settings, or hyperparameters not to search."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
-    """An earlier sweep, whose winner is the baseline of this."""
+    """Start from the winner of a sweep, or a published run."""
     baseline_only: Annotated[bool, shown("")] = False
     """Train the baseline's hyperparameters alone."""
     evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None

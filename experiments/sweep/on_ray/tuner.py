@@ -168,7 +168,7 @@ class SweepTuner(tune.Tuner):
         addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
         lines = result_lines(plan.folder, summary, [*models, *addresses])
         published = plan.experiment.published
-        if not plan.options.baseline_only or plan.options.baseline is not None or published is None or not lines:
+        if not plan.options.baseline_only or not plan.repeats_published or published is None or not lines:
             return lines
         return [*compared(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
 

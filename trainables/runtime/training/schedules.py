@@ -14,9 +14,9 @@ class Schedule:
     """A schedule over a trial's whole budget; a pure function of the step, so that it resumes anywhere."""
 
     kind: ScheduleKind = "constant"
-    """``linear``, ``cosine`` and ``polynomial`` (with the square of what is left, as with LARS) fall to ``floor`` at the
-    end of the budget, ``step`` multiplies by ``gamma`` every
-    ``step_size`` epochs, ``exponential`` does so evenly, step by step, ``published`` reads ``table``."""
+    """``linear``, ``cosine`` and ``polynomial`` (with the square of what is left, as for LARS) fall to ``floor`` at
+    the end of the budget, ``step`` multiplies by ``gamma`` every ``step_size`` epochs, ``exponential`` does so evenly,
+    step by step, ``published`` reads ``table``."""
     warmup: float = 0.0
     """Share of all steps in which a linear rise is multiplied in. 0 means none."""
     floor: float = 0.0

@@ -54,8 +54,9 @@ class TrainingConfig(TrialConfig):
     decayed: Literal["all", "weights"] = "all"
     """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
     optimizer: OptimizerName = "sgd"
-    """With torch's own betas, alpha and eps. ``lars`` and ``lamb`` bring each layer's step to the length of its weights,
-    and spare what weight decay spares: they go with ``decayed=weights``. Without a weight decay ``lamb`` is Adam."""
+    """With torch's own betas, alpha and eps. ``lars`` and ``lamb`` bring each layer's step to the length of its
+    weights, and spare what weight decay spares: they go with ``decayed=weights``. Without a weight decay ``lamb`` is
+    Adam."""
     schedule: ScheduleKind = "constant"
     """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
     the budget, which may have a warm-up of its own."""

@@ -47,8 +47,8 @@ class FusedAdamW(torch.optim.AdamW):
 
 
 class FusedResourceApplyMomentum(torch.optim.Optimizer):
-    """Momentum of gradients that have their learning rate in them. As in the real one, nobody reads ``weight_decay`` and
-    ``nesterov``, and the first step of a parameter without a buffer adds the gradient."""
+    """Momentum of gradients that have their learning rate in them. As in the real one, nobody reads ``weight_decay``
+    and ``nesterov``, and the first step of a parameter without a buffer adds the gradient."""
 
     def __init__(
         self,
@@ -81,7 +81,9 @@ class FusedLars(torch.optim.Optimizer):
 
     def __init__(self, optimizer: Any, skip_mask: list[int], eeta: float = 0.001, eps: float = 1e-8) -> None:
         self.optim, self.skip_mask, self.eeta, self.eps = optimizer, skip_mask, eeta, eps
-        super().__init__(optimizer.param_groups, {**optimizer.defaults, "eeta": eeta, "eps": eps, "skip_mask": skip_mask})
+        super().__init__(
+            optimizer.param_groups, {**optimizer.defaults, "eeta": eeta, "eps": eps, "skip_mask": skip_mask}
+        )
         self.state = optimizer.state
 
     def zero_grad(self, set_to_none: bool = False) -> None:
