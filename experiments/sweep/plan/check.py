@@ -300,10 +300,9 @@ def _in_mode(config: TrainingConfig, device: DeviceType) -> tuple[TrainingConfig
     """Return how models are run, and the configuration that says so on other nodes, too, if a variable here does.
 
     Raises:
-        ValueError: The device has no lazy mode, or the variable contradicts the configuration.
+        ValueError: The device lacks what the configuration insists on, or the variable contradicts it.
     """
-    if config.lazy_mode is True and device.kind != "hpu":
-        raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+    config.check_on(device)
     mode = config.mode_on(device)
     return (replace(config, lazy_mode=True) if mode.name == "lazy" else config), mode
 

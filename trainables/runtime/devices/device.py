@@ -63,6 +63,8 @@ class DeviceType(ABC):
     """Whether each new shape of a batch costs a compilation."""
     compiles: bool = False
     """Whether models are compiled unless the configuration says otherwise."""
+    fuses_attention: bool = False
+    """Whether its software has :meth:`attention`."""
     widths: tuple[int, ...] = ()
     """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
 
@@ -185,6 +187,11 @@ class DeviceType(ABC):
 
         known = {"sgd": SGD, "adamw": AdamW, "rmsprop": RMSprop, "lars": Lars, "lamb": Lamb}
         return cast("Callable[..., Optimizer]", known[name])
+
+    def attention(self) -> Callable[..., torch.Tensor]:
+        """Return attention as one kernel, where there is one: of queries, keys and values, each of shape (samples,
+        heads, tokens, size), a mask to add or None, the dropout probability, whether it is causal, and the scale."""
+        raise NotImplementedError(f"{self.kind} has no attention of its own")
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Scale all gradients down together so that their norm is at most ``max_norm``."""

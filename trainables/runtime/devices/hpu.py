@@ -202,6 +202,16 @@ class Hpu(DeviceType):
         }
         return known[name] if name in known else super().optimizer_class(name)
 
+    def attention(self) -> Callable[..., torch.Tensor]:
+        """Return habana's FusedSDPA, which keeps what the backward pass needs in place of computing it again."""
+        from habana_frameworks.torch.hpex.kernels import FusedSDPA
+
+        def attend(*inputs: Any) -> torch.Tensor:
+            softmax, again = "None", False  # both habana's defaults; asking it for the second would end a graph
+            return cast("torch.Tensor", FusedSDPA.apply(*inputs, softmax, again))
+
+        return attend
+
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Clip with habana's fused kernel."""
         from habana_frameworks.torch.hpex.normalization import FusedClipNorm
@@ -214,7 +224,10 @@ class Hpu(DeviceType):
         return {**super().data_parallel_settings(), "bucket_cap_mb": 256}
 
 
-HPU = Hpu(kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, compiles=True, widths=(1, 2, 4, 8))
+HPU = Hpu(
+    kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, compiles=True, fuses_attention=True,
+    widths=(1, 2, 4, 8),
+)  # fmt: skip
 
 
 def register_hccl() -> None:

@@ -143,6 +143,15 @@ class TrainingConfig(TrialConfig):
         """Return habana's mode where it is insisted on; habana reads it once, when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
 
+    def check_on(self, device: DeviceType) -> None:
+        """See that a device has what the configuration insists on.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if self.lazy_mode is True and device.kind != "hpu":
+            raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+
     def mode_on(self, device: DeviceType) -> ExecutionMode:
         """Return how the model's operations are run on such a device, in a process with this one's variables."""
         if self.lazy_mode is True:
