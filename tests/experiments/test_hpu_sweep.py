@@ -24,7 +24,7 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1 --confirm 0"
-        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample"]
+        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample", "--profile", "2:3"]
         with subprocess.Popen(
             [sys.executable, str(script), "--name", "hpu", "--storage", str(folder), *options],
             cwd=folder,  # where MLflow puts the artifacts of a database
@@ -79,6 +79,18 @@ def test_it_prints_progress_and_says_how_to_use_the_best_checkpoint(sweep: Sweep
     assert sorted(loaded["model"].config.id2label.values()) == [
         "matplotlib", "networkx", "pandas", "sklearn", "sqlalchemy",
     ]  # fmt: skip
+
+
+def test_the_trace_of_a_trial_is_in_its_folder_and_in_mlflow(sweep: Sweep) -> None:
+    (trace,) = (sweep.folder / "hpu").glob("trial-*/trace.json")
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert trace.parent.name == "trial-002"
+    assert {e["name"] for e in events if e["name"].startswith("Profiler")} == {
+        f"ProfilerStep#{n}" for n in (10, 11, 12)
+    }
+    assert any("FusedSDPA" in event["name"] for event in events)
+    delivered = [file for file in sweep.folder.rglob("artifacts/trace.json") if file != trace]
+    assert [file.read_bytes() for file in delivered] == [trace.read_bytes()]
 
 
 def test_it_leaves_no_process_behind(sweep: Sweep) -> None:

@@ -25,7 +25,7 @@ from ray.util import inspect_serializability
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.search_space import hyperparameter
 from experiments.sweep.plan.connect import added_to_sys_path
@@ -249,6 +249,25 @@ def check_target(experiment: Experiment, target: float | None) -> None:
     if target is not None and ours and not 0 < target <= 1:
         raise SweepError(
             f"--target {target}: {experiment.metric} is a share from 0 to 1; give 0.92 for 92 %, or leave it out"
+        )
+
+
+def check_profile(experiment: Experiment, profile: str | None, trials: int) -> None:
+    """See that there is a trial to profile, whose steps are known.
+
+    Raises:
+        SweepError: There is none, or the train loop is not the shared one.
+    """
+    from trainables.runtime.training.training_config import TrainingConfig
+
+    if (wanted := profiled(profile)) is None:
+        return
+    if wanted[0] > trials:
+        raise SweepError(f"--profile {profile}: the sweep has trials 1 to {trials}; 1 is the baseline")
+    if not issubclass(experiment.config_class, TrainingConfig):
+        raise SweepError(
+            f"--profile {profile}: the train loop of {experiment.name} is its own, and nobody else knows its steps; "
+            f"call torch.profiler in it"
         )
 
 

@@ -70,6 +70,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
+    check.check_profile(experiment, options.profile, trials + seeds * (confirm + bool(experiment.baseline)))
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     sampler = check.check_search(experiment, options, sampler)
