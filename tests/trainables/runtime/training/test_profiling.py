@@ -55,5 +55,5 @@ def test_what_cannot_be_traced_is_an_error() -> None:
     check_profile(QUADRATIC, None, trials=8)
     with pytest.raises(SweepError, match="--profile 9:1: the sweep has trials 1 to 8"):
         check_profile(EXPERIMENT, "9:1", trials=8)
-    with pytest.raises(SweepError, match="--profile 1:1: the train loop of .* is its own"):
+    with pytest.raises(SweepError, match=r"--profile 1:1: the train loop of .* is its own"):
         check_profile(QUADRATIC, "1:1", trials=8)
