@@ -171,14 +171,6 @@ from habana_frameworks.torch.hpex.optimizers.distributed import FusedAdamW
 from habana_frameworks.torch.hpu import metrics
 from habana_frameworks.torch.internal import bridge_config
 from habana_frameworks.torch.utils import debug, experimental, internal
-def stepped(optimizer_of):
-    weight = nn.Parameter(torch.tensor([3.0, 4.0], device="hpu"))
-    weight.grad = torch.tensor([0.0, 2.0], device="hpu")
-    optimizer_of([weight]).step()
-    return [round(value, 3) for value in weight.tolist()]
-print(stepped(lambda weights: fused.FusedLars(torch.optim.SGD(weights, lr=1.0), [1], eeta=0.2)))
-print(stepped(lambda weights: fused.FusedLars(torch.optim.SGD(weights, lr=1.0), [0])))
-print(stepped(lambda weights: fused.FusedLamb(weights, lr=0.1, weight_decay=0.0)))
 weights = [torch.zeros(2, device="hpu")]
 FusedAdamW(weights, lr=0.5).step([torch.ones(2, device="hpu")])
 print(weights[0].round(decimals=3).tolist(), says(lambda: fused.FusedAdamW(weights, moments_dtype=torch.bfloat16)))
@@ -200,9 +192,6 @@ print(experimental._get_device_type().name, says(lambda: experimental._data_ptr(
 
 def test_other_names_of_habana_do_what_theirs_do(printed: list[list[str]]) -> None:
     assert printed[2] == [
-        "[3.0, 3.0]",  # 5 / 2 of the gradient, a fifth of it
-        "[3.0, 2.0]",
-        "[3.0, 3.5]",  # the step is 1 where there is a gradient, and the weights 5 long
         "[-0.5, -0.5] NotImplementedError: the stand-in has neither bias_correction=False nor moments_dtype",
         "True AssertionError: a process has one HPU, of index 0",
         "[('TotalNumber', 2)] [('TotalNumber', 3)] MetricNotFound: Metric with given name (gc) doesn't exist.",

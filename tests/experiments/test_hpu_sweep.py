@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from tests.stand_in_hpu import Ownership, double_owners, environment, ownerships
+from tests.stand_in_hpu import Ownership, double_owners, environment, lay_out_nodes, ownerships
 
 pytestmark = pytest.mark.workers
 
@@ -24,7 +24,9 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1 --confirm 0"
-        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample"]
+        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample", "--profile", "2:3"]
+        self.cores = sorted(os.sched_getaffinity(0))
+        lay_out_nodes(folder / "modules", [str(self.cores[0]), str(self.cores[-1])])
         with subprocess.Popen(
             [sys.executable, str(script), "--name", "hpu", "--storage", str(folder), *options],
             cwd=folder,  # where MLflow puts the artifacts of a database
@@ -57,9 +59,11 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert all(seconds["training"] > 0 for seconds in devices.values())
 
 
-def test_every_hpu_has_one_owner_and_is_given_back(sweep: Sweep) -> None:
+def test_every_hpu_has_one_owner_on_cores_near_it_and_is_given_back(sweep: Sweep) -> None:
     assert sorted(ownership.module for ownership in sweep.owned) == [0, 1]
     assert double_owners(sweep.owned) == 0
+    near = {0: sweep.cores[0], 1: sweep.cores[-1]}
+    assert all(ownership.cores == (near[ownership.module],) for ownership in sweep.owned)
     assert all(ownership.until is not None for ownership in sweep.owned)
     assert sweep.pid not in {ownership.pid for ownership in sweep.owned}
 
@@ -79,6 +83,18 @@ def test_it_prints_progress_and_says_how_to_use_the_best_checkpoint(sweep: Sweep
     assert sorted(loaded["model"].config.id2label.values()) == [
         "matplotlib", "networkx", "pandas", "sklearn", "sqlalchemy",
     ]  # fmt: skip
+
+
+def test_the_trace_of_a_trial_is_in_its_folder_and_in_mlflow(sweep: Sweep) -> None:
+    (trace,) = (sweep.folder / "hpu").glob("trial-*/trace.json")
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert trace.parent.name == "trial-002"
+    assert {e["name"] for e in events if e["name"].startswith("Profiler")} == {
+        f"ProfilerStep#{n}" for n in (10, 11, 12)
+    }
+    assert any("FusedSDPA" in event["name"] for event in events)
+    delivered = [file for file in sweep.folder.rglob("artifacts/trace.json") if file != trace]
+    assert [file.read_bytes() for file in delivered] == [trace.read_bytes()]
 
 
 def test_it_leaves_no_process_behind(sweep: Sweep) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from trainables.runtime.devices.cores import BIND, cores_of, numa_node_of
 from trainables.runtime.devices.find import find_devices
 from trainables.runtime.devices.hpu import (
     AUTOLOAD,
@@ -189,6 +190,23 @@ def modules(count: int) -> Finding:
     reason = HPU.why_not_together(chosen) if len(chosen) in HPU.widths else f"{len(chosen)} modules"
     fix = f"use an aligned set of 1, 2, 4 or 8 modules: {MODULES}=0,1 or 0,1,2,3" if reason else ""
     return Finding("modules", ", ".join(map(str, chosen)) + (f": {reason}" if reason else ""), fix)
+
+
+def cores(count: int) -> Iterator[Finding]:
+    """Report on which cores the worker of each module will run."""
+    if os.environ.get(BIND) == "0":
+        yield Finding("cores", f"workers are not bound to any: {BIND}=0")
+        return
+    nodes = {module: numa_node_of(module) for module in modules_here(count)}
+    if None in nodes.values():
+        unknown = ", ".join(str(module) for module, node in nodes.items() if node is None)
+        yield Finding("cores", f"workers are not bound to any: the driver names no NUMA node of module {unknown}")
+    for node in sorted({node for node in nodes.values() if node is not None}):
+        near = ", ".join(str(module) for module, own in nodes.items() if own == node)
+        number = len(cores_of(node))
+        fix = f"let the container use cores of NUMA node {node} (--cpuset-cpus); workers are not bound until then"
+        found = f"{number} of NUMA node {node} for the workers of module {near}"
+        yield Finding("cores", found, "" if number else fix, warns=True)
 
 
 def modules_here(count: int) -> list[int]:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,8 @@ CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
 MODULES_OF_A_NODE = 8
 """HPUs of a Gaudi node."""
+
+OptimizerName: TypeAlias = Literal["sgd", "adamw", "rmsprop", "lars", "lamb"]
 
 OUT_OF_MEMORY = "out of memory on the device"
 """Begins the last line of an error for which a trial's configuration was too large."""
@@ -61,6 +63,8 @@ class DeviceType(ABC):
     """Whether each new shape of a batch costs a compilation."""
     compiles: bool = False
     """Whether models are compiled unless the configuration says otherwise."""
+    fuses_attention: bool = False
+    """Whether its software has :meth:`attention`."""
     widths: tuple[int, ...] = ()
     """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
 
@@ -175,11 +179,19 @@ class DeviceType(ABC):
     def mark_step(self) -> None:  # noqa: B027  (most devices collect nothing)
         """Run the operations collected since the last call, where a device collects them; called after each step."""
 
-    def optimizer_class(self, name: Literal["sgd", "adamw", "rmsprop"]) -> Callable[..., Optimizer]:
+    def optimizer_class(self, name: OptimizerName) -> Callable[..., Optimizer]:
         """Return the optimizer of that name, with torch's defaults."""
-        import torch
+        from torch.optim import SGD, AdamW, RMSprop
 
-        return {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}[name]
+        from trainables.runtime.devices.layerwise import Lamb, Lars
+
+        known = {"sgd": SGD, "adamw": AdamW, "rmsprop": RMSprop, "lars": Lars, "lamb": Lamb}
+        return cast("Callable[..., Optimizer]", known[name])
+
+    def attention(self) -> Callable[..., torch.Tensor]:
+        """Return attention as one kernel, where there is one: of queries, keys and values, each of shape (samples,
+        heads, tokens, size), a mask to add or None, the dropout probability, whether it is causal, and the scale."""
+        raise NotImplementedError(f"{self.kind} has no attention of its own")
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Scale all gradients down together so that their norm is at most ``max_norm``."""

@@ -77,6 +77,7 @@ def examine() -> Iterator[Finding]:
     yield from _checked("devices", checks.devices)
     for what, of_count in (
         ("modules", checks.modules),
+        ("cores", checks.cores),
         ("hugepages", checks.hugepages),
         ("host memory", checks.memory),
         ("Ray", checks.ray_view),

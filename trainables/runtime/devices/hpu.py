@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from trainables.runtime.devices.device import MODULES_OF_A_NODE, Counted, DeviceType
+from trainables.runtime.devices.device import MODULES_OF_A_NODE, Counted, DeviceType, OptimizerName
 from trainables.runtime.node_cache import cache_root
 from trainables.runtime.versions import version_of
 
@@ -186,14 +186,31 @@ class Hpu(DeviceType):
 
             htcore.mark_step()
 
-    def optimizer_class(self, name: Literal["sgd", "adamw", "rmsprop"]) -> Callable[..., Optimizer]:
-        """Return the fused optimizer of that name, or torch's, where habana has none."""
-        if name == "rmsprop":
-            return super().optimizer_class(name)
+    def optimizer_class(self, name: OptimizerName) -> Callable[..., Optimizer]:
+        """Return the fused optimizer of that name, with torch's defaults, or torch's, where habana has none."""
         from habana_frameworks.torch.hpex import optimizers as fused
 
-        # habana's FusedAdamW has eps 1e-6 and weight decay 0.0; the latter is always given here.
-        return fused.FusedSGD if name == "sgd" else partial(fused.FusedAdamW, eps=1e-8)
+        from trainables.runtime.devices.layerwise import habanas_lars
+
+        # habana's FusedAdamW has eps 1e-6 and weight decay 0.0; the latter is always given here. Its FusedLamb clips
+        # all gradients to a norm of 1 unless it is told not to.
+        known = {
+            "sgd": fused.FusedSGD,
+            "adamw": partial(fused.FusedAdamW, eps=1e-8),
+            "lars": partial(habanas_lars, fused),
+            "lamb": partial(fused.FusedLamb, max_grad_norm=None),
+        }
+        return known[name] if name in known else super().optimizer_class(name)
+
+    def attention(self) -> Callable[..., torch.Tensor]:
+        """Return habana's FusedSDPA, which keeps what the backward pass needs in place of computing it again."""
+        from habana_frameworks.torch.hpex.kernels import FusedSDPA
+
+        def attend(*inputs: Any) -> torch.Tensor:
+            softmax, again = "None", False  # both habana's defaults; asking it for the second would end a graph
+            return cast("torch.Tensor", FusedSDPA.apply(*inputs, softmax, again))
+
+        return attend
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Clip with habana's fused kernel."""
@@ -207,7 +224,10 @@ class Hpu(DeviceType):
         return {**super().data_parallel_settings(), "bucket_cap_mb": 256}
 
 
-HPU = Hpu(kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, compiles=True, widths=(1, 2, 4, 8))
+HPU = Hpu(
+    kind="hpu", resource="HPU", backend="hccl", bf16=True, static_shapes=True, compiles=True, fuses_attention=True,
+    widths=(1, 2, 4, 8),
+)  # fmt: skip
 
 
 def register_hccl() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ray.train.torch import TorchConfig
 
+from trainables.runtime.devices.cores import bind_to_cores_near
 from trainables.runtime.devices.hpu import HPU, make_recipe_folder, name_own_module
 from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
 from trainables.runtime.internals.ray_train_torch import TorchBackend
@@ -45,6 +46,7 @@ class _GaudiBackend(TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         worker_group.execute(make_recipe_folder)
         worker_group.execute(name_own_module)  # before the process group, which acquires the device
+        worker_group.execute(_bind_to_cores)  # before it starts threads and loader processes
         super().on_start(worker_group, backend_config)
 
     def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
@@ -55,6 +57,10 @@ class _GaudiBackend(TorchBackend):
         # habana releases the device when Python exits. Ray would use ray.kill(), which skips that: nobody could use
         # the device until the driver has reset it.
         end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
+
+
+def _bind_to_cores() -> None:
+    bind_to_cores_near(HPU.own_index())
 
 
 def _do_nothing() -> None:

@@ -4,7 +4,7 @@ The trial actor owns the group. It sends commands, and the workers answer each w
 :class:`~trainables.runtime.group.mailbox.Mailbox`. Commands and reports are plain data:
 
     command                                  report that answers it
-    {"do": "start", config, checkpoint}      "metrics" of the first epoch, "finished" or "error"
+    {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
     {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
     {"do": "save", path}                     "saved"
     {"do": "stop"}                           "idle"
@@ -55,6 +55,7 @@ from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
 from trainables.runtime.internals.torch import process_group_kept
 from trainables.runtime.session import SaveFunction, get_context, open_session
 from trainables.runtime.training.fresh_start import environment_restored, fresh_start, release_memory
+from trainables.runtime.training.profiling import Profile, profiling
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
@@ -146,9 +147,11 @@ class WorkerGroup:
         """Whether trials leave so much behind in a device's memory that the next should have new workers."""
         return self._residue - self._first_residue > RESIDUE_MAY_GROW
 
-    def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
+    def start(
+        self, config: Mapping[str, Any], checkpoint: str | None, profile: Profile | None = None
+    ) -> dict[str, Any]:
         """Start a trial, ending the one that runs, and return its first report."""
-        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint})
+        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint, "profile": profile})
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial go on, and return its next report."""
@@ -359,6 +362,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     try:
         with (
             open_session(session),
+            profiling(start["profile"]),
             ray_train.answered_by(runtime.report, runtime.get_checkpoint),
             environment_restored(),
         ):
