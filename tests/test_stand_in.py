@@ -333,8 +333,8 @@ def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
 import torch
 from trainables.runtime.devices.device_metrics import TrialCounts
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.devices.hpu import name_own_module
-name_own_module()
+from trainables.runtime.devices.gaudi_node import prepare_worker
+prepare_worker()
 hpu = worker_device()
 device = DEVICE_TYPES[hpu.type]
 weight = torch.nn.Parameter(torch.ones(4, device=hpu))

@@ -65,7 +65,7 @@ class TrialOptions:
 
     recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[Literal["auto", "hpu", "cuda", "cpu"], shown("NAME"), AS_GIVEN] = "auto"
+    device: Annotated[str, shown("NAME"), AS_GIVEN] = "auto"
     """auto, hpu, cuda or cpu."""
     workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
     """Devices that train one trial together."""

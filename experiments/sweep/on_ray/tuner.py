@@ -266,7 +266,7 @@ def start_ray(plan: Plan) -> None:
     os.environ.update(plan.devices.type.node_environment())
     # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
     needed = plan.devices.count * CPUS_PER_WORKER
-    cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
+    cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:

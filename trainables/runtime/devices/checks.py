@@ -13,9 +13,8 @@ from pathlib import Path
 
 from trainables.runtime.devices.cores import BIND, cores_of, numa_node_of
 from trainables.runtime.devices.find import find_devices
-from trainables.runtime.devices.hpu import (
+from trainables.runtime.devices.gaudi_node import (
     AUTOLOAD,
-    HPU,
     LAZY_MODE,
     MODULES,
     RECIPE_CACHE,
@@ -24,6 +23,7 @@ from trainables.runtime.devices.hpu import (
     recipe_folder,
     visible_modules,
 )
+from trainables.runtime.devices.hpu import HPU
 from trainables.runtime.devices.module_owners import find_owners
 from trainables.runtime.versions import installed_versions, version_of
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainables.runtime.devices.device import MODULES_OF_A_NODE
+from trainables.runtime.devices.gaudi_node import MODULES_OF_A_NODE
 from trainables.runtime.internals.mlflow_system_metrics import GPU_LOGGER, BaseMetricsMonitor, SomeGpusMonitor
 
 logger = logging.getLogger(__name__)

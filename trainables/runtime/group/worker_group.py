@@ -28,7 +28,6 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables import runtime
@@ -36,6 +35,7 @@ from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
 from trainables.runtime.devices.device_metrics import DeviceMetrics, TrialCounts
 from trainables.runtime.devices.find import DEVICE
+from trainables.runtime.group.device_backend import DeviceTorchConfig, RanksByDevice
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
@@ -48,7 +48,6 @@ from trainables.runtime.group.errors import (
     text_of_loop,
     timed_out,
 )
-from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
@@ -242,12 +241,12 @@ class WorkerGroup:
         # Ray Train reads these in this process when the trainer is made.
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor per group, for clouds that announce evictions
-        on_gaudi = spec.device.kind == "hpu"
+        ranked = spec.device.resource not in ("CPU", "GPU")  # Ray Train ranks by GPU itself, and cores have no number
         config = {"train_loop": cloudpickle.dumps(spec.train_loop), "mailbox": self._mailbox, "device": spec.device}
         return LeanTorchTrainer(
             serve_trials,
             train_loop_config=config,
-            torch_config=GaudiTorchConfig() if on_gaudi else TorchConfig(backend=spec.device.backend),
+            torch_config=DeviceTorchConfig(device=spec.device),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.resource == "GPU",
@@ -260,7 +259,7 @@ class WorkerGroup:
                 # The trial actor replaces a failed group. The second's default, -1, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
-                callbacks=[RanksByModule()] if on_gaudi else [],
+                callbacks=[RanksByDevice(spec.device.resource)] if ranked else [],
             ),
         )
 
@@ -381,5 +380,6 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
         raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
     del session
     release_memory()
+    device.free_cached_memory()
     channel.residue = device.memory_in_use()
     return following

@@ -172,7 +172,7 @@ class _Trial:
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
         self._started_at = self.steps_done
-        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers)
+        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers, self.device_type.pins_memory)
         self.val_loader = self._eval_loader(task.val_data)
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
@@ -361,7 +361,7 @@ class _Trial:
 
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
         batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
-        return Loader(data, batches, self.config.loader_workers)
+        return Loader(data, batches, self.config.loader_workers, self.device_type.pins_memory)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:

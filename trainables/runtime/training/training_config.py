@@ -9,9 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from trainables.runtime.devices.device import DeviceType, OptimizerName
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE_TYPES
-from trainables.runtime.devices.hpu import LAZY_MODE
+from trainables.runtime.devices.gaudi_node import LAZY_MODE
+from trainables.runtime.devices.in_worker import OptimizerName
 from trainables.runtime.training.schedules import Schedule, ScheduleKind
 from trainables.runtime.trial_config import TrialConfig
 
@@ -149,7 +150,7 @@ class TrainingConfig(TrialConfig):
         Raises:
             ValueError: It does not.
         """
-        if self.lazy_mode is True and device.kind != "hpu":
+        if self.lazy_mode is True and not device.has_lazy_mode:
             raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
 
     def mode_on(self, device: DeviceType) -> ExecutionMode:

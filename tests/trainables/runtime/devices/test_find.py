@@ -11,7 +11,7 @@ import torch
 from experiments.sweep.define.options import PROJECT_ROOT
 from trainables.runtime.devices.cpu import Cpu
 from trainables.runtime.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
-from trainables.runtime.devices.hpu import AUTOLOAD, LAZY_MODE, MODULES, make_recipe_folder, visible_modules
+from trainables.runtime.devices.gaudi_node import AUTOLOAD, LAZY_MODE, MODULES, prepare_worker, visible_modules
 
 
 def test_an_accelerator_is_preferred_and_the_choice_explained() -> None:
@@ -161,6 +161,6 @@ def test_the_folder_of_compiled_graphs_is_made_where_the_worker_is(
     assert not list(tmp_path.iterdir())  # this process may be on another node than the workers
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    make_recipe_folder()
+    prepare_worker()
     (folder,) = (tmp_path / "recipes").iterdir()
     assert environment["PT_HPU_RECIPE_CACHE_CONFIG"].startswith(f"{folder},false,")
