@@ -36,7 +36,7 @@ def trained(model, wanted, autocast, compiled):
     choose_attention(model, config)
     run = device.compile(model) if compiled else model
     with device.autocast(autocast):
-        logits = run(**inputs[key]).logits.float()
+        logits = run(**{name: value.to(worker_device()) for name, value in inputs[key].items()}).logits.float()
     logits.square().sum().backward()
     return [logits.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
 for key in (bert, vit):

@@ -89,7 +89,7 @@ def trained(device, name, at):
 hpu = worker_device()
 for name in ("lars", "lamb"):
     theirs, ours = trained(DEVICE_TYPES["hpu"], name, hpu), trained(DEVICE_TYPES["cpu"], name, "cpu")
-    print(name, torch.allclose(theirs, ours, rtol=1e-5, atol=1e-6), bool(ours.isfinite().all()))
+    print(name, torch.allclose(theirs.cpu(), ours, rtol=1e-5, atol=1e-6), bool(ours.isfinite().all()))
 """
 
 
