@@ -44,7 +44,10 @@ c10::Storage sharing(const c10::Storage& memory, c10::Device device) {
 }
 
 Tensor laid_out_as(const Tensor& other, c10::Storage memory, c10::DispatchKey key) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(memory), c10::DispatchKeySet(key), other.dtype());
+  auto keys = c10::DispatchKeySet(key);
+  // As a tensor of Intel's has: with it a parameter that is moved to the device stays the same parameter.
+  if (key == c10::DispatchKey::PrivateUse1) keys = keys | c10::DispatchKeySet(c10::BackendComponent::HPUBit);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(memory), keys, other.dtype());
   auto* made = tensor.unsafeGetTensorImpl();
   made->set_sizes_and_strides(other.sizes(), other.strides(), other.storage_offset());
   return tensor;
@@ -58,7 +61,7 @@ Tensor on_host(const Tensor& tensor) {
 template <typename Change>
 IValue with_tensors(const IValue& value, const Change& change) {
   if (value.isTensor()) return value.toTensor().defined() ? IValue(change(value.toTensor())) : value;
-  if (!value.isList()) return value;
+  if (!value.isList() || value.isIntList() || value.isBoolList() || value.isDoubleList()) return value;
   auto list = value.toList().copy();
   for (const auto i : c10::irange(list.size())) list.set(i, with_tensors(list.get(i), change));
   return list;
@@ -75,21 +78,25 @@ void in_hccl(IValue& value) {  // hccl's group knows tensors of HPUs only; on th
 
 void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto& schema = operation.schema();
+  const auto& called = schema.name();
+  const bool flat = called[0] == 'c' && (called == "c10d::_allgather_base_" || called == "c10d::_reduce_scatter_base_");
   const auto first = stack->size() - schema.arguments().size();
   std::vector<std::pair<Tensor, Tensor>> shared;  // of the device, and on the host
   use_device();
   for (auto i = first; i < stack->size(); ++i) {
     auto& value = (*stack)[i];
+    const auto name = [&] { return schema.arguments()[i - first].name(); };
     if (value.isDevice()) value = c10::Device(c10::kCPU);
-    if (schema.name().rfind("c10d::", 0) == 0 && value.isCustomClass() && schema.arguments()[i - first].name() == "process_group")
-      in_hccl(value);
+    if (value.isCustomClass() && name() == "process_group") in_hccl(value);
+    const bool may_be_mixed = value.isList() && name() == "indices";  // x[...] takes those of the CPU, too
     value = with_tensors(value, [&](const Tensor& tensor) {
       const bool mixes = tensor.device().type() != DeviceType::PrivateUse1;
-      TORCH_CHECK(!mixes || tensor.dim() == 0, "Expected all tensors to be on the same device, but ", schema.name(),
+      TORCH_CHECK(!mixes || tensor.dim() == 0 || may_be_mixed, "Expected all tensors to be on the same device, but ", schema.name(),
                   " got one on ", tensor.device(), " and others on hpu:0");
       if (mixes) return tensor;
       shared.emplace_back(tensor, on_host(tensor));
-      return shared.back().second;
+      // hccl looks at sizes in bytes, gloo at shapes.
+      return flat ? shared.back().second.view({-1}) : shared.back().second;
     });
   }
   operation.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
@@ -211,6 +218,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", copy_from);
+  library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&compute>());  // its usual way here warns
   library.impl("set_.source_Storage", set_whole_storage);
   library.impl("set_.source_Storage_storage_offset", set_storage);
   library.impl("set_.source_Tensor", set_tensor);

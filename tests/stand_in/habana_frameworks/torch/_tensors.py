@@ -55,7 +55,7 @@ def _library() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             root, unfinished = Path(torch.__file__).parent, library.with_suffix(".new")
-            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-shared", "-fPIC", str(SOURCE)]
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", str(SOURCE)]
             command += [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}", f"-L{root / 'lib'}"]
             command += ["-lc10", "-ltorch_cpu", "-o", str(unfinished)]
             try:
