@@ -3,10 +3,10 @@
 python -m tests.conformance --source DIR      # DIR: a folder with Ray's notebooks resnet.ipynb and bert.ipynb
 
 Prints a line of JSON for each case: its name, the result (passed, failed or cannot run), the reason, what stands in for
-data that the code would download, and seconds. Exits with 1 if a case failed. The scripts are accelerate's own, from its
-installed wheel, and the two notebooks of Ray's documentation for Gaudi (doc/source/train/examples/intel_gaudi, ray
-2.53). Their data and weights are on the internet: small ones are laid out here where that code looks for them, and the
-code runs as it is.
+data that the code would download, and seconds. Exits with 1 if a case failed. The scripts are accelerate's own, from
+its installed wheel, and the two notebooks of Ray's documentation for Gaudi (doc/source/train/examples/intel_gaudi).
+Their data and weights are on the internet: small ones are laid out here where that code looks for them, and the code
+runs as it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ HYMENOPTERA_IMAGES = {"train": 12, "val": 4}
 REVIEWS = 1000
 """The notebook takes as many of each split."""
 ACCURACY = """
-import evaluate, datasets
+import datasets
+import evaluate
 class Accuracy(evaluate.Metric):
     def _info(self):
         features = datasets.Features({"predictions": datasets.Value("int32"), "references": datasets.Value("int32")})

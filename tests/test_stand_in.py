@@ -98,7 +98,8 @@ for use in (
     lambda: fused.FusedSGD(torch.nn.Linear(3, 2).parameters(), lr=0.1).step(),
 ):
     print(says(use))
-print(on_hpu.device, on_hpu.is_cpu, on_hpu[labels].device, (on_hpu * torch.tensor(2.0)).sum().item(), on_cpu.copy_(on_hpu).device)
+print(on_hpu.device, on_hpu.is_cpu, on_hpu[labels].device)
+print((on_hpu * torch.tensor(2.0)).sum().item(), on_cpu.copy_(on_hpu).device)
 """
 
 
@@ -114,12 +115,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
 def test_a_forgotten_move_to_the_device_is_refused(printed: list[list[str]]) -> None:
     """A number (a tensor of no dimension) and indices may come from the CPU, and a copy goes between devices; nothing
     else does."""
-    *refused, allowed = printed[0]
+    *refused, place, allowed = printed[0]
     assert len(refused) == 9
     for line in refused:
         assert "Error: " in line, line
         assert "device" in line or "hpu" in line.lower(), line
-    assert allowed == "hpu:0 False hpu:0 12.0 cpu"
+    assert (place, allowed) == ("hpu:0 False hpu:0", "12.0 cpu")
 
 
 STATE = """
@@ -140,6 +141,9 @@ images = torch.randn(5, 1, 6, 6)
 weights = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2)).state_dict()
 network, optimizer = trained("hpu")
 there, here = network.state_dict(), trained("cpu")[0].state_dict()
+moved = nn.Linear(2, 2)
+parameter = moved.weight
+print(moved.to("hpu").weight is parameter, parameter.device)
 print(all(torch.equal(there[name].cpu(), here[name]) for name in here))
 file = io.BytesIO()
 torch.save({"network": there, "optimizer": optimizer.state_dict()}, file)
@@ -159,6 +163,7 @@ with torch.autocast("hpu", dtype=torch.bfloat16):
 
 def test_tensors_of_an_hpu_train_as_the_cpus_and_are_saved_and_loaded(printed: list[list[str]]) -> None:
     assert printed[1] == [
+        "True hpu:0",
         "True",
         "hpu:0 hpu:0 hpu",
         "cpu hpu:0 hpu",
