@@ -157,8 +157,8 @@ def lay_out_hymenoptera(folder: Path) -> tuple[list[str], dict[str, str]]:
     weights = models.ResNet50_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
     (folder / "torch" / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(models.resnet50().state_dict(), folder / "torch" / "hub" / "checkpoints" / weights)
-    number = f"{sum(HYMENOPTERA_IMAGES.values())} random images of each class"
-    replaced = [f"hymenoptera_data.zip: {number}, from a wget on the PATH", f"{weights}: random weights, in TORCH_HOME"]
+    made = f"{sum(HYMENOPTERA_IMAGES.values())} random images of each class"
+    replaced = [f"hymenoptera_data.zip: {made}, from a wget on the PATH", f"{weights}: random weights, in TORCH_HOME"]
     return replaced, {"PATH": f"{programs}:{os.environ['PATH']}", "TORCH_HOME": str(folder / "torch")}
 
 

@@ -78,7 +78,7 @@ def test_a_new_kind_of_device_is_one_class_and_its_name(monkeypatch: pytest.Monk
 
 
 def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interface is plain torch: an Intel GPU would be this line, and what it does otherwise. A loop trains with it."""
+    """The interface is plain torch: an Intel GPU would be this line, and what it does otherwise."""
     xpu = DeviceType(kind="xpu", resource="GPU", backend="xccl")
     assert (xpu.count_here(), xpu.is_here(), xpu.worker_resources()) == (0, False, {"CPU": 1, "GPU": 1})
     trial = {"epochs": 1, "seed": 3}
