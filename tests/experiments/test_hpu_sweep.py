@@ -53,7 +53,10 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]
     assert sweep.summary["cpu_fallbacks"] == 0
-    assert sweep.summary["graph_compilations"] >= 0
+    of_trials = sweep.summary["device_counts"]
+    assert sweep.summary["graph_compilations"] == sum(one["graph_compilations"] for one in of_trials.values())
+    assert list(of_trials) == ["1", "2", "3", "4"]
+    assert all(one["peak_memory_gb"] > 0 and 0 < one["device_utilization"] <= 100 for one in of_trials.values())
     devices = sweep.summary["device_time"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]
     assert all(seconds["training"] > 0 for seconds in devices.values())
