@@ -96,6 +96,7 @@ def test_the_trace_of_a_trial_is_in_its_folder_and_in_mlflow(sweep: Sweep) -> No
         f"ProfilerStep#{n}" for n in (10, 11, 12)
     }
     assert any("FusedSDPA" in event["name"] for event in events)
+    assert json.loads(trace.read_text())["stand-in"] == "CPU HPU"
     delivered = [file for file in sweep.folder.rglob("artifacts/trace.json") if file != trace]
     assert [file.read_bytes() for file in delivered] == [trace.read_bytes()]
 

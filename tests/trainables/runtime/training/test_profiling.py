@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.define.options import checked, profiled
@@ -14,7 +16,8 @@ from experiments.tune_vit import EXPERIMENT
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.sessions import numbers_of, reports_of
 from tests.small_task import small_loop
-from trainables.runtime.training.profiling import Profile, profiling
+from trainables.runtime.devices.hpu import HPU
+from trainables.runtime.training.profiling import Profile, profiling, traced
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,17 @@ def test_a_trace_has_the_steps_that_are_asked_for(
     with profiling(Profile(wanted, str(file))):  # a trial that goes on has been traced before
         reports_of(small_loop, config, start_from=tmp_path / "saved")
     assert not file.exists()
+
+
+def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "hpu", SimpleNamespace(is_available=lambda: True), raising=False)
+    with profiling(Profile(1, str(tmp_path / "trace.json"))), traced(HPU, 3) as next_of_trace:
+        for _ in range(3):
+            next_of_trace()
+    assert "the trace has the CPU's part alone: AssertionError: Legacy HPU profiling" in caplog.text
+    assert "ProfilerStep#2" in (tmp_path / "trace.json").read_text()
 
 
 @pytest.mark.parametrize("given", ["", "7", "7:", ":5", "0:5", "7:0", "a:5", "1:2:3", "-1:5"])
