@@ -104,7 +104,7 @@ def habanas_lars(
         # Without a buffer, habana's first step adds the gradient in place of subtracting it.
         inner.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
-    class FusedLars(fused.FusedLars):  # type: ignore[misc, name-defined]
+    class FusedLars(fused.FusedLars):
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             """Load it where the steps are taken, too: habana's own goes on from the old momentum and learning rate."""
             self.optim.load_state_dict(state_dict)

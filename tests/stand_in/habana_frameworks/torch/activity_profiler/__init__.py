@@ -29,5 +29,5 @@ class HabanaProfile(torch.profiler.profile):
         self.add_metadata("stand-in", " ".join(self.asked))
 
 
-torch.profiler.profile = HabanaProfile  # type: ignore[misc]
-torch.profiler.ProfilerActivity = HabanaProfilerActivity
+torch.profiler.profile = HabanaProfile  # type: ignore[assignment, misc]
+torch.profiler.ProfilerActivity = HabanaProfilerActivity  # type: ignore[assignment, misc]
