@@ -61,7 +61,7 @@ class FusedResourceApplyMomentum(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             _recipes.collect(f"momentum {group['momentum']} {[*map(_recipes.shape_of, group['params'])]}")
             for weight in group["params"]:
@@ -133,7 +133,7 @@ class FusedLamb(torch.optim.Optimizer):
         super().zero_grad()
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         _collect(self)
         weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
         if self.max_grad_norm is not None:
