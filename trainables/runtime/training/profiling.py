@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 
 WARM_UP = 10
 """Steps of a trial before its trace begins: they compile, and fill what loads ahead."""
-TRACE_FILE = "trace.json"
-"""In the folder of the trial; Perfetto and chrome://tracing open it."""
+TRACE_FILE = "trace.json.gz"
+"""In the folder of the trial; Perfetto opens it as it is."""
 
 
 class Profile(NamedTuple):
