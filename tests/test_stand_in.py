@@ -356,9 +356,10 @@ print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.me
 optimizer.step()
 device.mark_step()
 torch.hpu.metrics.COUNTS["cpu_fallback"] += 2
-own = counts.added_to({"loss": 1.0})
+used = {"system/hpu_6_utilization_percentage": 40.0, "system/cpu_utilization_percentage": 99.0}
+own = counts.added_to({"loss": 1.0}, used)
 print({**own, "peak_memory_gb": own["peak_memory_gb"] > 0.1})
-print({**counts.added_to({"compile_s": 3.0}), "peak_memory_gb": 0})
+print({**counts.added_to({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
 """
     for lazy, marks in (("0", 0), ("1", 1)):
         settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}
@@ -366,7 +367,7 @@ print({**counts.added_to({"compile_s": 3.0}), "peak_memory_gb": 0})
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
         counted = {"peak_memory_gb": True, "graph_compilations": marks, "cpu_fallbacks": 2, "compile_s": 0.25 * marks}
-        assert str({**counted, "loss": 1.0}) in printed
+        assert str({"device_utilization": 40.0, **counted, "loss": 1.0}) in printed
         assert str({**counted, "peak_memory_gb": 0, "compile_s": 3.0}) in printed
     assert {ownership.module for ownership in ownerships(tmp_path)} == {6}
 

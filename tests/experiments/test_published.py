@@ -94,9 +94,10 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
 def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
-    experiment = BY_NAME["resnet50-imagenet"].at("full", workers).from_baseline("lars", "full", workers)
+    lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
+    experiment = BY_NAME["resnet50-imagenet"].at("full", workers).from_baseline(lars, "full", workers)
     check_space(experiment)
-    options = with_settings(SweepOptions(), experiment.baselines["lars"].settings)
+    options = with_settings(SweepOptions(), lars.settings)
     settings, fixed = choose_settings(experiment, options, "full")
     full = experiment.recipe("full")
     config = experiment.config_class.from_dict({**settings, **full.budget.settings(), **experiment.baseline})
@@ -111,7 +112,7 @@ def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
     assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
     left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
     assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
-    assert with_settings(options, experiment.baselines["lars"].settings) == options  # as when it is resumed
+    assert with_settings(options, lars.settings) == options  # as when it is resumed
 
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:

@@ -146,11 +146,10 @@ class Experiment:
             found = replace(found, config_class=_config_class(found.search_space, own.settings()))
         return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
 
-    def from_baseline(self, name: str, recipe: RecipeName, workers: int) -> Experiment:
+    def from_baseline(self, other: OtherBaseline, recipe: RecipeName, workers: int) -> Experiment:
         """Return the experiment that is :meth:`at` a recipe with another published run for its baseline. The sample
         recipe keeps its budget, and has the run's values for one worker."""
-        other, usual = self.baselines[name], self.recipe(recipe)
-        full = recipe == "full"
+        usual, full = self.recipe(recipe), recipe == "full"
         return replace(
             self,
             space=self.search_space.fix(other.settings),

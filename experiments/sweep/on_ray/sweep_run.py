@@ -27,7 +27,7 @@ from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.signals import Signals
+from experiments.sweep.on_ray.signals import TERMINATED, Signals
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import TuneFiles
 from experiments.sweep.on_ray.watch import RayWatch
@@ -116,7 +116,7 @@ class SweepRun:
         self._interrupted = False
         self._checkpoints_changed = False
         self._freed_at = 0.0
-        self._closing = threading.Lock()
+        self._closing, self._leaving = threading.Lock(), threading.Lock()
         self.how_to_resume = f"build_tuner(..., resume={plan.name!r}, storage={str(options.storage)!r})"
         """What continues the sweep; of a script, its command."""
         self.summary: dict[str, Any] | None = None
@@ -246,6 +246,7 @@ class SweepRun:
 
     def before_step(self, trials: Sequence[Trial]) -> None:
         """Look at Tune's files before Tune writes them."""
+        self.heed_signals()
         self._tune_files.drop_copies(trials)
 
     def after_step(self, trials: Sequence[Trial]) -> None:
@@ -287,6 +288,9 @@ class SweepRun:
     def heed_signals(self) -> None:
         """End the sweep if a signal asked for it; at once, if it was ending already."""
         asked, ending = self.signals.asked, self.state.ending
+        if asked is not None and asked.status == TERMINATED:
+            # Not by way of Tune: if Ray got the signal, too, its next call would end this process without a word.
+            self._leave_without_ray(asked)
         if asked is None or asked == ending or (ending is not None and ending.at_once):
             return
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
@@ -314,8 +318,11 @@ class SweepRun:
 
         Needs nothing of Ray, so that it can be done when Ray is gone.
         """
-        if not self._closing.acquire(blocking=False):
-            return
+        with self._closing:
+            if self.summary is None:
+                self._close()
+
+    def _close(self) -> None:
         self.state.close()
         best = self.state.best
         saved = self.state.best_checkpoint(self.plan.folder, [best]) if best is not None else None
@@ -346,7 +353,8 @@ class SweepRun:
         return in_words(self.trackers[0]) if self.trackers else ""
 
     def _leave_without_ray(self, ending: Ending) -> None:
-        """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone."""
+        """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
+        self._leaving.acquire()  # for good: a second caller waits for the end of the process
         self.end_early(ending)
         self.close()
         print(f"go on with it: {self.how_to_resume}", file=sys.stderr, flush=True)

@@ -53,12 +53,12 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     room = pack(devices, options.workers_per_trial)
     recipe, reason = decide.choose_recipe(experiment, options, devices.type.kind)
     experiment = experiment.at(recipe, options.workers_per_trial)
-    if options.baseline in experiment.baselines:
-        experiment = experiment.from_baseline(options.baseline, recipe, options.workers_per_trial)
-        options = decide.with_settings(options, experiment.baselines[options.baseline].settings)
+    if (other := experiment.baselines.get(options.baseline or "")) is not None:
+        experiment = experiment.from_baseline(other, recipe, options.workers_per_trial)
+        options = decide.with_settings(options, other.settings)
     usual = experiment.recipe(recipe)
     experiment = decide.search_in(experiment, options)
-    if options.baseline is not None and options.baseline not in experiment.baselines:
+    if options.baseline is not None and other is None:
         experiment = replace(experiment, baseline=check.earlier_config(options.baseline, options.storage, experiment))
     decide.check_inside(experiment, options)
     check.check_baseline(experiment, options)

@@ -43,7 +43,9 @@ SHARED_MEMORY_GB = 8
 """Ray and loader workers hand tensors over in /dev/shm; Docker's own default is 64 MB."""
 MEMINFO = Path("/proc/meminfo")
 NETWORKS = Path("/sys/class/net")
-SCALE_OUT = ("HCCL_OVER_OFI", "HCCL_SOCKET_IFNAME", "RDMAV_FORK_SAFE")
+SCALE_OUT = (
+    "HCCL_SOCKET_IFNAME", "HCCL_OVER_OFI", "RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA", "MLX5_SCATTER_TO_CQE",
+)  # fmt: skip
 """Variables with which hccl sums gradients between nodes."""
 IN_THE_WAY = {
     "HLS_MODULE_ID": ("every process takes that module", ("",)),
@@ -171,8 +173,11 @@ def scale_out() -> Finding:
     here = sorted(interface.name for interface in NETWORKS.glob("*"))
     named = [name for name in os.environ.get("HCCL_SOCKET_IFNAME", "").split(",") if name]
     unknown = [name for name in named if not any(interface.startswith(name) for interface in here)]
-    fix = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(here)}" if unknown else ""
-    return Finding("scale-out", found, fix)
+    if unknown:
+        named_wrongly = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(here)}"
+        return Finding("scale-out", found, named_wrongly)
+    forced = "unset HCCL_OVER_OFI: set at all, it sends sums through host memory, even where Gaudis have a network"
+    return Finding("scale-out", found, forced if "HCCL_OVER_OFI" in os.environ else "", warns=True)
 
 
 def modules(count: int) -> Finding:

@@ -324,8 +324,9 @@ class _WarmSession:
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
-        device = {"system": self._channel.device_metrics.take(), "residue": self._channel.residue}
-        counted = self._counts.added_to(metrics)
+        sampled = self._channel.device_metrics.take()
+        counted = self._counts.added_to(metrics, sampled)
+        device = {"system": sampled, "residue": self._channel.residue}
         command = self._answer({"kind": "metrics", "metrics": counted, "saves": save is not None, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 
 WARM_UP = 10
 """Steps of a trial before its trace begins: they compile, and fill what loads ahead."""
-TRACE_FILE = "trace.json"
-"""In the folder of the trial; Perfetto and chrome://tracing open it."""
+TRACE_FILE = "trace.json.gz"
+"""In the folder of the trial; Perfetto opens it as it is."""
 
 
 class Profile(NamedTuple):
@@ -51,11 +51,10 @@ def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
     if _wanted is None or steps < 2:
         yield _do_nothing
         return
-    from torch.profiler import ProfilerActivity, profile, schedule
+    from torch.profiler import profile, schedule
 
     file, wanted = Path(_wanted.file), min(_wanted.steps, steps - 1)
     before = max(1, min(WARM_UP, steps - wanted))
-    kinds = [getattr(ProfilerActivity, kind, None) for kind in ("CPU", device.kind.upper())]
 
     def write(profiler: Any) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +63,25 @@ def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
         logger.info("steps %d to %d are in %s", before + 1, before + wanted, file)
 
     with profile(
-        activities=list(dict.fromkeys(kind for kind in kinds if kind is not None)),
+        activities=_activities(device),
         schedule=schedule(wait=before - 1, warmup=1, active=wanted, repeat=1),
         on_trace_ready=write,
         record_shapes=True,
     ) as profiler:
         yield profiler.step
+
+
+def _activities(device: DeviceType) -> list[Any]:
+    """Return what torch's profiler is to watch: the CPU, and the device if it can."""
+    from torch.profiler import ProfilerActivity, profile  # habana puts its own in their place
+
+    both = [getattr(ProfilerActivity, kind) for kind in dict.fromkeys(("CPU", device.kind.upper()))]
+    try:
+        with profile(activities=both):  # it says so when it starts, which would end the trial
+            return both
+    except Exception as error:
+        logger.warning("the trace has the CPU's part alone: %s: %s", type(error).__name__, error)
+        return both[:1]
 
 
 def _do_nothing() -> None:

@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +92,7 @@ class Story(NamedTuple):
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Trials that diverge and lose worker and half a checkpoint, and three drivers that end, and do not go on alike.
 
-    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and as it begins gets
+    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and as it trains gets
     SIGTERM with all of its process group; the third then loses Ray's control service. Callbacks come and go.
     """
     folder = tmp_path_factory.mktemp("faults")
@@ -122,8 +123,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         inflict.tear_state()
 
         sweep.code = DRIVER
+        resumed_at = time.time()
         sweep.resume(add_trials=1)
-        assert sweep.wait_until(begun, UP_WITHIN_S), sweep.printed
+        assert sweep.wait_for_all(resumed_at), sweep.printed
         sweep.terminate_group()
         terminated = ending()
 

@@ -78,7 +78,7 @@ def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -
     assert run.state.ending is None
 
 
-def test_ctrl_c_waits_for_checkpoints_once_and_sigterm_does_not(run: SweepRun, interrupts: list[float]) -> None:
+def test_ctrl_c_waits_for_checkpoints_once(run: SweepRun, interrupts: list[float]) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     run.signals.take_over()
     os.kill(os.getpid(), signal.SIGINT)
@@ -105,14 +105,34 @@ def test_one_ctrl_c_is_enough_for_a_sweep_that_is_ending_already(run: SweepRun, 
     assert run.state.ending == Ending("the target was reached", 0, at_once=True)
 
 
-def test_sigterm_ends_at_once(run: SweepRun, interrupts: list[float]) -> None:
-    run.signals.take_over()
-    os.kill(os.getpid(), signal.SIGTERM)
-    turn(run)
-    run.signals.give_back(interrupted=False)
-    assert len(interrupts) == 1
-    assert run.state.ending is not None
-    assert run.state.ending.status == TERMINATED
+LEAVING = """
+import os, signal, sys
+from pathlib import Path
+
+from experiments import SweepOptions
+from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.plan.plan import make_plan
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+run = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
+run.plan.folder.mkdir(parents=True)
+run.signals.take_over()
+os.kill(os.getpid(), signal.SIGTERM)
+run.before_step([])
+print("it went on")
+"""
+
+
+@pytest.mark.processes
+def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is_called(storage: Path) -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", LEAVING, str(storage)], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    assert left.returncode == TERMINATED, left.stderr
+    assert "it went on" not in left.stdout
+    assert "go on with it: build_tuner(" in left.stderr
+    summary = json.loads((storage / "x" / "summary.json").read_text())
+    assert summary["ended_early"]["why"] == "it received SIGTERM"
 
 
 WAITING_FOR_ROOM = """

@@ -149,6 +149,12 @@ def autoload(node: Node) -> None:
     )
 
 
+def far(node: Node) -> None:
+    node.file("sys/class/accel/accel0/device/numa_node", "1\n")
+    node.file("sys/class/accel/accel1/device/numa_node", "1\n")
+    node.file("sys/devices/system/node/node1/cpulist", "4000-4063\n")
+
+
 FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
     # what is planted: how, the check that finds it, what it says to do
     "a busy device": (prints(TAKEN), "matmul on module 0", "another process has it, or it is being reset"),
@@ -223,10 +229,13 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
         "Ray", "ray start --resources",
     ),
     "a network that is not here": (variable("HCCL_SOCKET_IFNAME", "ens5"), "scale-out", "here are eth0"),
+    "a network that is forced": (variable("HCCL_OVER_OFI", "1"), "scale-out", "unset HCCL_OVER_OFI"),
+    "cores far from their module": (far, "cores", "cores of NUMA node 1 .*--cpuset-cpus"),
 }  # fmt: skip
 MAY_RUN = {
     "devices given by index", "TcMalloc", "autoload", "lazy mode", "no hl-smi", "no huge pages", "little memory",
     "a kernel without huge pages", "stale compiled graphs", "a cache of one's own", "a Ray that sees no HPU",
+    "a network that is forced", "cores far from their module",
 }  # fmt: skip
 """Faults with which a sweep may run all the same: warnings."""
 
