@@ -206,11 +206,10 @@ def lay_out_reviews(folder: Path) -> tuple[list[str], dict[str, str]]:
         files[split] = str(folder / f"{split}.parquet")
         reviews.to_parquet(files[split])
     cache = home / "datasets"
-    builder = Parquet(
-        cache_dir=str(cache), dataset_name="yelp_review_full", config_name="yelp_review_full", data_files=files,
-        hash=revision,
-    )  # fmt: skip
+    builder = Parquet(cache_dir=str(cache), dataset_name="yelp_review_full", data_files=files, hash=revision)
     builder.download_and_prepare()
+    (made,) = (cache / "yelp_review_full").glob("default-*")
+    made.rename(made.with_name("default"))  # the suffix says of which files it was made
     metric = folder / "accuracy"
     metric.mkdir()
     (metric / "accuracy.py").write_text(ACCURACY)
