@@ -22,7 +22,7 @@ examples: $(READY) ## Tune ten loops that others wrote (docs/examples), on the C
 check: $(READY) ## Check style and types, and run the tests that start no process: about a minute
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-quick-sweep test-quick-rest
 
-test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and its driver if they are missing
+test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
 	$(MAKE) --no-print-directory --jobs=2 test-workers test-others
 
 lint: $(READY) ## Check style and types

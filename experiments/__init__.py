@@ -7,7 +7,7 @@ from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.published import Published
+from experiments.sweep.define.published import OtherBaseline, Published
 from experiments.sweep.tune_script import tune_script
 from trainables.runtime import report
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from experiments.sweep.on_ray.tuner import build_tuner
 
 __all__ = [
-    "Budget", "Experiment", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main", "report",
-    "tune", "tune_script",
+    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main",
+    "report", "tune", "tune_script",
 ]  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
     python -m experiments.published [--json]
 
-Starts nothing. With --json one object: ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``.
+Starts nothing. With --json one object: ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``; an
+experiment's other baselines are ``"baselines"`` in it, each of the same form.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.published import Published
 from experiments.sweep.define.words import counted, format_params
 
 WIDTHS = (1, 8)
@@ -28,11 +31,21 @@ def experiments() -> list[Experiment]:
 
 
 def published(experiment: Experiment) -> dict[str, Any]:
-    """Return the baselines of the full recipe by width, the published figures that there are, and their source."""
-    figures = {} if experiment.published is None else asdict(experiment.published)
+    """Return the baselines of the full recipe by width, the published figures that there are, and their source; and
+    likewise of each other baseline."""
+    own = _described({width: experiment.at("full", width).baseline for width in WIDTHS}, experiment.published)
+    others = {
+        name: _described({width: {**other.values(width), **other.settings} for width in WIDTHS}, other.published)
+        for name, other in experiment.baselines.items()
+    }
+    return {**own, **({"baselines": others} if others else {})}
+
+
+def _described(baselines: Mapping[int, Mapping[str, Any]], said: Published | None) -> dict[str, Any]:
+    figures = {} if said is None else asdict(said)
     source = figures.pop("source", None)
     return {
-        "baseline": {str(width): dict(experiment.at("full", width).baseline) for width in WIDTHS},
+        "baseline": {str(width): dict(values) for width, values in baselines.items()},
         "published": {name: value for name, value in figures.items() if value is not None},
         "source": source,
     }
@@ -50,6 +63,11 @@ def lines(name: str, found: dict[str, Any]) -> list[str]:
             for width, values in found["baseline"].items()
         ),
         *(f"  {note}" for note in notes),
+        *(
+            line
+            for other, described in found.get("baselines", {}).items()
+            for line in lines(f"{name} --baseline {other}", described)
+        ),
     ]
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Install what tests need beside Python: PostgreSQL for the team's server, and Chromium with its driver to look at pages.
-# Does nothing where all of it is there; what is missing it installs from Debian's packages, as root.
+# Install what tests need beside Python: PostgreSQL for the team's server, Chromium with its driver to look at pages, and
+# a C++ compiler for the stand-in for HPUs. Does nothing where all of it is there; what is missing it installs from
+# Debian's packages, as root.
 set -euo pipefail
 
 missing=()
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || missing+=(postgresql)
 [[ -x /usr/bin/chromium ]] || missing+=(chromium fonts-dejavu-core)
 [[ -x /usr/bin/chromedriver ]] || missing+=(chromium-driver)
+command -v "${CXX:-c++}" >/dev/null || missing+=(g++)
 ((${#missing[@]})) || exit 0
 
 cannot() {

@@ -61,7 +61,8 @@ def hyperparameters_of_each_step() -> Iterator[list[dict[str, Any]]]:
 
     def note(optimizer: Any, *_: Any) -> None:
         known = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
-        assert all({**group, "weight_decay": 0} == {**known[0], "weight_decay": 0} for group in known)
+        own = {"weight_decay": 0, "adapts": True}  # what groups may have of their own
+        assert all({**group, **own} == {**known[0], **own} for group in known)
         steps.append(known[0])
 
     hook = register_optimizer_step_pre_hook(note)

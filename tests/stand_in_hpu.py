@@ -28,6 +28,8 @@ class Ownership(NamedTuple):
     pid: int
     since: float
     until: float | None
+    cores: tuple[int, ...]
+    """On which it ran when it took the module."""
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
@@ -46,6 +48,17 @@ def lay_out_devices(folder: Path, modules: int) -> None:
         in_sysfs.mkdir(parents=True)
         file.symlink_to(folder / f"module-{module}")  # which its owner has open
         (in_sysfs / "module_id").write_text(f"{module}\n")
+
+
+def lay_out_nodes(folder: Path, cpulists: list[str]) -> None:
+    """Make a NUMA node of each list of cores, and a module of the same number on it."""
+    lay_out_devices(folder, len(cpulists))
+    for node, cpulist in enumerate(cpulists):
+        file = folder / "sys" / "devices" / "system" / "node" / f"node{node}" / "cpulist"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{cpulist}\n")
+    for device in (folder / "sys" / "class" / "accel").iterdir():
+        (device / "device" / "numa_node").write_text((device / "device" / "module_id").read_text())
 
 
 def start(code: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
@@ -70,7 +83,7 @@ def ownerships(folder: Path) -> list[Ownership]:
     for line in (folder / "acquisitions.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry["what"] == "acquired":
-            owned.append(Ownership(entry["module"], entry["pid"], entry["time"], None))
+            owned.append(Ownership(entry["module"], entry["pid"], entry["time"], None, tuple(entry["cores"])))
         else:
             index = next(i for i, o in enumerate(owned) if (o.module, o.pid) == (entry["module"], entry["pid"]))
             owned[index] = owned[index]._replace(until=entry["time"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,206 @@ def test_the_import_asserts_in_a_child_that_cannot_tell_its_module(tmp_path: Pat
     assert "sum 3.0" in output_of(USE, tmp_path, **of_two, HLS_MODULE_ID="3")
 
 
+MIXED = """
+import torch
+from habana_frameworks.torch.hpex import optimizers as fused
+from torch.nn import functional as F
+on_hpu, on_cpu, labels = torch.ones(2, 3, device="hpu"), torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)
+model = torch.nn.Linear(3, 2).to("hpu")
+def says(use):
+    try:
+        return use()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+for use in (
+    lambda: model(on_cpu),
+    lambda: torch.nn.Linear(3, 2)(on_hpu),
+    lambda: F.cross_entropy(model(on_hpu), labels),
+    lambda: F.embedding(labels, on_hpu),
+    lambda: on_hpu.add_(on_cpu),
+    lambda: torch.cat([on_cpu, on_hpu]),
+    lambda: on_hpu.numpy(),
+    lambda: torch.compile(model, backend="hpu_backend", dynamic=False)(on_cpu),
+    lambda: fused.FusedSGD(torch.nn.Linear(3, 2).parameters(), lr=0.1).step(),
+):
+    print(says(use))
+print(on_hpu.device, on_hpu.is_cpu, on_hpu[labels].device)
+print((on_hpu * torch.tensor(2.0)).sum().item(), on_cpu.copy_(on_hpu).device)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What MIXED, STATE and NAMES print, in one process."""
+    code = "print('next')".join((MIXED, STATE, NAMES))
+    settings = {"HLS_MODULE_ID": "0", "PYTHONWARNINGS": "ignore", "PT_HPU_GPU_MIGRATION": "true"}
+    parts = output_of(code, tmp_path_factory.mktemp("stand-in"), **settings).split("next\n")
+    return [part.splitlines() for part in parts]
+
+
+def test_a_forgotten_move_to_the_device_is_refused(printed: list[list[str]]) -> None:
+    """A number (a tensor of no dimension) and indices may come from the CPU, and a copy goes between devices; nothing
+    else does."""
+    *refused, place, allowed = printed[0]
+    assert len(refused) == 9
+    for line in refused:
+        assert "Error: " in line, line
+        assert "device" in line or "hpu" in line.lower(), line
+    assert (place, allowed) == ("hpu:0 False hpu:0", "12.0 cpu")
+
+
+STATE = """
+import io
+from torch import nn
+torch.manual_seed(3)
+def trained(device):
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
+    network.load_state_dict(weights)
+    network.to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, foreach=False)
+    for _ in range(3):
+        network(images.to(device)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return network, optimizer
+images = torch.randn(5, 1, 6, 6)
+weights = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2)).state_dict()
+network, optimizer = trained("hpu")
+there, here = network.state_dict(), trained("cpu")[0].state_dict()
+moved = nn.Linear(2, 2)
+parameter = moved.weight
+print(moved.to("hpu").weight is parameter, parameter.device)
+print(all(torch.equal(there[name].cpu(), here[name]) for name in here))
+file = io.BytesIO()
+torch.save({"network": there, "optimizer": optimizer.state_dict()}, file)
+for location in (None, "cpu"):
+    file.seek(0)
+    saved = torch.load(file, map_location=location, weights_only=True)
+    network.load_state_dict(saved["network"])
+    optimizer.load_state_dict(saved["optimizer"])
+    print(saved["network"]["0.weight"].device, network[0].weight.device, *{
+        value.device.type for state in optimizer.state.values() for value in state.values() if value.dim()
+    })
+with torch.autocast("hpu", dtype=torch.bfloat16):
+    outputs = network(images.hpu())
+    print(outputs.dtype, nn.functional.cross_entropy(outputs, torch.zeros(5, dtype=torch.int64, device="hpu")).dtype)
+"""
+
+
+def test_tensors_of_an_hpu_train_as_the_cpus_and_are_saved_and_loaded(printed: list[list[str]]) -> None:
+    assert printed[1] == [
+        "True hpu:0",
+        "True",
+        "hpu:0 hpu:0 hpu",
+        "cpu hpu:0 hpu",
+        "torch.bfloat16 torch.float32",
+    ]
+
+
+NAMES = """
+from habana_frameworks.torch.hpex.optimizers.distributed import FusedAdamW
+from habana_frameworks.torch.hpu import metrics
+from habana_frameworks.torch.internal import bridge_config
+from habana_frameworks.torch.utils import debug, experimental, internal
+weights = [torch.zeros(2, device="hpu")]
+FusedAdamW(weights, lr=0.5).step([torch.ones(2, device="hpu")])
+print(weights[0].round(decimals=3).tolist(), says(lambda: fused.FusedAdamW(weights, moments_dtype=torch.bfloat16)))
+torch.manual_seed(1)
+first = torch.rand(1, device="hpu")
+torch.hpu.manual_seed_all(1)
+print(torch.equal(first, torch.rand(1, device="hpu")), says(lambda: torch.hpu.set_device(1)))
+with metrics.metric_localcontext("mark_step") as here:
+    metrics.COUNTS["mark_step"] += 2
+metrics.COUNTS["mark_step"] += 1
+print(here.stats(), metrics.metric_global("mark_step").stats(), says(metrics.metric_localcontext("gc").__enter__))
+stream, event = torch.hpu.current_stream(), torch.hpu.Event()
+stream.record_event(event).synchronize()
+print(event.query(), torch.hpu.mem_get_info()[1], bridge_config.get_pt_hpu_gpu_migration(), internal.is_lazy())
+debug._hb_print("hello")
+print(experimental._get_device_type().name, says(lambda: experimental._data_ptr(on_cpu)))
+"""
+
+
+def test_other_names_of_habana_do_what_theirs_do(printed: list[list[str]]) -> None:
+    assert printed[2] == [
+        "[-0.5, -0.5] NotImplementedError: the stand-in has neither bias_correction=False nor moments_dtype",
+        "True AssertionError: a process has one HPU, of index 0",
+        "[('TotalNumber', 2)] [('TotalNumber', 3)] MetricNotFound: Metric with given name (gc) doesn't exist.",
+        f"True {96 * 2**30} 1 False",
+        "synDeviceGaudi2 AssertionError: the tensor is on cpu",
+    ]
+
+
+COLLECTIVE = """
+import os, torch, torch.distributed as dist, habana_frameworks.torch.distributed.hccl as hccl
+print(hccl.initialize_distributed_hpu(), flush=True)
+dist.init_process_group("hccl")
+rank = dist.get_rank()
+for tensor in (torch.ones(2), torch.ones(2, device="hpu")):
+    try:
+        dist.all_reduce(tensor)
+        print("sum", tensor.tolist(), tensor.device, flush=True)
+    except Exception as error:
+        print("refused", str(error).splitlines()[0], flush=True)
+parts = [torch.zeros(1, device="hpu") for _ in range(2)]
+dist.all_gather(parts, torch.full((1,), rank + 5.0, device="hpu"))
+both = [None, None]
+dist.all_gather_object(both, {"rank": rank})
+dist.barrier()
+network = torch.nn.Linear(2, 1, bias=False).to("hpu")
+torch.nn.init.constant_(network.weight, 1.0 + rank)
+parallel = torch.nn.parallel.DistributedDataParallel(network, device_ids=[0], gradient_as_bucket_view=True)
+parallel(torch.full((3, 2), 1.0 + rank, device="hpu")).mean().backward()
+print(float(sum(parts)), both, network.weight.tolist(), network.weight.grad.tolist(), network.weight.grad.device)
+dist.destroy_process_group()
+"""
+
+
+def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "PYTHONWARNINGS": "ignore"}
+    ranks = [start(COLLECTIVE, tmp_path, **place, RANK=str(r), LOCAL_RANK=str(r), HLS_MODULE_ID=str(r)) for r in (0, 1)]
+    for number, process in enumerate(ranks):
+        lines = [line for line in process.communicate(timeout=120)[0].splitlines() if "Gloo" not in line]
+        assert lines[0] == f"(2, {number}, {number})"
+        assert lines[1] == "refused No backend type associated with device type cpu"
+        assert lines[2] == "sum [2.0, 2.0] hpu:0"
+        assert lines[3] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
+
+
+RECIPES = """
+import importlib
+from tests.sessions import reports_of
+from trainables.runtime.training.loop import _Trial
+def step_of(name):
+    experiment = importlib.import_module(f"experiments.tune_{name}").EXPERIMENT
+    small = {"train_samples": 32, "val_samples": 32, "batch_size": 32, "epochs": 1, "seed": 5}
+    small |= {"compile": False, "mixed_precision": "off"}
+    trial = {**experiment.recipes["sample"].settings(), **experiment.baseline, **small}
+    known = set(experiment.config_class.field_names())
+    try:
+        (report,) = reports_of(experiment.train_loop, {key: value for key, value in trial.items() if key in known})
+        return report["train_loss"] > 0
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+names = ("bert", "resnet18", "resnet50", "resnet50_imagenet", "vit")
+print(*map(step_of, names))
+_Trial._on_device = lambda self, batches: iter(batches)
+for name in names:
+    print(step_of(name))
+"""
+
+
+def test_every_recipe_trains_on_it_and_none_if_its_batches_stay_on_the_cpu(tmp_path: Path) -> None:
+    environment = {"HABANA_VISIBLE_MODULES": "0", "HLS_MODULE_ID": "0", "PT_HPU_LAZY_MODE": "0"}
+    trained, *forgotten = output_of(RECIPES, tmp_path, **environment).splitlines()
+    assert trained == "True True True True True"
+    assert len(forgotten) == 5
+    assert all("RuntimeError" in line and "hpu" in line for line in forgotten), forgotten
+
+
 @pytest.mark.parametrize(("lazy", "says"), [("0", "mark_step() has no meaning in eager mode"), ("1", "marked")])
 def test_steps_are_marked_in_lazy_mode_only(lazy: str, says: str, tmp_path: Path) -> None:
     code = "import habana_frameworks.torch.core as core; core.mark_step(); print('marked')"
@@ -137,8 +338,8 @@ def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
 import torch
 from trainables.runtime.devices.device_metrics import TrialCounts
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.devices.hpu import name_own_module
-name_own_module()
+from trainables.runtime.devices.gaudi_node import prepare_worker
+prepare_worker()
 hpu = worker_device()
 device = DEVICE_TYPES[hpu.type]
 weight = torch.nn.Parameter(torch.ones(4, device=hpu))
@@ -155,9 +356,10 @@ print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.me
 optimizer.step()
 device.mark_step()
 torch.hpu.metrics.COUNTS["cpu_fallback"] += 2
-own = counts.added_to({"loss": 1.0})
+used = {"system/hpu_6_utilization_percentage": 40.0, "system/cpu_utilization_percentage": 99.0}
+own = counts.added_to({"loss": 1.0}, used)
 print({**own, "peak_memory_gb": own["peak_memory_gb"] > 0.1})
-print({**counts.added_to({"compile_s": 3.0}), "peak_memory_gb": 0})
+print({**counts.added_to({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
 """
     for lazy, marks in (("0", 0), ("1", 1)):
         settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}
@@ -165,7 +367,7 @@ print({**counts.added_to({"compile_s": 3.0}), "peak_memory_gb": 0})
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
         counted = {"peak_memory_gb": True, "graph_compilations": marks, "cpu_fallbacks": 2, "compile_s": 0.25 * marks}
-        assert str({**counted, "loss": 1.0}) in printed
+        assert str({"device_utilization": 40.0, **counted, "loss": 1.0}) in printed
         assert str({**counted, "peak_memory_gb": 0, "compile_s": 3.0}) in printed
     assert {ownership.module for ownership in ownerships(tmp_path)} == {6}
 
@@ -178,7 +380,7 @@ from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
 model = torch.nn.Linear(4, 2).to(worker_device())
 model = DEVICE_TYPES["hpu"].compile(model) if {ours} else torch.compile(model, backend="hpu_backend")
 for size in (8, 5, 3):
-    model(torch.ones(size, 4))
+    model(torch.ones(size, 4, device="hpu"))
 print("graphs", torch.hpu.metrics.metric_global("graph_compilation").stats()[0][1])
 """
     given = {"HABANA_VISIBLE_MODULES": "6", "HLS_MODULE_ID": "6"}

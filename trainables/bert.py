@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import TextConfig
 from trainables.pretrained import from_pretrained
 from trainables.runtime.training.training_config import check_batch, check_classes
@@ -25,7 +26,7 @@ DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(TextConfig):
+class BertConfig(AttentionConfig, TextConfig):
     """Hyperparameters and settings of one BERT trial."""
 
     dropout: float
@@ -56,6 +57,7 @@ def train_loop(config: dict[str, Any]) -> None:
     fresh_start(bert.seed)
     texts = tokenized(bert)
     model = _classifier(bert, texts.labels)
+    choose_attention(model, bert)
     task = Task(
         model=model,
         forward=_logits,

@@ -64,7 +64,7 @@ def check(config: ResNet50ImageNetConfig) -> list[str]:
     Raises:
         ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.
     """
-    from trainables.runtime.devices.hpu import has_habana
+    from trainables.runtime.devices.gaudi_node import has_habana
 
     habanas = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
     if habanas and not has_habana():

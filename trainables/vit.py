@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import HUB, RANDOM
 from trainables.runtime.training.schedules import ScheduleKind
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViTTrialConfig(ImageConfig):
+class ViTTrialConfig(AttentionConfig, ImageConfig):
     """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
 
     data: str = "imagenette"
@@ -59,7 +59,12 @@ class ViTTrialConfig(ImageConfig):
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""
-        return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
+        return super().rules() | {
+            "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
+            "zero_head and optimizer=lamb exclude each other, since habana's kernel never moves weights that are 0": (
+                self.optimizer != "lamb" or not self.zero_head
+            ),
+        }
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -71,7 +76,12 @@ def train_loop(config: dict[str, Any]) -> None:
     vit = ViTTrialConfig.from_dict(config)
     fresh_start(vit.seed)
     network = network_of(vit)
-    build = partial(build_vit, vit.model, vit.size, network, zero_head=vit.zero_head)
+
+    def build(classes: int) -> ViTClassifier:
+        model = build_vit(vit.model, vit.size, network, classes, zero_head=vit.zero_head)
+        choose_attention(model.vit, vit)
+        return model
+
     train_classifier(vit, build, network.to_dict())
 
 

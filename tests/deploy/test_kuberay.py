@@ -13,8 +13,9 @@ import yaml
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from trainables.runtime.devices import checks
-from trainables.runtime.devices.device import CPUS_PER_WORKER, MODULES_OF_A_NODE
+from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.devices.gaudi_node import MODULES_OF_A_NODE
 
 GIB = {"Gi": 1.0, "Mi": 1 / 1024}
 Manifest = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -10,11 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import psutil
 import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from tests.stand_in_hpu import Ownership, double_owners, environment, ownerships
+from tests.stand_in_hpu import Ownership, double_owners, environment, lay_out_nodes, ownerships
 
 pytestmark = pytest.mark.workers
 
@@ -24,7 +26,9 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1 --confirm 0"
-        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample"]
+        options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample", "--profile", "2:3"]
+        self.cores = sorted(os.sched_getaffinity(0))
+        lay_out_nodes(folder / "modules", [",".join(map(str, self.cores)), str(self.cores[-1])])
         with subprocess.Popen(
             [sys.executable, str(script), "--name", "hpu", "--storage", str(folder), *options],
             cwd=folder,  # where MLflow puts the artifacts of a database
@@ -51,15 +55,20 @@ def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert sum(sweep.summary["trials"].values()) == 4
     assert "failed" not in sweep.summary["trials"]
     assert sweep.summary["cpu_fallbacks"] == 0
-    assert sweep.summary["graph_compilations"] >= 0
+    of_trials = sweep.summary["device_counts"]
+    assert sweep.summary["graph_compilations"] == sum(one["graph_compilations"] for one in of_trials.values())
+    assert list(of_trials) == ["1", "2", "3", "4"]
+    assert all(one["peak_memory_gb"] > 0 and 0 < one["device_utilization"] <= 100 for one in of_trials.values())
     devices = sweep.summary["device_time"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]
     assert all(seconds["training"] > 0 for seconds in devices.values())
 
 
-def test_every_hpu_has_one_owner_and_is_given_back(sweep: Sweep) -> None:
+def test_every_hpu_has_one_owner_on_cores_near_it_and_is_given_back(sweep: Sweep) -> None:
     assert sorted(ownership.module for ownership in sweep.owned) == [0, 1]
     assert double_owners(sweep.owned) == 0
+    near = {0: tuple(sweep.cores), 1: (sweep.cores[-1],)}
+    assert all(ownership.cores == near[ownership.module] for ownership in sweep.owned)
     assert all(ownership.until is not None for ownership in sweep.owned)
     assert sweep.pid not in {ownership.pid for ownership in sweep.owned}
 
@@ -79,6 +88,18 @@ def test_it_prints_progress_and_says_how_to_use_the_best_checkpoint(sweep: Sweep
     assert sorted(loaded["model"].config.id2label.values()) == [
         "matplotlib", "networkx", "pandas", "sklearn", "sqlalchemy",
     ]  # fmt: skip
+
+
+def test_the_trace_of_a_trial_is_in_its_folder_and_in_mlflow(sweep: Sweep) -> None:
+    (file,) = (sweep.folder / "hpu").glob("trial-*/trace.json.gz")
+    trace = json.loads(gzip.decompress(file.read_bytes()))
+    assert (file.parent.name, trace["stand-in"]) == ("trial-002", "CPU HPU")
+    names = {event["name"] for event in trace["traceEvents"]}
+    assert {f"ProfilerStep#{step}" for step in (10, 11, 12)} == {n for n in names if n.startswith("ProfilerStep#")}
+    assert not any("scaled_dot_product" in name for name in names)  # habana's kernel is in its place
+    runs = mlflow.search_runs(experiment_names=["bert"], filter_string="tags.trial = '002'", output_format="list")
+    artifacts = [file.path for run in runs for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)]
+    assert "trace.json.gz" in artifacts
 
 
 def test_it_leaves_no_process_behind(sweep: Sweep) -> None:

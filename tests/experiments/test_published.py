@@ -11,7 +11,7 @@ import pytest
 from experiments import Experiment, SweepOptions, published
 from experiments.sweep.define.experiment import RecipeName
 from experiments.sweep.plan.check import check_space
-from experiments.sweep.plan.decide import choose_settings
+from experiments.sweep.plan.decide import choose_settings, with_settings
 from trainables import resnet50_imagenet, vit
 from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
@@ -92,6 +92,29 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
     assert rates == pytest.approx(epochs)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
+def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
+    lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
+    experiment = BY_NAME["resnet50-imagenet"].at("full", workers).from_baseline(lars, "full", workers)
+    check_space(experiment)
+    options = with_settings(SweepOptions(), lars.settings)
+    settings, fixed = choose_settings(experiment, options, "full")
+    full = experiment.recipe("full")
+    config = experiment.config_class.from_dict({**settings, **full.budget.settings(), **experiment.baseline})
+    assert isinstance(config, TrainingConfig)
+    assert not fixed  # the space has it fixed already
+    assert (config.optimizer, config.schedule, config.decayed) == ("lars", "polynomial", "weights")
+    assert (config.momentum, config.weight_decay, config.label_smoothing) == (0.9, 5e-5, 0.1)
+    assert (config.batch_size, config.lr_for_batch, str(full.budget)) == (256 * workers, 256 * workers, "35 epochs")
+    assert config.peak_lr == pytest.approx({1: 2.5, 8: 9.0, 16: 13.0}.get(workers, config.lr), rel=0.07)
+    rates = [config.peak_lr * config.make_schedule().factor(epoch * 100, 3500, 100) for epoch in range(36)]
+    assert rates[3] == max(rates)
+    assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
+    left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
+    assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
+    assert with_settings(options, lars.settings) == options  # as when it is resumed
+
+
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
     for recipe, rungs in (("full", [5, 15, 45]), ("sample", [4])):
         budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget  # type: ignore[index]
@@ -141,3 +164,5 @@ def test_it_is_printed_for_programs_and_for_people(
     published.main()
     printed = capsys.readouterr().out
     assert "  baseline, 8 workers: lr=0.8 batch_size=2048 " in printed
+    assert found["resnet50-imagenet"]["baselines"]["lars"]["baseline"]["8"]["lr"] == 9.0
+    assert "resnet50-imagenet --baseline lars: HabanaAI Model-References" in printed

@@ -48,6 +48,10 @@ CPU_FALLBACKS = "cpu_fallbacks"
 """Operations that ran on the CPU since the device has none like it; above 0, look here first."""
 PEAK_MEMORY_GB = "peak_memory_gb"
 """Most memory of the device that tensors had, in 10^9 bytes."""
+UTILIZATION = "device_utilization"
+"""Mean utilisation of the device in percent, as its driver counts it, all waiting between reports included."""
+DEVICE_COUNTS = (GRAPH_COMPILATIONS, GRAPH_CACHE_HITS, CPU_FALLBACKS, PEAK_MEMORY_GB, UTILIZATION)
+"""All of these."""
 
 CONSTRAINT_PREFIX = "constraint/"
 """Begins the names of soft constraints, for example constraint/memory_gb: above 0 means violated, and by how much."""

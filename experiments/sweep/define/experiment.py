@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Mode, Objective
-from experiments.sweep.define.published import Published
+from experiments.sweep.define.published import OtherBaseline, Published
 from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
@@ -96,6 +96,8 @@ class Experiment:
     :class:`~trainables.runtime.training.training_config.TrainingConfig` says."""
     published: Published | None = None
     """What the source of the baseline says of it."""
+    baselines: Mapping[str, OtherBaseline] = field(default_factory=dict)
+    """Other published runs, by the name that ``--baseline`` takes."""
 
     def __post_init__(self) -> None:
         Objective(self.metric, self.mode)  # says what is wrong with them
@@ -143,6 +145,18 @@ class Experiment:
         if found.config_class is PlainConfig:
             found = replace(found, config_class=_config_class(found.search_space, own.settings()))
         return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
+
+    def from_baseline(self, other: OtherBaseline, recipe: RecipeName, workers: int) -> Experiment:
+        """Return the experiment that is :meth:`at` a recipe with another published run for its baseline. The sample
+        recipe keeps its budget, and has the run's values for one worker."""
+        usual, full = self.recipe(recipe), recipe == "full"
+        return replace(
+            self,
+            space=self.search_space.fix(other.settings),
+            baseline=other.values(workers if full else 1),
+            recipes={**self.recipes, recipe: replace(usual, budget=other.budget if full else usual.budget)},
+            published=other.published,
+        )
 
     @cached_property
     def search_space(self) -> SearchSpace:

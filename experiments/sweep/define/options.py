@@ -65,7 +65,7 @@ class TrialOptions:
 
     recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[Literal["auto", "hpu", "cuda", "cpu"], shown("NAME"), AS_GIVEN] = "auto"
+    device: Annotated[str, shown("NAME"), AS_GIVEN] = "auto"
     """auto, hpu, cuda or cpu."""
     workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
     """Devices that train one trial together."""
@@ -84,7 +84,7 @@ class TrialOptions:
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
     """Other settings, or hyperparameters not to search."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
-    """An earlier sweep, whose winner is the baseline of this."""
+    """Start from the winner of a sweep, or a published run."""
     baseline_only: Annotated[bool, shown("")] = False
     """Train the baseline's hyperparameters alone."""
     evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None
@@ -169,6 +169,8 @@ class TrackingOptions:
     """Else $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
+    profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
+    """Trace so many steps of this trial with torch's profiler."""
     notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
     """Webhook: a message for a new best, an end, a failure."""
 
@@ -207,7 +209,24 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             wrong.setdefault(str(problem["loc"][0]), f"{problem['input']!s}: {message}")
         raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
     bytes_of(valid.checkpoint_budget)
+    profiled(valid.profile)
     return valid
+
+
+def profiled(given: str | None) -> tuple[int, int] | None:
+    """Return the number of the trial and of the steps that the option ``--profile`` means; None for no trial.
+
+    Raises:
+        SweepError: It means none.
+    """
+    if given is None:
+        return None
+    trial, _, steps = given.partition(":")
+    if not (trial.isdecimal() and steps.isdecimal() and int(trial) and int(steps)):
+        raise SweepError(
+            f"--profile {given}: give TRIAL:STEPS, the number of a trial from 1 on, and of steps, for example 1:20"
+        )
+    return int(trial), int(steps)
 
 
 def flag(name: str) -> str:

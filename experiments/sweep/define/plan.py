@@ -89,6 +89,11 @@ class Plan:
         return self.folder / REPORT_FILE
 
     @property
+    def repeats_published(self) -> bool:
+        """Whether the baseline is a published run, and no trial of an earlier sweep."""
+        return self.options.baseline is None or self.options.baseline in self.experiment.baselines
+
+    @property
     def resumed(self) -> bool:
         """Whether the sweep has begun before."""
         return self.options.resume is not None
@@ -191,6 +196,11 @@ class Plan:
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and self._mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
+            *(
+                [f"start   from the baseline {self.options.baseline}: {self.experiment.published.source}"]
+                if self.options.baseline in self.experiment.baselines and self.experiment.published
+                else []
+            ),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
             f"files   {self.folder}",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from experiments.sweep.define.budget import Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +33,17 @@ class Published:
     """Lowest and highest throughput of the last step of an epoch, when the loaders are full."""
     notes: tuple[str, ...] = ()
     """How the source measured, and what its run does otherwise than this project's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherBaseline:
+    """Another published run of a model, which ``--baseline NAME`` takes in the place of the first."""
+
+    values: Callable[[int], Mapping[str, Any]]
+    """Returns its hyperparameters for trials of so many workers."""
+    settings: Mapping[str, Any]
+    """What all trials of its sweeps have, such as its optimizer, searched otherwise or not."""
+    budget: Budget
+    """Of its full recipe."""
+    published: Published
+    """What its source says of it."""

@@ -19,7 +19,7 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.config_file import with_file
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.callback import SweepCallback
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
@@ -34,11 +34,13 @@ from experiments.sweep.show.result import result_lines
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
+from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import WarmTrainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors
+from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """What Ray asks of everyone who comes to its ports."""
@@ -168,7 +170,7 @@ class SweepTuner(tune.Tuner):
         addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
         lines = result_lines(plan.folder, summary, [*models, *addresses])
         published = plan.experiment.published
-        if not plan.options.baseline_only or plan.options.baseline is not None or published is None or not lines:
+        if not plan.options.baseline_only or not plan.repeats_published or published is None or not lines:
             return lines
         return [*compared(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
 
@@ -190,9 +192,17 @@ class SweepTuner(tune.Tuner):
                 environment_of=experiment.config_class.environment_of,
                 metric=experiment.metric,
                 retries=options.retries,
+                profile=self._profile(),
             ),
             tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
         )
+
+    def _profile(self) -> tuple[str, Profile] | None:
+        wanted = profiled(self.plan.options.profile)
+        if wanted is None:
+            return None
+        trial, steps = wanted
+        return trial_name(trial), Profile(steps, str(self.plan.folder / trial_name(trial) / TRACE_FILE))
 
     def _tune_config(self) -> tune.TuneConfig:
         return tune.TuneConfig(
@@ -256,7 +266,7 @@ def start_ray(plan: Plan) -> None:
     os.environ.update(plan.devices.type.node_environment())
     # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
     needed = plan.devices.count * CPUS_PER_WORKER
-    cores = needed if plan.devices.type.kind == "cpu" else max(needed, os.cpu_count() or 1)
+    cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:

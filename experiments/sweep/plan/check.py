@@ -25,7 +25,7 @@ from ray.util import inspect_serializability
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.search_space import hyperparameter, middle
 from experiments.sweep.define.words import format_value
@@ -292,6 +292,25 @@ def check_target(experiment: Experiment, target: float | None) -> None:
         )
 
 
+def check_profile(experiment: Experiment, profile: str | None, trials: int) -> None:
+    """See that there is a trial to profile, whose steps are known.
+
+    Raises:
+        SweepError: There is none, or the train loop is not the shared one.
+    """
+    from trainables.runtime.training.training_config import TrainingConfig
+
+    if (wanted := profiled(profile)) is None:
+        return
+    if wanted[0] > trials:
+        raise SweepError(f"--profile {profile}: the sweep has trials 1 to {trials}; 1 is the baseline")
+    if not issubclass(experiment.config_class, TrainingConfig):
+        raise SweepError(
+            f"--profile {profile}: the train loop of {experiment.name} is its own, and nobody else knows its steps; "
+            f"call torch.profiler in it"
+        )
+
+
 def check_trials(
     experiment: Experiment, settings: Mapping[str, Any], workers: int, device: DeviceType
 ) -> tuple[dict[str, Any], ExecutionMode | None, list[str]]:
@@ -340,10 +359,9 @@ def _in_mode(config: TrainingConfig, device: DeviceType) -> tuple[TrainingConfig
     """Return how models are run, and the configuration that says so on other nodes, too, if a variable here does.
 
     Raises:
-        ValueError: The device has no lazy mode, or the variable contradicts the configuration.
+        ValueError: The device lacks what the configuration insists on, or the variable contradicts it.
     """
-    if config.lazy_mode is True and device.kind != "hpu":
-        raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+    config.check_on(device)
     mode = config.mode_on(device)
     return (replace(config, lazy_mode=True) if mode.name == "lazy" else config), mode
 

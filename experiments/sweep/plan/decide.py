@@ -171,6 +171,13 @@ def check_inside(experiment: Experiment, options: SweepOptions) -> None:
         )
 
 
+def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOptions:
+    """Return the options with settings of a published run, unless they give others."""
+    given = {entry.partition("=")[0] for entry in options.settings}
+    added = (f"{name}={value}" for name, value in settings.items() if name not in given)
+    return replace(options, settings=(*added, *options.settings))
+
+
 def choose_settings(
     experiment: Experiment, options: SweepOptions, recipe: RecipeName, *, hold_out: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:

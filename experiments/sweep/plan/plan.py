@@ -52,10 +52,13 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         raise SweepError(str(error)) from error
     room = pack(devices, options.workers_per_trial)
     recipe, reason = decide.choose_recipe(experiment, options, devices.type.kind)
-    usual = experiment.recipe(recipe)
     experiment = experiment.at(recipe, options.workers_per_trial)
+    if (other := experiment.baselines.get(options.baseline or "")) is not None:
+        experiment = experiment.from_baseline(other, recipe, options.workers_per_trial)
+        options = decide.with_settings(options, other.settings)
+    usual = experiment.recipe(recipe)
     experiment = decide.search_in(experiment, options)
-    if options.baseline is not None:
+    if options.baseline is not None and other is None:
         experiment = replace(experiment, baseline=check.earlier_config(options.baseline, options.storage, experiment))
     decide.check_inside(experiment, options)
     check.check_baseline(experiment, options)
@@ -67,6 +70,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
+    check.check_profile(experiment, options.profile, trials + seeds * (confirm + bool(experiment.baseline)))
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     sampler = check.check_search(experiment, options, sampler)

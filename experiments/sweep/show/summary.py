@@ -63,6 +63,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
         **_counted(state),
+        "device_counts": _of_each_trial(state),
         "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
@@ -79,6 +80,16 @@ def _counted(state: SweepState) -> dict[str, int]:
         counts = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
         found.update({name: trial.metrics[name] for name in counts if name in trial.metrics})
     return dict(found)
+
+
+def _of_each_trial(state: SweepState) -> dict[int, dict[str, float]]:
+    """Return what was counted on the devices of each trial, of those where anything was."""
+    of_trials = {trial.number: trial.metrics for trial in state.trials.values()}
+    found = {
+        number: {name: metrics[name] for name in names.DEVICE_COUNTS if name in metrics}
+        for number, metrics in sorted(of_trials.items())
+    }
+    return {number: counts for number, counts in found.items() if counts}
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -23,7 +23,7 @@ MAY_DIFFER = {
     "hang_minutes", "same_errors", "time_budget", "target", "patience", "json", "notify",
 }  # fmt: skip
 """Options that a resumed sweep takes from its own command line."""
-KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget"}
+KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget", "profile"}
 """Options that it takes from there if they are given, and else keeps."""
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from trainables.runtime.devices.cores import BIND, cores_of, numa_node_of
 from trainables.runtime.devices.find import find_devices
-from trainables.runtime.devices.hpu import (
+from trainables.runtime.devices.gaudi_node import (
     AUTOLOAD,
-    HPU,
     LAZY_MODE,
     MODULES,
     RECIPE_CACHE,
@@ -23,6 +23,7 @@ from trainables.runtime.devices.hpu import (
     recipe_folder,
     visible_modules,
 )
+from trainables.runtime.devices.hpu import HPU
 from trainables.runtime.devices.module_owners import find_owners
 from trainables.runtime.versions import installed_versions, version_of
 
@@ -42,7 +43,9 @@ SHARED_MEMORY_GB = 8
 """Ray and loader workers hand tensors over in /dev/shm; Docker's own default is 64 MB."""
 MEMINFO = Path("/proc/meminfo")
 NETWORKS = Path("/sys/class/net")
-SCALE_OUT = ("HCCL_OVER_OFI", "HCCL_SOCKET_IFNAME", "RDMAV_FORK_SAFE")
+SCALE_OUT = (
+    "HCCL_SOCKET_IFNAME", "HCCL_OVER_OFI", "RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA", "MLX5_SCATTER_TO_CQE",
+)  # fmt: skip
 """Variables with which hccl sums gradients between nodes."""
 IN_THE_WAY = {
     "HLS_MODULE_ID": ("every process takes that module", ("",)),
@@ -170,8 +173,11 @@ def scale_out() -> Finding:
     here = sorted(interface.name for interface in NETWORKS.glob("*"))
     named = [name for name in os.environ.get("HCCL_SOCKET_IFNAME", "").split(",") if name]
     unknown = [name for name in named if not any(interface.startswith(name) for interface in here)]
-    fix = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(here)}" if unknown else ""
-    return Finding("scale-out", found, fix)
+    if unknown:
+        named_wrongly = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(here)}"
+        return Finding("scale-out", found, named_wrongly)
+    forced = "unset HCCL_OVER_OFI: set at all, it sends sums through host memory, even where Gaudis have a network"
+    return Finding("scale-out", found, forced if "HCCL_OVER_OFI" in os.environ else "", warns=True)
 
 
 def modules(count: int) -> Finding:
@@ -189,6 +195,23 @@ def modules(count: int) -> Finding:
     reason = HPU.why_not_together(chosen) if len(chosen) in HPU.widths else f"{len(chosen)} modules"
     fix = f"use an aligned set of 1, 2, 4 or 8 modules: {MODULES}=0,1 or 0,1,2,3" if reason else ""
     return Finding("modules", ", ".join(map(str, chosen)) + (f": {reason}" if reason else ""), fix)
+
+
+def cores(count: int) -> Iterator[Finding]:
+    """Report on which cores the worker of each module will run."""
+    if os.environ.get(BIND) == "0":
+        yield Finding("cores", f"workers are not bound to any: {BIND}=0")
+        return
+    nodes = {module: numa_node_of(module) for module in modules_here(count)}
+    if None in nodes.values():
+        unknown = ", ".join(str(module) for module, node in nodes.items() if node is None)
+        yield Finding("cores", f"workers are not bound to any: the driver names no NUMA node of module {unknown}")
+    for node in sorted({node for node in nodes.values() if node is not None}):
+        near = ", ".join(str(module) for module, own in nodes.items() if own == node)
+        number = len(cores_of(node))
+        fix = f"let the container use cores of NUMA node {node} (--cpuset-cpus); workers are not bound until then"
+        found = f"{number} of NUMA node {node} for the workers of module {near}"
+        yield Finding("cores", found, "" if number else fix, warns=True)
 
 
 def modules_here(count: int) -> list[int]:

@@ -8,7 +8,7 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER, DeviceType
 
 
 class Cpu(DeviceType):
-    """A worker's share of the host's cores."""
+    """A worker's share of the host's cores. Nobody counts its memory: Ray watches the host's."""
 
     def count_here(self) -> int:
         """Return how many workers fit on the cores that this process may use."""
@@ -26,11 +26,14 @@ class Cpu(DeviceType):
     def own_index(self) -> None:
         """Cores have no number: Ray counts them and does not bind workers to them."""
 
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
     def memory_in_use(self) -> None:
-        """The host's memory is watched by Ray."""
+        """Nobody counts it."""
+
+    def peak_memory_gb(self) -> None:
+        """Nobody counts it."""
+
+    def forget_peak_memory(self) -> None:
+        """Nobody counts it."""
 
 
 CPU = Cpu(kind="cpu", resource="CPU", backend="gloo", bf16=False)

@@ -1,53 +1,26 @@
-"""What a kind of device must answer. ``hpu``, ``cuda`` and ``cpu`` do; :mod:`~trainables.runtime.devices.find` names
-them.
+"""What a kind of device must answer. This is plain torch on any accelerator that torch knows; a module for each kind
+(``hpu``, ``cuda``, ``cpu``) says what it does otherwise, and :mod:`~trainables.runtime.devices.find` names them.
 
 Nothing here imports torch before it is needed: the driver asks for counts and resources, and ``--help`` for neither.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import torch
-    from torch import nn
-    from torch.optim import Optimizer
+from trainables.runtime.devices.in_worker import InWorker
 
 CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
-MODULES_OF_A_NODE = 8
-"""HPUs of a Gaudi node."""
-
 OUT_OF_MEMORY = "out of memory on the device"
 """Begins the last line of an error for which a trial's configuration was too large."""
 
 
-class Counted(NamedTuple):
-    """What a device's software has counted in this process so far."""
-
-    compilations: int = 0
-    """Graphs compiled, without those that came from a cache."""
-    compile_s: float = 0.0
-    """Seconds that this took."""
-    cpu_fallbacks: int = 0
-    """Operations that ran on the CPU, since the device has none like it."""
-    cache_hits: int | None = None
-    """Graphs that came from a cache, of the process or the node's disk. None: not counted."""
-
-
 @dataclass(frozen=True)
-class DeviceType(ABC):
-    """One kind of device. A subclass overrides what differs from plain torch.
-
-    The first group of methods runs in any process and acquires no device. The second runs in a worker, which sees one
-    device, its own, at index 0.
-    """
+class DeviceType(InWorker):
+    """One kind of device. What is here is asked in any process, and acquires none."""
 
     kind: str
     """torch's name for it, and that of ``--device``."""
@@ -55,24 +28,30 @@ class DeviceType(ABC):
     """Ray's name for it."""
     backend: str
     """torch.distributed's backend between such devices."""
-    bf16: bool
+    bf16: bool = True
     """Whether training runs forward and loss in bfloat16 autocast by default."""
     static_shapes: bool = False
     """Whether each new shape of a batch costs a compilation."""
     compiles: bool = False
     """Whether models are compiled unless the configuration says otherwise."""
+    has_lazy_mode: bool = False
+    """Whether its software can collect operations into graphs by itself."""
+    fuses_attention: bool = False
+    """Whether its software has :meth:`attention`."""
+    pins_memory: bool = False
+    """Whether batches are copied to it from pinned memory."""
+    exclusive: bool = False
+    """Whether a process that uses it must give it back by ending itself: nobody gets it for a while otherwise."""
     widths: tuple[int, ...] = ()
     """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
 
-    # In any process.
-
-    @abstractmethod
     def count_here(self) -> int:
         """Return how many there are on this machine."""
+        return int(self._torch().device_count())
 
-    @abstractmethod
     def is_here(self) -> bool:
         """Whether this process has one to train on; asked of each kind in turn, the best first."""
+        return bool(self._torch().is_available())
 
     def worker_resources(self) -> dict[str, float]:
         """Return what one worker books at Ray: one device, and the cores that feed it."""
@@ -95,12 +74,8 @@ class DeviceType(ABC):
         return False
 
     def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
-        """Return why these devices of one node should not train one trial together, None if they may.
-
-        Args:
-            indices: Their numbers on the node.
-            nodes: How many nodes the trial has devices on.
-        """
+        """Return why these devices of a node should not train one trial together, which has devices on so many nodes;
+        None if they may."""
         return None
 
     def monitor(self, indices: Sequence[int]) -> Any | None:
@@ -115,78 +90,3 @@ class DeviceType(ABC):
     def is_being_released(self, message: str) -> bool:
         """Whether an error says that another process still has the device, or that it is being reset."""
         return False
-
-    # In a worker.
-
-    def torch_device(self) -> torch.device:
-        """Return this worker's device."""
-        import torch
-
-        return torch.device(self.kind)
-
-    @abstractmethod
-    def own_index(self) -> int | None:
-        """Return the number of this worker's device on its node, None where devices have none."""
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was given; its work is queued otherwise."""
-
-    @abstractmethod
-    def memory_in_use(self) -> float | None:
-        """Return the share of the device's memory that this process holds, from 0 to 1; None where nobody counts it."""
-
-    def counted(self) -> Counted | None:
-        """Return what the device's software has counted in this process so far; None: it counts nothing."""
-        return None
-
-    def peak_memory_gb(self) -> float | None:
-        """Return the most memory that tensors of this process had since :meth:`forget_peak_memory`, in 10^9 bytes;
-        None where nobody counts it."""
-        return None
-
-    def forget_peak_memory(self) -> None:  # noqa: B027  (where nobody counts it, there is nothing to forget)
-        """Count the peak from now on."""
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error says that the device's memory is full."""
-        import torch
-
-        return isinstance(error, torch.OutOfMemoryError)
-
-    def autocast(self, precision: Literal["auto", "bf16", "off"] = "auto") -> AbstractContextManager[None]:
-        """Return bfloat16 autocast if asked for ("auto": where it is the default), else a context that does nothing."""
-        import torch
-
-        wanted = precision == "bf16" or (precision == "auto" and self.bf16)
-        return torch.autocast(self.kind, dtype=torch.bfloat16) if wanted else nullcontext()
-
-    def compile(self, model: nn.Module) -> nn.Module:
-        """Return the model compiled for the device, each shape for itself: what a trial computes must not depend on the
-        shapes of those before it in this process."""
-        import torch
-
-        return cast("nn.Module", torch.compile(model, dynamic=False))
-
-    def compiled_graphs(self) -> Path | None:
-        """Return the folder in which the workers of a node share compiled graphs, None if they do not."""
-        return None
-
-    def mark_step(self) -> None:  # noqa: B027  (most devices collect nothing)
-        """Run the operations collected since the last call, where a device collects them; called after each step."""
-
-    def optimizer_class(self, name: Literal["sgd", "adamw", "rmsprop"]) -> Callable[..., Optimizer]:
-        """Return the optimizer of that name, with torch's defaults."""
-        import torch
-
-        return {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}[name]
-
-    def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
-        """Scale all gradients down together so that their norm is at most ``max_norm``."""
-        import torch
-
-        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-
-    def data_parallel_settings(self) -> dict[str, Any]:
-        """Return the settings of DistributedDataParallel."""
-        return {"gradient_as_bucket_view": True, "broadcast_buffers": False}

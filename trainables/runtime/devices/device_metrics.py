@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "system/"
 """Metrics under it are shown in the tab "System metrics" of a run by MLflow's page."""
+UTILIZATION_OF_DEVICE = re.compile(PREFIX + r"(hpu|gpu)_\d+_utilization_percentage")
+"""The names of MLflow's monitors; the host's own is another."""
 SAMPLE_EVERY_S = 2.0
 """pyhlml describes an HPU's utilisation as that of the past second: this sees half of the time."""
 TAKE_WAITS_S = 30.0
@@ -122,12 +126,24 @@ class TrialCounts:
         self._device = device
         self._before = device.counted()
         self._compiled_s = self._before.compile_s if self._before is not None else 0.0
+        self._counted_until, self._seconds, self._busy = time.monotonic(), 0.0, 0.0
         device.forget_peak_memory()
 
-    def added_to(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    def added_to(self, metrics: Mapping[str, Any], sampled: Mapping[str, float]) -> dict[str, Any]:
         """Return a report with the counts so far added, and with the seconds of compiling since the last report, where
-        the train loop does not report them itself."""
+        the train loop does not report them itself.
+
+        Args:
+            metrics: The report.
+            sampled: What :class:`DeviceMetrics` has sampled since the last one.
+        """
         found: dict[str, Any] = {}
+        if used := [value for name, value in sampled.items() if UTILIZATION_OF_DEVICE.fullmatch(name)]:
+            since = time.monotonic() - self._counted_until
+            self._counted_until += since
+            self._seconds += since
+            self._busy += since * sum(used) / len(used)
+            found[names.UTILIZATION] = round(self._busy / self._seconds, 1)
         peak_gb, now = self._device.peak_memory_gb(), self._device.counted()
         if peak_gb is not None:
             found[names.PEAK_MEMORY_GB] = round(peak_gb, 3)

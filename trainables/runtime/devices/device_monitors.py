@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from trainables.runtime.devices.device import MODULES_OF_A_NODE
+from trainables.runtime.devices.gaudi_node import MODULES_OF_A_NODE
 
 logger = logging.getLogger(__name__)
 

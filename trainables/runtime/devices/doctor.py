@@ -16,7 +16,8 @@ from rich.text import Text
 
 from trainables.runtime.devices import checks, probes
 from trainables.runtime.devices.checks import Finding
-from trainables.runtime.devices.hpu import HPU, MODULES, has_habana
+from trainables.runtime.devices.gaudi_node import MODULES, has_habana
+from trainables.runtime.devices.hpu import HPU
 from trainables.runtime.versions import version_of
 
 WHAT_IT_DOES = """
@@ -77,6 +78,7 @@ def examine() -> Iterator[Finding]:
     yield from _checked("devices", checks.devices)
     for what, of_count in (
         ("modules", checks.modules),
+        ("cores", checks.cores),
         ("hugepages", checks.hugepages),
         ("host memory", checks.memory),
         ("Ray", checks.ray_view),

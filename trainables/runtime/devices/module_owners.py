@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.runtime.devices.hpu import hl_smi
+from trainables.runtime.devices.gaudi_node import hl_smi
 
 DEVICE_ROOT = "GAUDI_TUNE_DEVICE_ROOT"
 """Variable with the folder in which dev/ and sys/ with the devices are; / if it is not set."""
@@ -56,13 +56,18 @@ def find_owners() -> Owners:
     return Owners(tuple(in_order), tuple(sorted(modules.values())), hidden)
 
 
+def device_root() -> Path:
+    """Return the folder in which dev/ and sys/ with the devices are."""
+    return Path(os.environ.get(DEVICE_ROOT) or "/")
+
+
 def module_files() -> dict[Path, int]:
     """Return the device files that are here, and the module of each.
 
     A file's number is not its module's. The driver maps one to the other in sysfs; where an older one does not, hl-smi
     does. Files that neither maps to a module, such as those of another maker's accelerator, are left out.
     """
-    root = Path(os.environ.get(DEVICE_ROOT) or "/")
+    root = device_root()
     files: dict[Path, int] = {}
     known: dict[Path, int] = {}
     for folder, name, in_sysfs in DEVICE_FILES:

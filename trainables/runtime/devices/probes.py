@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 from trainables.runtime.devices.checks import Finding
-from trainables.runtime.devices.hpu import HPU, MODULES, RECIPE_CACHE
+from trainables.runtime.devices.gaudi_node import MODULES, OWN_MODULE, RECIPE_CACHE
+from trainables.runtime.devices.hpu import HPU
 from trainables.runtime.devices.module_owners import module_files
 
 WITHIN_S = 300
@@ -32,10 +33,9 @@ import os
 import torch
 import torch.distributed as dist
 from trainables.runtime.devices.find import worker_device
-from trainables.runtime.devices.hpu import register_hccl
-register_hccl()
+device = worker_device()
 dist.init_process_group("hccl")
-rank = torch.tensor([float(dist.get_rank())]).to(worker_device())
+rank = torch.tensor([float(dist.get_rank())]).to(device)
 dist.all_reduce(rank)
 assert float(rank) == sum(range(dist.get_world_size())), float(rank)
 dist.destroy_process_group()  # else a rank may crash on its way out, when the other is gone
@@ -81,7 +81,7 @@ def _start(code: str, modules: list[int], rank: int, port: int = 0) -> subproces
     own = str(modules[rank])
     peers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(modules), "MASTER_PORT": port}
     together = {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in peers.items()}} if port else {}
-    place = {"HLS_MODULE_ID": own, MODULES: own, "PT_HPU_LAZY_MODE": "0", **together}
+    place = {OWN_MODULE: own, MODULES: own, "PT_HPU_LAZY_MODE": "0", **together}
     environment = {**os.environ, **HPU.worker_environment(), **place}
     environment.pop(RECIPE_CACHE)  # it holds graphs that are compiled, and nothing is compiled here
     return subprocess.Popen(

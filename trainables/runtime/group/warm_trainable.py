@@ -21,6 +21,7 @@ from trainables.runtime.group.errors import DevicesNotReadyError, LostTooOftenEr
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
 from trainables.runtime.training.checkpoint import last_whole, seal
+from trainables.runtime.training.profiling import Profile
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class WarmTrainable(tune.Trainable):
         environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
         metric: str = "",
         retries: int = 0,
+        profile: tuple[str, Profile] | None = None,
     ) -> None:
         """Take the first trial.
 
@@ -66,9 +68,10 @@ class WarmTrainable(tune.Trainable):
             environment_of: Returns the variables with which the workers of a configuration must have been started.
             metric: A number that every report must have; "" for none.
             retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
+            profile: The name of a trial, and what is wanted of it.
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
-        self.metric, self.retries = metric, retries
+        self.metric, self.retries, self.profile = metric, retries, profile
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -127,7 +130,8 @@ class WarmTrainable(tune.Trainable):
             ) from error
         group = self._group_with(environment)
         ready = time.time()
-        report = group.start(config, self._checkpoint)
+        profiled, profile = self.profile or ("", None)
+        report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
                 "the train loop returned without a report: call ray.train.report() or trainables.runtime.report() once "

@@ -4,7 +4,7 @@ The trial actor owns the group. It sends commands, and the workers answer each w
 :class:`~trainables.runtime.group.mailbox.Mailbox`. Commands and reports are plain data:
 
     command                                  report that answers it
-    {"do": "start", config, checkpoint}      "metrics" of the first epoch, "finished" or "error"
+    {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
     {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
     {"do": "save", path}                     "saved"
     {"do": "stop"}                           "idle"
@@ -29,7 +29,6 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables import runtime
@@ -37,6 +36,7 @@ from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
 from trainables.runtime.devices.device_metrics import DeviceMetrics, TrialCounts
 from trainables.runtime.devices.find import DEVICE
+from trainables.runtime.group.device_backend import DeviceTorchConfig, RanksByDevice
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
@@ -49,7 +49,6 @@ from trainables.runtime.group.errors import (
     text_of_loop,
     timed_out,
 )
-from trainables.runtime.group.gaudi_backend import GaudiTorchConfig, RanksByModule
 from trainables.runtime.group.mailbox import Mailbox
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_core import free_own
@@ -57,6 +56,7 @@ from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
 from trainables.runtime.internals.torch import process_group_kept
 from trainables.runtime.session import SaveFunction, get_context, open_session
 from trainables.runtime.training.fresh_start import environment_restored, fresh_start, release_memory
+from trainables.runtime.training.profiling import Profile, profiling
 from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
@@ -151,9 +151,11 @@ class WorkerGroup:
         """Whether trials leave so much behind in a device's memory that the next should have new workers."""
         return self._residue - self._first_residue > RESIDUE_MAY_GROW
 
-    def start(self, config: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
+    def start(
+        self, config: Mapping[str, Any], checkpoint: str | None, profile: Profile | None = None
+    ) -> dict[str, Any]:
         """Start a trial, ending the one that runs, and return its first report."""
-        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint})
+        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint, "profile": profile})
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial go on, and return its next report."""
@@ -246,12 +248,12 @@ class WorkerGroup:
         # Ray Train reads these in this process when the trainer is made.
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor per group, for clouds that announce evictions
-        on_gaudi = spec.device.kind == "hpu"
+        ranked = spec.device.resource not in ("CPU", "GPU")  # Ray Train ranks by GPU itself, and cores have no number
         config = {"train_loop": cloudpickle.dumps(spec.train_loop), "mailbox": self._mailbox, "device": spec.device}
         return LeanTorchTrainer(
             serve_trials,
             train_loop_config=config,
-            torch_config=GaudiTorchConfig() if on_gaudi else TorchConfig(backend=spec.device.backend),
+            torch_config=DeviceTorchConfig(device=spec.device),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.resource == "GPU",
@@ -264,7 +266,7 @@ class WorkerGroup:
                 # The trial actor replaces a failed group. The second's default, -1, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
-                callbacks=[RanksByModule()] if on_gaudi else [],
+                callbacks=[RanksByDevice(spec.device.resource)] if ranked else [],
             ),
         )
 
@@ -330,8 +332,9 @@ class _WarmSession:
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
-        device = {"system": self._channel.device_metrics.take(), "residue": self._channel.residue}
-        counted = self._counts.added_to(metrics)
+        sampled = self._channel.device_metrics.take()
+        counted = self._counts.added_to(metrics, sampled)
+        device = {"system": sampled, "residue": self._channel.residue}
         command = self._answer({"kind": "metrics", "metrics": counted, "saves": save is not None, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)
@@ -367,6 +370,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
     try:
         with (
             open_session(session),
+            profiling(start["profile"]),
             ray_train.answered_by(runtime.report, runtime.get_checkpoint),
             environment_restored(),
         ):
@@ -385,5 +389,6 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, 
         raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
     del session
     release_memory()
+    device.free_cached_memory()
     channel.residue = device.memory_in_use()
     return following

@@ -70,8 +70,6 @@ def release_memory() -> None:
     # Gaudi's recipes live below this, and stay in any case.
     forget_compiled()
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is not None and hasattr(libc, "malloc_trim"):  # glibc keeps freed pages otherwise
         libc.malloc_trim(0)

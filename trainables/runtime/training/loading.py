@@ -73,7 +73,9 @@ class TrainSampler(Sampler[BatchIndices]):
 class Loader:
     """Loads the batches that it is given, in their order, each time it is iterated."""
 
-    def __init__(self, data: Dataset[Any], batches: Iterable[BatchIndices], loader_workers: int) -> None:
+    def __init__(
+        self, data: Dataset[Any], batches: Iterable[BatchIndices], loader_workers: int, pins: bool = False
+    ) -> None:
         """Prepare to load.
 
         Args:
@@ -81,13 +83,13 @@ class Loader:
                 attribute ``augments`` that is False spares it the seeding, 0.1 ms a batch.
             batches: What to load.
             loader_workers: Processes that load, shared by all loaders of this process. 0: this process.
+            pins: Whether batches are put into pinned memory, from which a device copies them faster.
         """
-        self._load, self._batches, self._workers = _Seeded(data), batches, loader_workers
+        self._load, self._batches, self._workers, self._pins = _Seeded(data), batches, loader_workers, pins
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loaded():
-            pin = torch.cuda.is_available()
-            yield {name: tensor.pin_memory() for name, tensor in batch.items()} if pin else batch
+            yield {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pins else batch
 
     def _loaded(self) -> Iterator[Batch]:
         if not self._workers:

@@ -37,6 +37,7 @@ from trainables.runtime.training.loading import (
     padded,
     size_of,
 )
+from trainables.runtime.training.profiling import traced
 from trainables.runtime.training.schedules import Schedule
 from trainables.runtime.training.sync_batch_norm import synchronise_batch_norm
 from trainables.runtime.training.training_config import TOP, TrainingConfig, check_batch, passes_of
@@ -171,7 +172,7 @@ class _Trial:
         self.scored_model = self.average.model if self.average else self.bare_model
         self._restore()
         self._started_at = self.steps_done
-        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers)
+        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers, self.device_type.pins_memory)
         self.val_loader = self._eval_loader(task.val_data)
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
@@ -199,16 +200,19 @@ class _Trial:
         loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
         self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
         began = after_first = self.clock()
-        for step in range(first, end):
-            if step == end - 1:
-                self.device_type.synchronize()
-                last_began = self.clock()
-            with self._compiling_alone("training"):
-                loss_sum += self._step()
-            self.steps_done += 1
-            if self.steps_done == self._started_at + 1:
-                self.device_type.synchronize()
-                after_first = self.clock()
+        traceable = 0 if self.rank or first else end  # by rank 0 alone, and what a trial trains first
+        with traced(self.device_type, traceable) as next_of_trace:
+            for step in range(first, end):
+                if step == end - 1:
+                    self.device_type.synchronize()
+                    last_began = self.clock()
+                with self._compiling_alone("training"):
+                    loss_sum += self._step()
+                self.steps_done += 1
+                if self.steps_done == self._started_at + 1:
+                    self.device_type.synchronize()
+                    after_first = self.clock()
+                next_of_trace()
         loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
         ended, steps = self.clock(), end - first
         first_s = after_first - began  # 0 unless the trial's first step is among them
@@ -357,7 +361,7 @@ class _Trial:
 
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
         batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
-        return Loader(data, batches, self.config.loader_workers)
+        return Loader(data, batches, self.config.loader_workers, self.device_type.pins_memory)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:
         if self.world == 1:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ScheduleKind: TypeAlias = Literal["constant", "linear", "cosine", "step", "exponential", "published"]
+ScheduleKind: TypeAlias = Literal["constant", "linear", "cosine", "polynomial", "step", "exponential", "published"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +14,9 @@ class Schedule:
     """A schedule over a trial's whole budget; a pure function of the step, so that it resumes anywhere."""
 
     kind: ScheduleKind = "constant"
-    """``linear`` and ``cosine`` fall to ``floor`` at the end of the budget, ``step`` multiplies by ``gamma`` every
-    ``step_size`` epochs, ``exponential`` does so evenly, step by step, ``published`` reads ``table``."""
+    """``linear``, ``cosine`` and ``polynomial`` (with the square of what is left, as for LARS) fall to ``floor`` at
+    the end of the budget, ``step`` multiplies by ``gamma`` every ``step_size`` epochs, ``exponential`` does so evenly,
+    step by step, ``published`` reads ``table``."""
     warmup: float = 0.0
     """Share of all steps in which a linear rise is multiplied in. 0 means none."""
     floor: float = 0.0
@@ -43,6 +44,8 @@ class Schedule:
         fallen, to_fall = max(0, step - warmup_steps), max(1, steps - warmup_steps)
         if self.kind == "linear":
             return self.floor + (1 - self.floor) * (1 - fallen / to_fall)
+        if self.kind == "polynomial":
+            return self.floor + (1 - self.floor) * (1 - fallen / to_fall) ** 2
         if self.kind == "cosine":
             return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * fallen / to_fall))
         if self.kind == "step":

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE_TYPES
-from trainables.runtime.devices.hpu import LAZY_MODE
+from trainables.runtime.devices.gaudi_node import LAZY_MODE
+from trainables.runtime.devices.in_worker import OptimizerName
 from trainables.runtime.training.schedules import Schedule, ScheduleKind
 from trainables.runtime.trial_config import TrialConfig
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.optim import Optimizer
-
-    from trainables.runtime.devices.device import DeviceType
 
 TOP = 5
 """How many of the most probable classes ``top5_accuracy`` looks at."""
@@ -50,13 +49,15 @@ class TrainingConfig(TrialConfig):
     """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
     root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: ``lr`` is always the peak."""
     momentum: float = 0.0
-    """Momentum of ``sgd`` and ``rmsprop``; ``adamw`` has none."""
+    """Momentum of ``sgd``, ``rmsprop`` and ``lars``; the others have none."""
     weight_decay: float
-    """L2 penalty (sgd, rmsprop) or decoupled weight decay (adamw)."""
+    """L2 penalty (sgd, rmsprop, lars) or decoupled weight decay (adamw, lamb)."""
     decayed: Literal["all", "weights"] = "all"
     """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
-    optimizer: Literal["sgd", "adamw", "rmsprop"] = "sgd"
-    """With torch's own betas, alpha and eps."""
+    optimizer: OptimizerName = "sgd"
+    """With torch's own betas, alpha and eps. ``lars`` and ``lamb`` bring each layer's step to the length of its
+    weights, and spare what weight decay spares: they go with ``decayed=weights``. Without a weight decay ``lamb`` is
+    Adam."""
     schedule: ScheduleKind = "constant"
     """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
     the budget, which may have a warm-up of its own."""
@@ -128,6 +129,9 @@ class TrainingConfig(TrialConfig):
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
             "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
+            "optimizer may be lars or lamb where norms and biases are spared, with decayed=weights": (
+                self.optimizer not in ("lars", "lamb") or self.decayed == "weights"
+            ),
             "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
             "compile and lazy_mode exclude each other": not (self.compile is True and self.lazy_mode is True),
             "compile and sync_batch_norm exclude each other, since each batch normalisation would end a graph to ask "
@@ -139,6 +143,15 @@ class TrainingConfig(TrialConfig):
     def worker_environment(self) -> dict[str, str]:
         """Return habana's mode where it is insisted on; habana reads it once, when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
+
+    def check_on(self, device: DeviceType) -> None:
+        """See that a device has what the configuration insists on.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if self.lazy_mode is True and not device.has_lazy_mode:
+            raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
 
     def mode_on(self, device: DeviceType) -> ExecutionMode:
         """Return how the model's operations are run on such a device, in a process with this one's variables."""
@@ -177,7 +190,8 @@ class TrainingConfig(TrialConfig):
         return {"samples of a pass": samples, "mixed_precision": self.mixed_precision}
 
     def _step_graph(self, workers: int) -> dict[str, Any]:
-        names = ("label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay")
+        names = ["label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
+        names += ["momentum"] if self.optimizer == "lars" else []  # a constant of habana's kernel
         return {"passes": passes_of(self, workers), **{name: getattr(self, name) for name in names}}
 
     def make_schedule(self) -> Schedule:
@@ -193,7 +207,7 @@ class TrainingConfig(TrialConfig):
 
     def make_optimizer(self, model: nn.Module, device: torch.device) -> Optimizer:
         """Return the optimizer of a model that is on ``device``."""
-        momentum: dict[str, Any] = {} if self.optimizer == "adamw" else {"momentum": self.momentum}
+        momentum: dict[str, Any] = {} if self.optimizer in ("adamw", "lamb") else {"momentum": self.momentum}
         if self.optimizer == "sgd":
             momentum["nesterov"] = self.nesterov
         make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
@@ -213,7 +227,8 @@ class TrainingConfig(TrialConfig):
         }
         spared = [parameter for parameter in model.parameters() if id(parameter) not in weights]
         decayed = [parameter for parameter in model.parameters() if id(parameter) in weights]
-        return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
+        plain = {"adapts": False} if self.optimizer == "lars" else {}
+        return [{"params": decayed}, {"params": spared, "weight_decay": 0.0, **plain}]
 
 
 def passes_of(config: TrainingConfig, workers: int) -> int:

@@ -29,6 +29,7 @@ from experiments.sweep.plan import check
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
+from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
 from search_spaces.bert import BASELINE
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
@@ -277,7 +278,7 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
         ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
         (
             {"optimizer": tune.choice(["sgd", "lion"])},
-            "optimizer must be .* or 'rmsprop', but it may be 'lion'",
+            "optimizer must be .* or 'lamb', but it may be 'lion'",
         ),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
         ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),
@@ -511,6 +512,20 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
             plan_for(storage, baseline=name)
+
+
+def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:
+    options = {"recipe": "sample", "device": "cpu", "baseline": "lars", "settings": ("lr_floor=0.1",)}
+    plan = make_plan(IMAGENET, SweepOptions(storage=storage, **options))  # type: ignore[arg-type]
+    assert plan.experiment.baseline["lr"] == 2.5
+    assert {name: plan.settings[name] for name in ("optimizer", "schedule", "decayed", "lr_floor")} == {
+        "optimizer": "lars", "schedule": "polynomial", "decayed": "weights", "lr_floor": 0.1,
+    }  # fmt: skip
+    assert plan.budget.epochs == IMAGENET.recipes["sample"].budget.epochs
+    assert set(plan.experiment.search_space.ranges) == {*plan.experiment.baseline}
+    assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
+    assert plan.repeats_published
+    assert any("from the baseline lars: HabanaAI" in line for line in plan.lines())
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "pbt"])

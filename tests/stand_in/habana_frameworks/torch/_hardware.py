@@ -128,4 +128,5 @@ def _write(lock: IO[str], state: dict[str, Any]) -> None:
 
 def _note(module: int, what: str) -> None:
     with (FOLDER / "acquisitions.jsonl").open("a") as log:
-        log.write(json.dumps({"time": time.monotonic(), "module": module, "pid": os.getpid(), "what": what}) + "\n")
+        entry = {"time": time.monotonic(), "module": module, "pid": os.getpid(), "what": what}
+        log.write(json.dumps({**entry, "cores": sorted(os.sched_getaffinity(0))}) + "\n")

@@ -1,62 +1,71 @@
-"""Tensors of the device "hpu": they stay on the CPU, but whoever makes one must have a module."""
+"""Tensors of the device "hpu" (``_tensors.cpp``, compiled once), the compiler and lazy mode."""
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import functools
+import hashlib
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils._device import _device_constructors
 
 from habana_frameworks.torch import _hardware, _recipes
 
-FACTORIES = (
-    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like", "rand", "rand_like",
-    "randint", "randn", "randn_like", "randperm", "tensor", "as_tensor", "zeros", "zeros_like",
-)  # fmt: skip
+SOURCE = Path(__file__).with_suffix(".cpp")
+TEXT_BYTES = 1000
+"""Room for an error, as in the source."""
 
 
 def install(hpu: ModuleType) -> None:
     """Make "hpu" a device of torch, once."""
     if hasattr(torch, "hpu"):
         return
-    _device_constructors()  # `with torch.device(...)` lists what it acts upon at its first use: not the wrappers
-    torch.hpu = hpu  # type: ignore[attr-defined]
-    for name in FACTORIES:
-        setattr(torch, name, _on_the_cpu(getattr(torch, name)))
-    for owner in (torch.Tensor, torch.nn.Module):
-        owner.to = _on_the_cpu(owner.to)  # type: ignore[method-assign]
-    torch.autocast = torch.amp.autocast_mode.autocast = _Autocast  # type: ignore[misc]
+    torch.utils.rename_privateuse1_backend("hpu")
+    torch._register_device_module("hpu", hpu)
+    torch.utils.generate_methods_for_privateuse1_backend()
+    ctypes.CDLL(str(_library())).start(_acquire)
     torch._dynamo.register_backend(name="hpu_backend")(_compile)
     if _recipes.LAZY:
         torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
         torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)
 
 
-def _on_the_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(_translated, args), **{name: _translated(value) for name, value in kwargs.items()})
-
-    return wrapper
-
-
-def _translated(value: Any) -> Any:
-    if (isinstance(value, str) and value.split(":")[0] == "hpu") or (
-        isinstance(value, torch.device) and value.type == "hpu"
-    ):
+@ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+def _acquire(why_not: int) -> bool:
+    try:
         _hardware.acquire()
-        return torch.device("cpu")
-    return value
+    except Exception as error:
+        ctypes.memmove(why_not, str(error).encode()[: TEXT_BYTES - 1] + b"\0", min(len(str(error)) + 1, TEXT_BYTES))
+        return False
+    return True
 
 
-class _Autocast(torch.autocast):
-    """Autocast for "hpu" is that of the CPU: it really computes in bfloat16."""
-
-    def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(_translated(device_type).type if device_type == "hpu" else device_type, *args, **kwargs)
+def _library() -> Path:
+    """Compile the tensors where nobody has with this torch, which takes 15 s, and return the file."""
+    made_of = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    library = SOURCE.parent / "__pycache__" / f"tensors-{made_of}.so"
+    library.parent.mkdir(exist_ok=True)
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            root, unfinished = Path(torch.__file__).parent, library.with_suffix(".new")
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", str(SOURCE)]
+            command += [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}", f"-L{root / 'lib'}"]
+            command += ["-lc10", "-ltorch_cpu", "-o", str(unfinished)]
+            try:
+                subprocess.run(command, check=True, capture_output=True, text=True)
+            except OSError as error:
+                raise RuntimeError("the stand-in for HPUs needs a C++ compiler: apt-get install g++") from error
+            except subprocess.CalledProcessError as error:
+                raise RuntimeError(f"the tensors of the stand-in for HPUs do not compile: {error.stderr}") from error
+            unfinished.rename(library)
+    return library
 
 
 def _collected(loss: Callable[..., Any]) -> Callable[..., Any]:

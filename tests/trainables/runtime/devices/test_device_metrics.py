@@ -17,9 +17,10 @@ import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from tests.stand_in_hpu import output_of, start
+from trainables.runtime import names
 from trainables.runtime.devices import device_metrics
 from trainables.runtime.devices.cpu import CPU
-from trainables.runtime.devices.device_metrics import DeviceMetrics
+from trainables.runtime.devices.device_metrics import PREFIX, DeviceMetrics, TrialCounts
 from trainables.runtime.devices.device_monitors import HostMonitor
 
 NEVER_S = 3600.0
@@ -285,3 +286,16 @@ def _seconds_of(call: Any) -> float:
     began = time.monotonic()
     call()
     return time.monotonic() - began
+
+
+def test_a_trials_utilisation_is_the_mean_of_its_devices_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("trainables.runtime.devices.device_metrics.time.monotonic", lambda: now)
+    counts = TrialCounts(CPU)
+    said = []
+    for seconds, one, other in ((30.0, 80.0, 60.0), (10.0, 0.0, 20.0)):
+        now += seconds
+        sampled = {"gpu_0_utilization_percentage": one, "gpu_1_utilization_percentage": other, "cpu_utilization": 99.0}
+        said.append(counts.added_to({}, {PREFIX + name: value for name, value in sampled.items()}))
+    assert said == [{names.UTILIZATION: 70.0}, {names.UTILIZATION: 55.0}]
+    assert counts.added_to({"loss": 1.0}, {}) == {"loss": 1.0}  # nothing was sampled

@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from experiments.sweep.define.options import PROJECT_ROOT
+from tests.sessions import numbers_of, reports_of
+from tests.small_task import small_loop
 from trainables.runtime.devices.cpu import Cpu
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
-from trainables.runtime.devices.hpu import AUTOLOAD, LAZY_MODE, MODULES, make_recipe_folder, visible_modules
+from trainables.runtime.devices.gaudi_node import AUTOLOAD, LAZY_MODE, MODULES, prepare_worker, visible_modules
 
 
 def test_an_accelerator_is_preferred_and_the_choice_explained() -> None:
@@ -72,6 +75,26 @@ def test_a_new_kind_of_device_is_one_class_and_its_name(monkeypatch: pytest.Monk
     assert (devices.type, devices.nodes) == (ours, (3,))
     assert find_devices("meta", [{"CPU": 4.0}, {"META": 2.0}]).nodes == (2,)
     assert worker_device() == torch.device("meta")
+
+
+def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interface is plain torch: an Intel GPU would be this line, and what it does otherwise."""
+    xpu = DeviceType(kind="xpu", resource="GPU", backend="xccl")
+    assert (xpu.count_here(), xpu.is_here(), xpu.worker_resources()) == (0, False, {"CPU": 1, "GPU": 1})
+    trial = {"epochs": 1, "seed": 3}
+    usual = reports_of(small_loop, trial)
+    monkeypatch.setitem(DEVICE_TYPES, "cpu", DeviceType(kind="cpu", resource="CPU", backend="gloo", bf16=False))
+    assert [*map(numbers_of, reports_of(small_loop, trial))] == [*map(numbers_of, usual)]
+
+
+def test_a_kind_of_device_is_one_short_module_and_nothing_else_asks_for_kinds() -> None:
+    room = PROJECT_ROOT / "trainables" / "runtime" / "devices"
+    for module in ("device", "in_worker", *DEVICE_TYPES):
+        assert len((room / f"{module}.py").read_text().splitlines()) < 150, module
+    asks = re.compile(r"""kind [!=]= "(hpu|cuda|cpu)"|torch\.(cuda|hpu|xpu)\.""")
+    for folder in ("experiments", "search_spaces", "trainables"):
+        for file in (PROJECT_ROOT / folder).rglob("*.py"):
+            assert file.is_relative_to(room) or not asks.search(file.read_text()), file
 
 
 def test_a_worker_of_a_sweep_has_the_device_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +184,6 @@ def test_the_folder_of_compiled_graphs_is_made_where_the_worker_is(
     assert not list(tmp_path.iterdir())  # this process may be on another node than the workers
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    make_recipe_folder()
+    prepare_worker()
     (folder,) = (tmp_path / "recipes").iterdir()
     assert environment["PT_HPU_RECIPE_CACHE_CONFIG"].startswith(f"{folder},false,")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stand_in_hpu import FORGOTTEN, lay_out_devices
-from trainables.runtime.devices import checks, doctor, hpu, probes
+from trainables.runtime.devices import checks, doctor, gaudi_node, probes
 from trainables.runtime.devices.module_owners import DEVICE_ROOT
 
 pytestmark = pytest.mark.processes
@@ -33,7 +33,7 @@ class Node:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch = folder, patch
-        for name in (*FORGOTTEN, *checks.IN_THE_WAY, *checks.SCALE_OUT, hpu.RECIPE_CACHE):
+        for name in (*FORGOTTEN, *checks.IN_THE_WAY, *checks.SCALE_OUT, gaudi_node.RECIPE_CACHE):
             patch.delenv(name, raising=False)
         patch.setenv(DEVICE_ROOT, str(folder))
         patch.setenv("GAUDI_TUNE_CACHE", str(folder / "cache"))
@@ -53,7 +53,7 @@ class Node:
         patch.setattr(checks, "TORCH_OF_RELEASE", {"1.24": (version("torch"),)})
         patch.setattr("ray._private.accelerators.hpu.HPU_PACKAGE_AVAILABLE", True)
         patch.syspath_prepend(str(folder))
-        hpu._chip.cache_clear()
+        gaudi_node._chip.cache_clear()
 
     def file(self, name: str, text: str) -> Path:
         file = self.folder / name
@@ -92,7 +92,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     yield Node(tmp_path, monkeypatch)
     for name in [name for name in sys.modules if name.partition(".")[0] == "habana_frameworks"]:
         del sys.modules[name]
-    hpu._chip.cache_clear()
+    gaudi_node._chip.cache_clear()
 
 
 def test_a_healthy_node_has_nothing_to_fix(node: Node) -> None:
@@ -140,13 +140,19 @@ def broken(node: Node) -> None:
 def apart(node: Node) -> None:
     node.habana(8)
     node.answers({**HEALTHY, "module_id": "1\n2"})
-    node.patch.setenv(hpu.MODULES, "1,2")
+    node.patch.setenv(gaudi_node.MODULES, "1,2")
 
 
 def autoload(node: Node) -> None:
     node.file(
         "habana_torch_plugin-1.24.0.1007.dist-info/entry_points.txt", "[torch.backends]\ndevice_backend = no:no\n"
     )
+
+
+def far(node: Node) -> None:
+    node.file("sys/class/accel/accel0/device/numa_node", "1\n")
+    node.file("sys/class/accel/accel1/device/numa_node", "1\n")
+    node.file("sys/devices/system/node/node1/cpulist", "4000-4063\n")
 
 
 FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
@@ -177,10 +183,10 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
         answering(module_id="5\n4"), "modules", r"before ray start: export HABANA_VISIBLE_MODULES=4,5",
     ),
     "modules that are not here": (
-        variable(hpu.MODULES, "4,5"), "modules", "export HABANA_VISIBLE_MODULES=0,1",
+        variable(gaudi_node.MODULES, "4,5"), "modules", "export HABANA_VISIBLE_MODULES=0,1",
     ),
-    "the word all": (variable(hpu.MODULES, "all"), "HPUs", "unset HABANA_VISIBLE_MODULES"),
-    "no modules": (variable(hpu.MODULES, ""), "HPUs", "unset HABANA_VISIBLE_MODULES"),
+    "the word all": (variable(gaudi_node.MODULES, "all"), "HPUs", "unset HABANA_VISIBLE_MODULES"),
+    "no modules": (variable(gaudi_node.MODULES, ""), "HPUs", "unset HABANA_VISIBLE_MODULES"),
     "modules apart": (apart, "modules", "use an aligned set"),
     "a module for all": (variable("HLS_MODULE_ID", "0"), "HLS_MODULE_ID", "unset HLS_MODULE_ID"),
     "a shell of mpirun": (variable("WORLD_SIZE", "8"), "WORLD_SIZE", "unset WORLD_SIZE"),
@@ -189,8 +195,8 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
         "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES", "unset RAY_EXPERIMENTAL",
     ),
     "TcMalloc": (variable("LD_PRELOAD", "/lib/libtcmalloc.so.4"), "LD_PRELOAD", "workers start without it"),
-    "autoload": (autoload, hpu.AUTOLOAD, "before ray start: export TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
-    "lazy mode": (variable(hpu.LAZY_MODE, "1"), hpu.LAZY_MODE, "unset PT_HPU_LAZY_MODE"),
+    "autoload": (autoload, gaudi_node.AUTOLOAD, "before ray start: export TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
+    "lazy mode": (variable(gaudi_node.LAZY_MODE, "1"), gaudi_node.LAZY_MODE, "unset PT_HPU_LAZY_MODE"),
     "driver and user space apart": (
         answering(driver_version="1.19.2-fdbe2b1"), "driver", "take the container of the driver's release",
     ),
@@ -210,7 +216,9 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
     ),
     "stale compiled graphs": (stale, "compiled graphs", "rm -r .*1.20.0.543"),
     "a cache of one's own": (
-        variable(hpu.RECIPE_CACHE, "/tmp/recipes,true,100"), "compiled graphs", "unset PT_HPU_RECIPE_CACHE_CONFIG",
+        variable(gaudi_node.RECIPE_CACHE, "/tmp/recipes,true,100"),
+        "compiled graphs",
+        "unset PT_HPU_RECIPE_CACHE_CONFIG",
     ),
     "a cache that cannot be written": (
         lambda node: node.patch.setenv("GAUDI_TUNE_CACHE", str(node.file("file", "") / "cache")),
@@ -221,10 +229,13 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
         "Ray", "ray start --resources",
     ),
     "a network that is not here": (variable("HCCL_SOCKET_IFNAME", "ens5"), "scale-out", "here are eth0"),
+    "a network that is forced": (variable("HCCL_OVER_OFI", "1"), "scale-out", "unset HCCL_OVER_OFI"),
+    "cores far from their module": (far, "cores", "cores of NUMA node 1 .*--cpuset-cpus"),
 }  # fmt: skip
 MAY_RUN = {
     "devices given by index", "TcMalloc", "autoload", "lazy mode", "no hl-smi", "no huge pages", "little memory",
     "a kernel without huge pages", "stale compiled graphs", "a cache of one's own", "a Ray that sees no HPU",
+    "a network that is forced", "cores far from their module",
 }  # fmt: skip
 """Faults with which a sweep may run all the same: warnings."""
 

@@ -142,9 +142,10 @@ def test_a_budget_in_steps_reports_every_so_many_and_at_its_end() -> None:
     assert 0 < reports[-1][names.LEARNING_RATE] < 0.01 * SmallConfig(epochs=1).lr
 
 
-@pytest.mark.parametrize(("optimizer", "peak"), [("sgd", 0.4), ("adamw", 0.2), ("rmsprop", 0.2)])
+@pytest.mark.parametrize(("optimizer", "peak"), [("sgd", 0.4), ("adamw", 0.2), ("rmsprop", 0.2), ("lars", 0.2)])
 def test_the_rate_goes_with_the_batch_and_is_reported(optimizer: str, peak: float, tmp_path: Path) -> None:
     config = {"epochs": 2, "optimizer": optimizer, "lr_for_batch": 2, "batch_size": 8, "lr": 0.1}
+    config["decayed"] = "weights"
     with hyperparameters_of_each_step() as steps:
         reports = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
     assert max(step["lr"] for step in steps) == pytest.approx(peak)
@@ -166,6 +167,8 @@ def test_weight_decay_may_spare_norms_biases_and_embeddings() -> None:
     groups = config.make_optimizer(model, torch.device("cpu")).param_groups
     assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.1, 1), (0.0, 4)]
     assert groups[0]["params"][0] is model[1].weight
+    lars = replace(config, optimizer="lars").make_optimizer(model, torch.device("cpu"))
+    assert [group["adapts"] for group in lars.param_groups] == [True, False]
     (all_of_it,) = replace(config, decayed="all").make_optimizer(model, torch.device("cpu")).param_groups
     assert (all_of_it["weight_decay"], len(all_of_it["params"])) == (0.1, 5)
 
@@ -191,10 +194,10 @@ def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
     assert [report[names.LEARNING_RATE] for report in reports] == [steps[at - 1]["lr"] for at in (6, 12, 17)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars", "lamb"])
 def test_the_configuration_wins_over_a_checkpoint_of_other_hyperparameters(optimizer: str, tmp_path: Path) -> None:
     """What a trial of a population does that takes over another's weights."""
-    budget = {"steps": 20, "eval_every": 5, "optimizer": optimizer}
+    budget = {"steps": 20, "eval_every": 5, "optimizer": optimizer, "decayed": "weights"}
     donor = {**budget, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "warmup": 0.1, "seed": 1}
     clone = {**budget, "lr": 0.003, "momentum": 0.1, "weight_decay": 1e-2, "warmup": 0.5, "seed": 1}
     of_donor = reports_of(small_loop, donor, save_at=1, save_to=tmp_path / "saved")

@@ -12,7 +12,7 @@ from experiments.sweep.plan.plan import make_plan
 from experiments.tune_resnet18 import EXPERIMENT
 from tests.small_task import SmallConfig
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
-from trainables.runtime.devices.hpu import LAZY_MODE
+from trainables.runtime.devices.gaudi_node import LAZY_MODE
 
 
 @pytest.mark.parametrize(

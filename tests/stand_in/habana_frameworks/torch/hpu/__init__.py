@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -34,6 +35,18 @@ def is_initialized() -> bool:
     return _hardware.acquired()
 
 
+def init() -> None:
+    _hardware.acquire()
+
+
+def _lazy_init() -> None:
+    """torch calls it before it makes the first tensor in Python; the tensors acquire the device themselves."""
+
+
+def _is_in_bad_fork() -> bool:
+    return False  # the tensors say it, in habana's words
+
+
 def get_device_name(device: Any = None) -> str:
     _hardware.acquire()
     return "GAUDI2"
@@ -45,8 +58,20 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    assert (torch.device(device).index or 0) == 0, "a process has one HPU, of index 0"
+    _get_device_index(device)
     _hardware.acquire()
+
+
+def device(device: Any) -> AbstractContextManager[None]:
+    """The current device in a block: always the only one."""
+    set_device(device)
+    return nullcontext()
+
+
+def _get_device_index(device: Any = None, optional: bool = False) -> int:
+    index = device if isinstance(device, int) else 0 if device is None else torch.device(device).index or 0
+    assert index == 0, "a process has one HPU, of index 0"
+    return 0
 
 
 def synchronize(device: Any = None) -> None:
@@ -63,13 +88,66 @@ def set_rng_state(state: torch.Tensor, device: int = 0) -> None:
     torch.set_rng_state(state)
 
 
-class Stream:
-    """A queue of a device. Dynamo looks for it by name."""
+def manual_seed(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Types of autocast; a Gaudi 1 has no float16."""
+    return [torch.bfloat16, torch.float32]
 
 
 class Event:
-    """A point in a queue. Dynamo looks for it by name."""
+    """A point in a queue. Nothing is queued here. Dynamo looks for it by name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        pass
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
 
 
-def manual_seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
+class Stream:
+    """A queue of a device. Dynamo looks for it by name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        return event or Event()
+
+    def wait_event(self, event: Event) -> None:
+        pass
+
+    def wait_stream(self, stream: Stream) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+def current_stream(device: Any = None) -> Stream:
+    _hardware.acquire()
+    return Stream()
+
+
+default_stream = current_stream
+
+
+def stream(stream: Stream | None) -> AbstractContextManager[None]:
+    return nullcontext()

@@ -1,16 +1,16 @@
-"""Ray Train's torch backend as a Gaudi needs it: ranks follow the order of modules, each worker names its HPU before
-anything else, and releases it last."""
+"""Ray Train's torch backend as devices need it: ranks follow the order of devices, each worker prepares itself before
+anything else, and gives a device back that nobody else can have until then."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ray.train.torch import TorchConfig
 
-from trainables.runtime.devices.hpu import HPU, make_recipe_folder, name_own_module
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
 from trainables.runtime.internals.ray_train_torch import TorchBackend
 
@@ -20,8 +20,12 @@ LEAVE_WITHIN_S = 75
 """How long the workers may take to end by themselves; closing a device alone may take 60 s. Then Ray kills them."""
 
 
-class RanksByModule(WorkerGroupCallback):
-    """Orders the ranks of each node by its modules. Ray Train does so for GPUs alone (Ray 2.60)."""
+class RanksByDevice(WorkerGroupCallback):
+    """Orders the ranks of each node by its devices. Ray Train does so for GPUs alone (Ray 2.60)."""
+
+    def __init__(self, resource: str) -> None:
+        """Take Ray's name of the devices."""
+        self._resource = resource
 
     def before_init_train_context(self, workers: list[Worker]) -> dict[str, list[Any]]:
         """Reorder the ranks. Ray Train calls it after it has chosen ranks, and before any worker knows its rank."""
@@ -30,30 +34,31 @@ class RanksByModule(WorkerGroupCallback):
             of_node[worker.metadata.node_id].append(worker)
         for peers in of_node.values():
             ranks = sorted((worker.distributed_context for worker in peers), key=lambda rank: rank.world_rank)
-            for worker, rank in zip(sorted(peers, key=_module_of), ranks, strict=True):
+            for worker, rank in zip(sorted(peers, key=self._index_of), ranks, strict=True):
                 worker.distributed_context = rank
         workers.sort(key=lambda worker: worker.distributed_context.world_rank)
         return {}
 
+    def _index_of(self, worker: Worker) -> int:
+        (index,) = worker.metadata.accelerator_ids[self._resource]
+        return int(index)
 
-def _module_of(worker: Worker) -> int:
-    (module,) = worker.metadata.accelerator_ids[HPU.resource]
-    return int(module)
 
-
-class _GaudiBackend(TorchBackend):
-    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        worker_group.execute(make_recipe_folder)
-        worker_group.execute(name_own_module)  # before the process group, which acquires the device
+class _DeviceBackend(TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: DeviceTorchConfig) -> None:
+        worker_group.execute(backend_config.device.prepare_worker)  # the process group acquires the device
         super().on_start(worker_group, backend_config)
 
-    def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+    def on_shutdown(self, worker_group: Any, backend_config: DeviceTorchConfig) -> None:
+        if not backend_config.device.exclusive:
+            super().on_shutdown(worker_group, backend_config)
+            return
         ends_at = time.monotonic() + LEAVE_WITHIN_S
         # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
         if run_on_all(worker_group, _do_nothing, ANSWER_WITHIN_S):
             run_on_all(worker_group, _leave_process_group, LEAVE_WITHIN_S)
-        # habana releases the device when Python exits. Ray would use ray.kill(), which skips that: nobody could use
-        # the device until the driver has reset it.
+        # habana releases a device when Python exits. Ray would use ray.kill(), which skips that: nobody could use it
+        # until the driver has reset it.
         end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
 
 
@@ -69,12 +74,16 @@ def _leave_process_group() -> None:
 
 
 @dataclass
-class GaudiTorchConfig(TorchConfig):
-    """A TorchConfig for workers that own an HPU each."""
+class DeviceTorchConfig(TorchConfig):
+    """A TorchConfig for workers that have a device each."""
 
-    backend: str | None = "hccl"
+    device: DeviceType = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Take the device's backend."""
+        self.backend = self.device.backend
 
     @property
-    def backend_cls(self) -> type[_GaudiBackend]:
+    def backend_cls(self) -> type[_DeviceBackend]:
         """The class that sets the workers up and ends them."""
-        return _GaudiBackend
+        return _DeviceBackend

@@ -1,0 +1,257 @@
+// The device "hpu" of torch on machines without one. Its tensors lie in the host's memory, and each operation runs on
+// the CPU, on tensors that share that memory. To torch they are tensors of another device, as those of Intel's bridge
+// are: what mixes them with tensors of the CPU is refused.
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+#include <unistd.h>
+
+namespace {
+
+using at::Tensor;
+using c10::DeviceType;
+using c10::IValue;
+
+const c10::Device kDevice(DeviceType::PrivateUse1, 0);
+
+// ---- Who uses the device must have a module. Python acquires it, and writes why not into the text.
+
+using Acquire = bool (*)(char* why_not);
+Acquire acquire = nullptr;
+
+void use_device() {
+  static pid_t owner = 0;
+  if (owner == getpid()) return;
+  char why_not[1000];
+  TORCH_CHECK(acquire(why_not), why_not);
+  owner = getpid();
+}
+
+// ---- Tensors of either device on the same memory.
+
+c10::DataPtr pointer_to(const c10::Storage& memory, c10::Device device) {
+  auto forget = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
+  return {const_cast<void*>(memory.data()), new c10::Storage(memory), forget, device};
+}
+
+c10::Storage sharing(const c10::Storage& memory, c10::Device device) {
+  auto* allocator = c10::GetAllocator(device.type());
+  return {c10::Storage::use_byte_size_t(), memory.nbytes(), pointer_to(memory, device), allocator, true};
+}
+
+Tensor laid_out_as(const Tensor& other, c10::Storage memory, c10::DispatchKey key) {
+  auto keys = c10::DispatchKeySet(key);
+  // As a tensor of Intel's has: with it a parameter that is moved to the device stays the same parameter.
+  if (key == c10::DispatchKey::PrivateUse1) keys = keys | c10::DispatchKeySet(c10::BackendComponent::HPUBit);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(memory), keys, other.dtype());
+  auto* made = tensor.unsafeGetTensorImpl();
+  made->set_sizes_and_strides(other.sizes(), other.strides(), other.storage_offset());
+  return tensor;
+}
+
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.device().type() != DeviceType::PrivateUse1) return tensor;
+  return laid_out_as(tensor, sharing(tensor.storage(), c10::kCPU), c10::DispatchKey::CPU);
+}
+
+template <typename Change>
+IValue with_tensors(const IValue& value, const Change& change) {
+  if (value.isTensor()) return value.toTensor().defined() ? IValue(change(value.toTensor())) : value;
+  if (!value.isList() || value.isIntList() || value.isBoolList() || value.isDoubleList()) return value;
+  auto list = value.toList().copy();
+  for (const auto i : c10::irange(list.size())) list.set(i, with_tensors(list.get(i), change));
+  return list;
+}
+
+// ---- Any operation, on the CPU.
+
+void in_hccl(IValue& value) {  // hccl's group knows tensors of HPUs only; on the host gloo does its work
+  auto group = value.toCustomClass<c10d::ProcessGroup>();
+  auto twin = c10::make_intrusive<c10d::ProcessGroup>(group->getRank(), group->getSize());
+  twin->setBackend(DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, group->getBackend(DeviceType::PrivateUse1));
+  value = IValue(twin);
+}
+
+void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  const auto& schema = operation.schema();
+  const auto& called = schema.name();
+  const bool flat = called[0] == 'c' && (called == "c10d::_allgather_base_" || called == "c10d::_reduce_scatter_base_");
+  const auto first = stack->size() - schema.arguments().size();
+  std::vector<std::pair<Tensor, Tensor>> shared;  // of the device, and on the host
+  use_device();
+  for (auto i = first; i < stack->size(); ++i) {
+    auto& value = (*stack)[i];
+    const auto name = [&] { return schema.arguments()[i - first].name(); };
+    if (value.isDevice()) value = c10::Device(c10::kCPU);
+    if (value.isCustomClass() && name() == "process_group") in_hccl(value);
+    const bool may_be_mixed = value.isList() && name() == "indices";  // x[...] takes those of the CPU, too
+    value = with_tensors(value, [&](const Tensor& tensor) {
+      const bool mixes = tensor.device().type() != DeviceType::PrivateUse1;
+      TORCH_CHECK(!mixes || tensor.dim() == 0 || may_be_mixed, "Expected all tensors to be on the same device, but ", schema.name(),
+                  " got one on ", tensor.device(), " and others on hpu:0");
+      if (mixes) return tensor;
+      shared.emplace_back(tensor, on_host(tensor));
+      // hccl looks at sizes in bytes, gloo at shapes.
+      return flat ? shared.back().second.view({-1}) : shared.back().second;
+    });
+  }
+  operation.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  for (auto& [device, host] : shared) {  // the operation may have resized what it was given
+    auto* memory = device.storage().unsafeGetStorageImpl();
+    if (memory->data() != host.storage().data() || memory->nbytes() != host.storage().nbytes()) {
+      memory->set_data_ptr_noswap(pointer_to(host.storage(), kDevice));
+      memory->set_nbytes(host.storage().nbytes());
+    }
+    if (device.sizes() != host.sizes() || device.strides() != host.strides())
+      device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
+  }
+  for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i)
+    (*stack)[i] = with_tensors((*stack)[i], [&](const Tensor& tensor) {
+      for (const auto& [device, host] : shared)
+        if (tensor.is_same(host)) return device;
+      for (const auto& [device, host] : shared)
+        if (tensor.storage().is_alias_of(host.storage()))
+          return laid_out_as(tensor, device.storage(), c10::DispatchKey::PrivateUse1);
+      return laid_out_as(tensor, sharing(tensor.storage(), kDevice), c10::DispatchKey::PrivateUse1);
+    });
+}
+
+// ---- What an operation of the CPU does not do.
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+  use_device();
+  on_host(to).copy_(on_host(from));
+  return to;
+}
+
+Tensor& set_storage(Tensor& self, c10::Storage memory, int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(memory));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return self;
+}
+
+Tensor& set_whole_storage(Tensor& self, c10::Storage memory) {
+  const auto size = static_cast<int64_t>(memory.nbytes() / self.itemsize());
+  return set_storage(self, std::move(memory), 0, {size}, {1});
+}
+
+Tensor& set_tensor(Tensor& self, const Tensor& other) {
+  return set_storage(self, other.storage(), other.storage_offset(), other.sizes(), other.strides());
+}
+
+Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, at::IntArrayRef stride,
+                   at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+                   int64_t groups) {
+  static auto operation = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  torch::jit::Stack stack{input, weight, bias, stride, padding, dilation, transposed, output_padding, groups};
+  compute(operation, &stack);
+  return stack[0].toTensor();
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(
+    const Tensor& gradient, const Tensor& input, const Tensor& weight, at::IntArrayRef stride, at::IntArrayRef padding,
+    at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> mask) {
+  static auto operation = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
+  const std::vector<int64_t> bias_sizes{gradient.size(1)};
+  torch::jit::Stack stack{gradient, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
+                          groups, c10::List<bool>({mask[0], mask[1], mask[2]})};
+  compute(operation, &stack);
+  return {stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor()};
+}
+
+template <c10::ScalarType type>
+void cast(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  const auto wanted = type == at::kFloat ? type : at::autocast::get_autocast_dtype(DeviceType::PrivateUse1);
+  for (auto i = stack->size() - operation.schema().arguments().size(); i < stack->size(); ++i)
+    (*stack)[i] = with_tensors((*stack)[i], [&](const Tensor& tensor) {
+      return at::autocast::cached_cast(wanted, tensor, DeviceType::PrivateUse1);
+    });
+  operation.callBoxed(stack);
+}
+
+struct Allocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    use_device();
+    auto pointer = c10::GetAllocator(c10::kCPU)->allocate(size);
+    pointer.unsafe_set_device(kDevice);
+    return pointer;
+  }
+  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
+} allocator;
+
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
+  c10::Device getDevice() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
+  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {  // backward asks them which accelerator there is
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
+    auto grown = allocator.allocate(size);
+    std::memcpy(grown.get(), storage.data(), std::min(size, storage.nbytes()));
+    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(grown));
+    storage.set_nbytes(size);
+  }
+} hooks;
+
+REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator);
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_copy_from", copy_from);
+  library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&compute>());  // its usual way here warns
+  library.impl("set_.source_Storage", set_whole_storage);
+  library.impl("set_.source_Storage_storage_offset", set_storage);
+  library.impl("set_.source_Tensor", set_tensor);
+  library.impl("convolution_overrideable", convolution);
+  library.impl("convolution_backward_overrideable", convolution_backward);
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
+  for (const auto* name : {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "linear", "matmul", "mm", "mv",
+                           "scaled_dot_product_attention"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&cast<at::kBFloat16>>());
+  for (const auto* name : {"binary_cross_entropy_with_logits", "cross_entropy_loss", "log_softmax.int", "mse_loss",
+                           "nll_loss", "softmax.int"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&cast<at::kFloat>>());
+}
+
+}  // namespace
+
+extern "C" void start(Acquire function) {
+  acquire = function;
+  at::RegisterPrivateUse1HooksInterface(&hooks);
+  struct : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  } silent;  // torch has kernels of its own, which ask the group's backend; gloo's takes no tensors of a device
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  static torch::Library collectives(torch::Library::IMPL, "c10d", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  for (const auto* name : {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_into_tensor_coalesced_",
+                           "allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_",
+                           "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
+                           "reduce_scatter_tensor_coalesced_", "scatter_", "send"})
+    collectives.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute>());
+}

@@ -1,0 +1,160 @@
+"""Fused optimizers, with habana's defaults where they are not torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from habana_frameworks.torch import _recipes
+
+BAKED = ("weight_decay", "eeta", "skip_mask", "dampening", "nesterov", "betas", "eps")
+"""Constants in the kernels' graphs; learning rate and momentum are tensors to them."""
+
+
+def _collect(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        assert all(parameter.device.type == "hpu" for parameter in group["params"]), "a kernel of HPUs got the CPU's"
+        constants = {name: group[name] for name in BAKED if name in group}
+        _recipes.collect(f"{type(optimizer).__name__} {constants} {[*map(_recipes.shape_of, group['params'])]}")
+
+
+class FusedSGD(torch.optim.SGD):
+    """SGD in one kernel."""
+
+    def step(self, closure: Any = None) -> Any:
+        _collect(self)
+        return super().step(closure)
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """AdamW in one kernel."""
+
+    def __init__(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        bias_correction: bool = True,
+        moments_dtype: torch.dtype | tuple[torch.dtype, torch.dtype] | None = None,
+    ) -> None:
+        if not bias_correction or moments_dtype is not None:
+            raise NotImplementedError("the stand-in has neither bias_correction=False nor moments_dtype")
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def step(self, closure: Any = None) -> Any:
+        _collect(self)
+        return super().step(closure)
+
+
+class FusedResourceApplyMomentum(torch.optim.Optimizer):
+    """Momentum of gradients that have their learning rate in them. As in the real one, nobody reads ``weight_decay``
+    and ``nesterov``, and the first step of a parameter without a buffer adds the gradient."""
+
+    def __init__(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float,
+        momentum: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            _recipes.collect(f"momentum {group['momentum']} {[*map(_recipes.shape_of, group['params'])]}")
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if "momentum_buffer" in state:
+                    state["momentum_buffer"].mul_(group["momentum"]).sub_(weight.grad)
+                else:
+                    state["momentum_buffer"] = weight.grad.clone()
+                weight.add_(state["momentum_buffer"])
+
+
+class FusedLars(torch.optim.Optimizer):
+    """Scales gradients for the optimizer that it wraps, whose groups it shares until a state is loaded. The mask begins
+    anew in each group, as the real one's does."""
+
+    def __init__(self, optimizer: Any, skip_mask: list[int], eeta: float = 0.001, eps: float = 1e-8) -> None:
+        self.optim, self.skip_mask, self.eeta, self.eps = optimizer, skip_mask, eeta, eps
+        super().__init__(
+            optimizer.param_groups, {**optimizer.defaults, "eeta": eeta, "eps": eps, "skip_mask": skip_mask}
+        )
+        self.state = optimizer.state
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        self.optim.zero_grad(set_to_none)
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        _collect(self)
+        for group in self.optim.param_groups:
+            decay = group["weight_decay"]
+            for weight, adapts in zip(group["params"], self.skip_mask, strict=False):
+                if weight.grad is None:
+                    continue
+                if adapts:
+                    size, slope = weight.norm(), weight.grad.norm()
+                    ratio = self.eeta * size / (slope + decay * size + self.eps) if size > 0 and slope > 0 else 1.0
+                    weight.grad.add_(weight, alpha=decay).mul_(ratio)
+                weight.grad.mul_(group["lr"])
+        self.optim.step()
+
+
+class FusedLamb(torch.optim.Optimizer):
+    """LAMB in three kernels. As in the real one, weights whose norm is 0 never move."""
+
+    def __init__(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        adam_w_mode: bool = True,
+        grad_averaging: bool = True,
+        set_grad_none: bool = True,
+        max_grad_norm: float | None = 1.0,
+        use_lamb: bool = False,
+        fused: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        assert bias_correction and adam_w_mode and grad_averaging and not amsgrad, "the stand-in has no other"
+        self.max_grad_norm, self.use_lamb = max_grad_norm, use_lamb
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def zero_grad(self) -> None:  # type: ignore[override]
+        super().zero_grad()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        _collect(self)
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        if self.max_grad_norm is not None:
+            norm = torch.stack([weight.grad.norm() for weight in weights]).norm()
+            for weight in weights:
+                weight.grad.div_((norm / self.max_grad_norm).clamp(min=1.0))
+        for group in self.param_groups:
+            group["step"] = step = group.get("step", 0) + 1
+            first, second = group["betas"]
+            for weight in (weight for weight in group["params"] if weight.grad is not None):
+                state = self.state[weight]
+                if not state:
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                state["exp_avg"].mul_(first).add_(weight.grad, alpha=1 - first)
+                state["exp_avg_sq"].mul_(second).addcmul_(weight.grad, weight.grad, value=1 - second)
+                spread = (state["exp_avg_sq"] / (1 - second**step)).sqrt() + group["eps"]
+                update = state["exp_avg"] / (1 - first**step) / spread + group["weight_decay"] * weight
+                if (group["weight_decay"] or self.use_lamb) and update.norm() > 0:
+                    update *= weight.norm() / update.norm()
+                weight.sub_(update, alpha=group["lr"])

@@ -1,0 +1,1 @@
+"""Parts of the bridge that its own tests use."""

@@ -1,0 +1,74 @@
+"""A trace has the steps that were asked for, and changes no result."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from experiments import SweepError, SweepOptions
+from experiments.sweep.define.options import checked, profiled
+from experiments.sweep.plan.check import check_profile
+from experiments.tune_vit import EXPERIMENT
+from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.sessions import numbers_of, reports_of
+from tests.small_task import small_loop
+from trainables.runtime.devices.hpu import HPU
+from trainables.runtime.training.profiling import Profile, profiling, traced
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted", "steps"),
+    [
+        ({"steps": 30, "eval_every": 20}, 3, [10, 11, 12]),  # after the warm-up
+        ({"steps": 12, "eval_every": 6}, 2, [4, 5]),  # the last of the first report
+        ({"epochs": 2}, 20, [1, 2, 3, 4]),  # of 5, all but the first
+    ],
+)
+def test_a_trace_has_the_steps_that_are_asked_for(
+    config: dict[str, int], wanted: int, steps: list[int], tmp_path: Path
+) -> None:
+    file = tmp_path / "trial-007" / "trace.json.gz"
+    with profiling(Profile(wanted, str(file))):
+        reports = reports_of(small_loop, config, save_at=1, save_to=tmp_path / "saved")
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    assert sorted(e["name"] for e in events if e["name"].startswith("ProfilerStep#")) == sorted(
+        f"ProfilerStep#{step}" for step in steps
+    )
+    assert sum(event["name"] == "Optimizer.step#SGD.step" for event in events) == len(steps)
+    assert [*map(numbers_of, reports)] == [*map(numbers_of, reports_of(small_loop, config))]
+    file.unlink()
+    with profiling(Profile(wanted, str(file))):  # a trial that goes on has been traced before
+        reports_of(small_loop, config, start_from=tmp_path / "saved")
+    assert not file.exists()
+
+
+def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "hpu", SimpleNamespace(is_available=lambda: True), raising=False)
+    with profiling(Profile(1, str(tmp_path / "trace.json.gz"))), traced(HPU, 3) as next_of_trace:
+        for _ in range(3):
+            next_of_trace()
+    assert "the trace has the CPU's part alone: AssertionError: Legacy HPU profiling" in caplog.text
+    assert "ProfilerStep#2" in gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
+
+
+@pytest.mark.parametrize("given", ["", "7", "7:", ":5", "0:5", "7:0", "a:5", "1:2:3", "-1:5"])
+def test_what_names_no_trial_and_steps_is_an_error(given: str) -> None:
+    with pytest.raises(SweepError, match=r"--profile .*give TRIAL:STEPS"):
+        checked({**vars(SweepOptions()), "profile": given})
+    assert profiled("3:20") == (3, 20)
+
+
+def test_what_cannot_be_traced_is_an_error() -> None:
+    check_profile(EXPERIMENT, "8:1", trials=8)
+    check_profile(QUADRATIC, None, trials=8)
+    with pytest.raises(SweepError, match="--profile 9:1: the sweep has trials 1 to 8"):
+        check_profile(EXPERIMENT, "9:1", trials=8)
+    with pytest.raises(SweepError, match=r"--profile 1:1: the train loop of .* is its own"):
+        check_profile(QUADRATIC, "1:1", trials=8)

@@ -1,0 +1,73 @@
+"""Attention by habana's kernel is torch's own, on the stand-in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.stand_in_hpu import output_of
+from trainables.bert import BertConfig
+from trainables.runtime.devices.find import DEVICE_TYPES
+
+BERT = {"lr": 0.1, "batch_size": 8, "weight_decay": 0.0, "dropout": 0.0}
+
+COMPARED = """
+import copy, sys, torch
+from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
+from trainables.attention import choose_attention
+from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from trainables.vit import ViTTrialConfig
+small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+small |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+torch.manual_seed(0)
+bert = BertForSequenceClassification(BertConfig(**small, vocab_size=20, max_position_embeddings=12))
+vit = ViTForImageClassification(ViTConfig(**small, image_size=8, patch_size=4))
+words = torch.randint(20, (3, 12))
+padded = (torch.arange(12) < torch.tensor([12, 5, 7]).unsqueeze(1)).long()
+inputs = {bert: {"input_ids": words, "attention_mask": padded}, vit: {"pixel_values": torch.randn(2, 3, 8, 8)}}
+device, calls = DEVICE_TYPES["hpu"], []
+kernel = type(device).attention(device)
+type(device).attention = lambda self: lambda *given: (calls.append(len(given)), kernel(*given))[1]
+def trained(model, wanted, autocast, compiled):
+    model = copy.deepcopy(model).to(worker_device())
+    config = ViTTrialConfig(steps=1, eval_every=1, lr=1, batch_size=8, weight_decay=0, warmup=0, fused_attention=wanted)
+    choose_attention(model, config)
+    run = device.compile(model) if compiled else model
+    with device.autocast(autocast):
+        logits = run(**{name: value.to(worker_device()) for name, value in inputs[key].items()}).logits.float()
+    logits.square().sum().backward()
+    return [logits.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
+for key in (bert, vit):
+    for autocast, tolerance in (("off", 1e-5), ("bf16", 0.05)):
+        before = len(calls)
+        theirs, ours = trained(key, False, autocast, False), trained(key, "auto", autocast, False)
+        assert len(calls) == before + 1, calls
+        assert all(torch.allclose(*pair, rtol=tolerance, atol=tolerance) for pair in zip(theirs, ours, strict=True))
+    print(type(key).__name__)
+pairs = zip(trained(vit, True, "off", False), trained(vit, True, "off", True), strict=True)
+print(all(torch.allclose(*pair, rtol=1e-5, atol=1e-5) for pair in pairs))
+print(torch.hpu.metrics.metric_global("graph_compilation").stats()[0][1])
+choose_attention(bert, ViTTrialConfig(steps=1, eval_every=1, lr=1, batch_size=8, weight_decay=0, warmup=0))
+bert.config.save_pretrained(sys.argv[0] + "saved")
+"""
+
+
+@pytest.mark.processes
+def test_the_kernel_computes_what_torch_does_forwards_and_backwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = output_of(COMPARED, tmp_path, HABANA_VISIBLE_MODULES="6", HLS_MODULE_ID="6")
+    assert printed.splitlines() == ["BertForSequenceClassification", "ViTForImageClassification", "True", "1"]
+    assert "gaudi-tune" not in (tmp_path / "-csaved" / "config.json").read_text()  # another device may load it
+    assert json.loads((tmp_path / "-csaved" / "config.json").read_text())["model_type"] == "bert"
+
+
+def test_a_device_without_a_kernel_is_an_error_where_it_is_insisted_on() -> None:
+    config = BertConfig.from_dict({**BERT, "epochs": 1, "fused_attention": True})
+    config.check_on(DEVICE_TYPES["hpu"])
+    with pytest.raises(ValueError, match="--set fused_attention=true: an HPU has such a kernel, cpu has none"):
+        config.check_on(DEVICE_TYPES["cpu"])
+    BertConfig.from_dict({**BERT, "epochs": 1}).check_on(DEVICE_TYPES["cpu"])
