@@ -69,7 +69,7 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     assert "no checkpoint of bert with these settings" in capsys.readouterr().err
     folder = storage / "of-another"
     folder.mkdir()
-    write_sweep_file(folder, replace(QUADRATIC, name="vit"), 1, {}, "", ["experiments/tune_vit.py"])
+    write_sweep_file(folder, replace(QUADRATIC, name="vit"), 1, {"name": folder.name}, "", ["experiments/tune_vit.py"])
     assert status_of(monkeypatch, "--evaluate", str(folder / "trial-001" / "checkpoint_000000"), *settings) == 2
     assert "a checkpoint of vit, not of bert; ask the script that trained it: " in capsys.readouterr().err
 
