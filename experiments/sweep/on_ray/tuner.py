@@ -37,7 +37,7 @@ from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
-from trainables.runtime.group.warm_trainable import WarmTrainable
+from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
@@ -185,8 +185,7 @@ class SweepTuner(tune.Tuner):
             hung_after_s=60 * options.hang_minutes,
         )
         return tune.with_resources(
-            tune.with_parameters(
-                WarmTrainable,
+            warm_trainable(
                 spec=spec,
                 settings=plan.settings,
                 environment_of=experiment.config_class.environment_of,

@@ -291,3 +291,18 @@ def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, Real) and math.isfinite(value)
+
+
+def warm_trainable(**parameters: Any) -> type[WarmTrainable]:
+    """Return the trainable with these arguments of :meth:`WarmTrainable.setup`.
+
+    ``tune.with_parameters`` would put them into Ray's object store, and when its node goes down Ray ends a driver that
+    has anything there, at once and without a word (Ray 2.60): there would be no time to close the sweep.
+    """
+
+    class Prepared(WarmTrainable):
+        def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
+            super().setup(config, **parameters)
+
+    Prepared.__name__ = WarmTrainable.__name__
+    return Prepared

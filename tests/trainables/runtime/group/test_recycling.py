@@ -17,13 +17,13 @@ import ray
 from ray import tune
 from tests.loops import HABANAS, leaking
 from trainables.runtime.devices.find import DEVICE_TYPES
-from trainables.runtime.group.warm_trainable import WarmTrainable
+from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 
 ray.init("local", num_cpus=1, include_dashboard=False)
 spec = WorkerGroupSpec(train_loop=leaking, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage")
 trials = [{"megabytes": size, "frees": frees} for size, frees in ((1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0))]
-trainable = tune.with_parameters(WarmTrainable, spec=spec, settings={}, environment_of=lambda config: {})
+trainable = warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})
 made = ray.remote(num_cpus=0)(trainable).remote(trials[0])
 results = [ray.get(made.train.remote())]
 for trial in trials[1:]:

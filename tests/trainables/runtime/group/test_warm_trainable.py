@@ -19,7 +19,7 @@ from tests.loops import any_loop
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.errors import LostTooOftenError, WorkerRaisedError
-from trainables.runtime.group.warm_trainable import WarmTrainable, check_metrics
+from trainables.runtime.group.warm_trainable import WarmTrainable, check_metrics, warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.training.checkpoint import seal
 
@@ -38,7 +38,7 @@ def trainable(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=20
     )
     parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
-    made = tune.with_parameters(WarmTrainable, **parameters)(trial("silent"))
+    made = warm_trainable(**parameters)(trial("silent"))
     yield made
     made.stop()
 
