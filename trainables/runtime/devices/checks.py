@@ -18,11 +18,11 @@ from trainables.runtime.devices.gaudi_node import (
     LAZY_MODE,
     MODULES,
     RECIPE_CACHE,
-    hl_smi,
     present_modules,
     recipe_folder,
     visible_modules,
 )
+from trainables.runtime.devices.hl_smi import hl_smi
 from trainables.runtime.devices.hpu import HPU
 from trainables.runtime.devices.module_owners import find_owners
 from trainables.runtime.versions import installed_versions, version_of

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from trainables.runtime.devices.cores import bind_to_cores_near
+from trainables.runtime.devices.hl_smi import hl_smi
 from trainables.runtime.node_cache import cache_root
 from trainables.runtime.versions import version_of
 
@@ -68,8 +69,6 @@ def compiled_graphs() -> Path | None:
 
 def prepare_worker() -> None:
     """Name this worker's module, make the folder for compiled graphs, and stay on the cores near the module."""
-    from trainables.runtime.devices.cores import bind_to_cores_near
-
     modules = os.environ.get(MODULES, "")
     if modules and "," not in modules:
         # Else habana's import asserts in child processes, which inherit it: Ray shows a worker its own module only.
@@ -124,20 +123,6 @@ def recipe_folder() -> Path:
 def has_habana() -> bool:
     """Whether Intel's habana_frameworks is installed, found without importing it."""
     return importlib.util.find_spec("habana_frameworks") is not None
-
-
-def hl_smi(*queries: str) -> list[list[str]]:
-    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); empty if it is not installed.
-
-    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
-    """
-    command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
-    try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
-    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
 
 
 @cache

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.runtime.devices.gaudi_node import hl_smi
+from trainables.runtime.devices.hl_smi import hl_smi
 
 DEVICE_ROOT = "GAUDI_TUNE_DEVICE_ROOT"
 """Variable with the folder in which dev/ and sys/ with the devices are; / if it is not set."""

@@ -76,7 +76,7 @@ def test_it_computes_on_every_hpu_and_gives_them_back(tmp_path: Path) -> None:
     assert "correct on each of 2 HPUs" in printed
     assert "correct over 2 HPUs" in printed
     assert "finds 2 HPUs" in printed
-    assert "HCCL_OVER_OFI not set, HCCL_SOCKET_IFNAME not set, RDMAV_FORK_SAFE not set" in printed
+    assert "HCCL_SOCKET_IFNAME not set, HCCL_OVER_OFI not set, RDMAV_FORK_SAFE not set" in printed
     assert all(ownership.until is not None for ownership in ownerships(tmp_path))
 
 
