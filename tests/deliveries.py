@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow.entities import Run
@@ -20,10 +22,12 @@ TRIALS, EPOCHS = 3, 4
 
 
 def free_port() -> int:
-    """A port of this machine that nobody has."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port of this machine that nobody has, and that no process is given by chance before a server has started on it:
+    neither Linux's (32768 to 60999) nor those of Ray's workers (10002 to 19999)."""
+    while True:
+        with suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", random.SystemRandom().randrange(20000, 32000)))
+            return int(free.getsockname()[1])
 
 
 def params_of(number: int) -> dict[str, str]:

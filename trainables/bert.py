@@ -26,7 +26,7 @@ DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(AttentionConfig, TextConfig):
+class BertConfig(TextConfig, AttentionConfig):
     """Hyperparameters and settings of one BERT trial."""
 
     dropout: float

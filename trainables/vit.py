@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViTTrialConfig(AttentionConfig, ImageConfig):
+class ViTTrialConfig(ImageConfig, AttentionConfig):
     """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
 
     data: str = "imagenette"

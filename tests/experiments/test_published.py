@@ -71,7 +71,7 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
         "bert": "10 epochs",
         "resnet50-imagenet": "90 epochs",
         "vit": "20000 steps (a report every 1000)",
-        "resnet18": "1 epochs",
+        "resnet18": "1 epoch",
     }
     transformer = config_of(BY_NAME["vit"], 8)
     assert isinstance(transformer, vit.ViTTrialConfig)

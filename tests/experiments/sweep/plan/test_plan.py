@@ -441,7 +441,7 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
             {"scheduler": "pbtt"},
             "--scheduler pbtt: must be 'asha-promote', 'asha', 'hyperband', 'median', 'pbt'",
         ),
-        ({"device": "tpu"}, "--device tpu: must be 'auto', 'hpu'"),
+        ({"device": "tpu"}, "--device must be one of auto, hpu, cuda, cpu, but got 'tpu'"),
         ({"num_samples": "many"}, "--num-samples many: .*integer"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
