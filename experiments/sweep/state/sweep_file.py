@@ -73,16 +73,19 @@ def write_sweep_file(
         store=_store_key(tracking_uri),
         script=str(Path(called[-1]).resolve()) if called else None,
     )
-    with written_whole(folder / SWEEP_FILE) as partial:
-        partial.write_text(contents.model_dump_json(indent=2) + "\n")
+    _write(folder, contents)
 
 
 def keep_num_samples(folder: Path, number: int) -> None:
     """Write down that the sweep in ``folder`` is to have another number of trials."""
     began_with = read_sweep_file(folder)
     began_with.options["num_samples"] = number
+    _write(folder, began_with)
+
+
+def _write(folder: Path, contents: SweepFile) -> None:
     with written_whole(folder / SWEEP_FILE) as partial:
-        partial.write_text(began_with.model_dump_json(indent=2) + "\n")
+        partial.write_text(contents.model_dump_json(indent=2) + "\n")
 
 
 def find_sweep(sweep: str, storage: Path) -> Path:
