@@ -46,7 +46,7 @@ EXPERIMENT = Experiment(
         devices="8 Gaudi 2 HPUs, lazy mode, bf16",
         workers=8,
         samples_per_s=6_800.0,
-        last_step_samples_per_s=(13_500.0, 14_600.0),
+        last_step_samples_per_s=(13_500, 14_600),
         notes=(
             "The throughput it names is that of the last step of each epoch; over whole epochs its progress bar gives "
             "half of it.",

@@ -185,7 +185,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
     trials = plan.num_samples - ended + plan.confirmations
     units, unit = trials * plan.budget.total, plan.budget.unit
     return [
-        f"settings  {' '.join(f'{k}={v}' for k, v in plan.settings.items())}",
+        f"settings  {format_params(plan.changed_settings)}",
         *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
         *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(shown, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",

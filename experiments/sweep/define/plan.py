@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,6 +97,12 @@ class Plan:
     def resumed(self) -> bool:
         """Whether the sweep has begun before."""
         return self.options.resume is not None
+
+    @property
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that are not the defaults of the experiment's configuration."""
+        defaults = {setting.name: setting.default for setting in fields(self.experiment.config_class)}
+        return {name: value for name, value in self.settings.items() if value != defaults.get(name, MISSING)}
 
     def decided(self) -> dict[str, Any]:
         """Return the options, with what was decided where they left it open."""

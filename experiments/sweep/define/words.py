@@ -7,7 +7,9 @@ from typing import Any
 
 
 def format_value(value: object, digits: int = 4) -> str:
-    """Return a value for people: floats with this many significant digits, None as nothing."""
+    """Return a value for people: floats with this many significant digits, None as nothing, a pair as a range."""
+    if isinstance(value, tuple):
+        return " to ".join(format_value(bound, digits) for bound in value)
     return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 

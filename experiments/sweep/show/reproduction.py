@@ -22,7 +22,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     seconds = [seconds_of(report) for report in reports]
     steps = [0, *(report.get(names.STEP, 0) for report in reports)]
     batch = reports[0].get("config", {}).get("batch_size", 0)
-    table = [f"{unit:>8} {metric:>14} {'seconds':>9} {'samples/s':>11} {'last step':>11} {'with all else':>14}"]
+    table = [f"{unit:>8} {metric:>14} {'seconds':>9} {'samples/s':>11} {'last step':>11} {'overall':>14}"]
     for report, taken, (before, after) in zip(reports, seconds, pairwise(steps), strict=True):
         over_all = batch * (after - before) / taken if taken else 0.0
         rate = report.get(names.SAMPLES_PER_SECOND, 0.0)
@@ -36,22 +36,20 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
         [report[name] for report in reports if name in report]
         for name in (names.SAMPLES_PER_SECOND, names.LAST_STEP_SAMPLES_PER_SECOND)
     )
-    last_steps = published.last_step_samples_per_s
-    said_of_last_steps = "to".join(f" {rate:.0f} " for rate in last_steps).strip() if last_steps else None
     figures = [
         (metric, published.accuracy, reports[-1].get(metric)),
         (f"first {unit}, s", published.first_epoch_s, seconds[0]),
         (f"each later {unit}, s", published.later_epoch_s, later),
         ("in all, s", published.total_s, sum(seconds)),
         ("samples/s", published.samples_per_s, median(rates) if rates else None),
-        ("samples/s, last step", said_of_last_steps, median(last_rates) if last_rates else None),
+        ("samples/s, last step", published.last_step_samples_per_s, median(last_rates) if last_rates else None),
     ]
     other_data = ["the sample recipe trains on other data: its figures are not comparable"]
-    notes = [*(other_data if plan.recipe == "sample" else []), *published.notes]
     here = f"{counted(plan.options.workers_per_trial, plan.devices.type.kind + ' worker')}, recipe {plan.recipe}"
     settings = format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})
     return [
         f"published by {published.source}, on {published.devices}",
+        *(other_data if plan.recipe == "sample" else []),
         *table,
         f"{'':>22} {'published':>18} {'here':>12}",
         *(
@@ -59,7 +57,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
             for what, said, found in figures
         ),
         f"here: {', '.join(filter(None, [here, plan.mode and plan.mode.name, settings]))}",
-        *notes,
+        *published.notes,
     ]
 
 
