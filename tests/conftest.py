@@ -8,11 +8,15 @@ starts a process all the same fails.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+# Two test runs share the cores, and torch's threads spin while they wait: with two each, all takes twice the CPU.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import ray

@@ -1,6 +1,6 @@
 """docs/tutorial.md as what it tells people to do: the files, and the commands in their order.
 
-In an empty folder, with the checkout as PYTHONPATH: ``python -c "from tests import tutorial; tutorial.main()"``
+In an empty folder, with the checkout as PYTHONPATH: ``python -c "from tests import tutorial; tutorial.main(2)"``
 """
 
 from __future__ import annotations
@@ -62,12 +62,18 @@ def run(command: str) -> str:
     return printed.getvalue()
 
 
-def main() -> None:
+def main(trials_at_a_time: int) -> None:
     """Do all that the page says in the current folder, with one Ray; printed.json has what each command printed."""
     write_files(Path())
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            "local",
+            num_cpus=trials_at_a_time,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
         Path("printed.json").write_text(json.dumps({command: run(command) for command in commands()}))
         ray.shutdown()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,47 +15,41 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.decide import count_graphs
 from experiments.sweep.plan.plan import make_plan
-from tests.groups import run_trial
-from tests.loops import any_loop
 from tests.sessions import numbers_of, reports_of
 from trainables.data.configs import ImageConfig, TextConfig
 from trainables.data.images import images_of
 from trainables.data.text import _load_texts
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.devices.find import DEVICE_TYPES
-from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 
 SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
 SMALL = {"train_samples": 96, "val_samples": 33, "batch_size": 32}
 """What makes a trial of any experiment take a second or two."""
 
 
-@pytest.fixture(scope="module")
-def shared_group(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
-    """One warm group for all experiments; it must go with this module, for others want both CPUs."""
-    spec = WorkerGroupSpec(
-        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path_factory.mktemp("group"))
-    )
-    group = WorkerGroup(spec, "shared-group")
-    yield group
-    group.exit()
-
-
-@pytest.fixture(scope="module", params=SCRIPTS)
-def experiment(request: pytest.FixtureRequest) -> Experiment:
-    found = importlib.import_module(f"experiments.{request.param}").EXPERIMENT
+def experiment_of(script: str) -> Experiment:
+    found = importlib.import_module(f"experiments.{script}").EXPERIMENT
     assert isinstance(found, Experiment)
     return found
 
 
-@pytest.fixture(scope="module")
-def trial(experiment: Experiment) -> dict[str, Any]:
-    """A small trial of the sample recipe with hyperparameters that learn."""
+def small_trial_of(experiment: Experiment) -> dict[str, Any]:
+    """Return a small trial of the sample recipe with hyperparameters that learn."""
     learning: dict[str, Any] = {"lr": 0.01, "warmup": 0.0, "momentum": 0.9}
     learning |= {"optimizer": "adamw", "lr": 0.002} if experiment.name == "bert" else {}
     known = set(experiment.config_class.field_names())
     changes = {name: value for name, value in {**SMALL, **learning}.items() if name in known}
     return {**experiment.recipes["sample"].settings(), **experiment.baseline, **changes, "epochs": 3, "seed": 5}
+
+
+@pytest.fixture(scope="module", params=SCRIPTS)
+def experiment(request: pytest.FixtureRequest) -> Experiment:
+    return experiment_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def trial(experiment: Experiment) -> dict[str, Any]:
+    return small_trial_of(experiment)
 
 
 @pytest.fixture(scope="module")
@@ -153,16 +146,3 @@ def raw_validation(config: TrialConfig) -> tuple[list[Any], list[str]]:
     data = images_of(config)
     files = [(data.val._root / os.fsdecode(path)).read_bytes() for path in data.val._paths]
     return files, [data.classes[label] for label in data.val.labels]
-
-
-def test_a_used_group_gives_the_numbers_of_this_process(
-    request: pytest.FixtureRequest,
-    experiment: Experiment,
-    trial: dict[str, Any],
-    reports: list[dict[str, Any]],
-    shared_group: WorkerGroup,
-) -> None:
-    loop = experiment.train_loop.__module__.removeprefix("trainables.")
-    for seed in (trial["seed"] + 1, trial["seed"]):  # another trial of its kind first
-        numbers = run_trial(shared_group, {**trial, "seed": seed, "loop": loop})
-        assert (numbers == list(map(numbers_of, reports))) is (seed == trial["seed"])

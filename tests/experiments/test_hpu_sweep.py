@@ -22,11 +22,12 @@ pytestmark = pytest.mark.workers
 
 
 class Sweep:
-    """A finished sweep of 4 trials on a group of two HPUs."""
+    """A finished sweep of 3 trials on a group of two HPUs."""
 
     def __init__(self, folder: Path) -> None:
-        script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 4 --epochs 3 --seed 1 --confirm 0"
+        script, given = PROJECT_ROOT / "experiments" / "tune_bert.py", "--num-samples 3 --epochs 3 --seed 7 --confirm 0"
         options = [*given.split(), "--workers-per-trial", "2", "--recipe", "sample", "--profile", "2:3"]
+        options += ["--set", "batch_size=32"]  # the largest: the stand-in takes as long for a small one
         self.cores = sorted(os.sched_getaffinity(0))
         lay_out_nodes(folder / "modules", [",".join(map(str, self.cores)), str(self.cores[-1])])
         with subprocess.Popen(
@@ -52,12 +53,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 def test_it_finds_the_hpus_and_trains_on_them(sweep: Sweep) -> None:
     assert "device  hpu: the best of what is here (2 hpu, 0 cuda, " in sweep.printed
-    assert sum(sweep.summary["trials"].values()) == 4
+    assert sum(sweep.summary["trials"].values()) == 3
     assert "failed" not in sweep.summary["trials"]
     assert sweep.summary["cpu_fallbacks"] == 0
     of_trials = sweep.summary["device_counts"]
     assert sweep.summary["graph_compilations"] == sum(one["graph_compilations"] for one in of_trials.values())
-    assert list(of_trials) == ["1", "2", "3", "4"]
+    assert list(of_trials) == ["1", "2", "3"]
     assert all(one["peak_memory_gb"] > 0 and 0 < one["device_utilization"] <= 100 for one in of_trials.values())
     devices = sweep.summary["device_time"]["devices"]
     assert list(devices) == ["hpu 0", "hpu 1"]

@@ -14,6 +14,7 @@ from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 from experiments import tune_resnet18
+from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
 from tests.loops import Late, any_loop, ending
 from tests.sessions import numbers_of, reports_of
@@ -74,6 +75,18 @@ def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_n
     group.save(str(tmp_path / "checkpoint"))
     group.stop_trial()
     assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
+
+
+@pytest.mark.parametrize("group", [1], ids=["one worker"], indirect=True)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(group: WorkerGroup, script: str) -> None:
+    experiment = experiment_of(script)
+    trial = small_trial_of(experiment)
+    here = list(map(numbers_of, reports_of(experiment.train_loop, trial)))
+    loop = experiment.train_loop.__module__.removeprefix("trainables.")
+    for seed in (trial["seed"] + 1, trial["seed"]):  # another trial of its kind first
+        numbers = run_trial(group, {**trial, "seed": seed, "loop": loop})
+        assert (numbers == here) is (seed == trial["seed"])
 
 
 def test_unequal_shares_of_the_ranks_count_each_sample_once(

@@ -26,16 +26,15 @@ def tuned(trials: int, direction: Literal["minimize", "maximize"] = "minimize") 
     return study
 
 
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_it_proposes_where_the_values_are_good(direction: Literal["minimize", "maximize"]) -> None:
-    values = np.abs([trial.values[0] for trial in tuned(30, direction).trials[15:]])
+def test_it_proposes_where_the_values_are_good() -> None:
+    values = [trial.values[0] for trial in tuned(25).trials[13:]]
     by_chance = [loss(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=s)).ask()) for s in range(200)]
     assert np.mean(values < np.quantile(by_chance, 0.2)) > 0.6
 
 
-def test_the_first_proposals_are_random_and_a_seed_repeats_them() -> None:
-    one, other = tuned(13), tuned(13)
-    assert [trial.params for trial in one.trials] == [trial.params for trial in other.trials]
+def test_a_seed_repeats_the_proposals_whichever_way_is_better() -> None:
+    least, most = tuned(13), tuned(13, "maximize")
+    assert [trial.params for trial in least.trials] == [trial.params for trial in most.trials]
 
 
 def test_a_space_may_branch() -> None:
