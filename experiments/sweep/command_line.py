@@ -149,10 +149,9 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     if options.dry_run:
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
-    from experiments.sweep.on_ray.tuner import tuner_of
+    from experiments.sweep.on_ray.tuner import SweepTuner
 
-    tuner = tuner_of(plan)
-    tuner.run.how_to_resume = plan.resume_command()
+    tuner = SweepTuner(plan)
     tuner.fit()
     assert tuner.run.summary is not None, "the sweep is over"
     return _status(plan, tuner.run), tuner.run.summary
@@ -217,5 +216,5 @@ def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any], expected: 
         f"of {expected} trials: {how_many}",
         file=sys.stderr,
     )
-    print(f"go on with it: {plan.resume_command()}", file=sys.stderr)
+    print(f"go on with it: {plan.how_to_resume()}", file=sys.stderr)
     return int(ended["status"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -134,9 +133,11 @@ class Plan:
             "facts": self.facts,
         }
 
-    def resume_command(self) -> str:
-        """Return the command that goes on with the sweep: the script as it was called, and where the sweep is."""
-        given = ["python", *(self.called or sys.argv[:1]), "--resume", self.name]
+    def how_to_resume(self) -> str:
+        """Return what goes on with the sweep: its command, or the call of Python where no command began it."""
+        if not self.called:
+            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r})"
+        given = ["python", *self.called, "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
             given += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:

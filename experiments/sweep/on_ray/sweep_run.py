@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
@@ -27,10 +28,11 @@ from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.signals import TERMINATED, Signals
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
-from experiments.sweep.on_ray.tune_files import TuneFiles
+from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
 from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.drawing import DrawPictures
@@ -47,7 +49,6 @@ from experiments.sweep.state.events import (
     Decision,
     Ending,
     Event,
-    ModelFound,
     Reported,
     SweepBegan,
     SweepEnded,
@@ -68,8 +69,11 @@ FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
 
 
-class SweepRun:
-    """Everything of one sweep in this process. Its methods are called by Tune's event loop, one at a time."""
+class SweepRun(KeptInProcess, tune.Callback):
+    """Everything of one sweep in this process: Tune's one callback, which its scheduler asks about each report.
+
+    Its methods are called by Tune's event loop, one at a time.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class SweepRun:
         trackers: Sequence[Tracker],
         scheduler: TrialScheduler | None = None,
     ) -> None:
-        """Put the parts together; nothing is opened or started before :meth:`begin`.
+        """Put the parts together; nothing is opened or started before :meth:`setup`.
 
         Args:
             plan: What was decided and checked.
@@ -108,7 +112,7 @@ class SweepRun:
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
-        self.steering = Steering(self)
+        self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
         self.page = LivePage(plan, self._address, self.steering.ask)
         self.views: list[View] = [self.page, DrawPictures(plan, self._address, self._show_trackers)]
@@ -125,8 +129,6 @@ class SweepRun:
         self._checkpoints_changed = False
         self._freed_at = 0.0
         self._closing, self._leaving = threading.Lock(), threading.Lock()
-        self.how_to_resume = f"build_tuner(..., resume={plan.name!r}, storage={str(options.storage)!r})"
-        """What continues the sweep; of a script, its command."""
         self.summary: dict[str, Any] | None = None
         """What the sweep came to; None until it is over."""
 
@@ -137,22 +139,23 @@ class SweepRun:
 
     # What Tune says.
 
-    def begin(self) -> None:
+    def setup(self, **info: Any) -> None:
         """Take over the signals and begin.
 
         Raises:
             SweepError: Tune runs in a thread, where nothing can end it early, and an option wants to; or it has not
                 read the state of a sweep that is resumed.
         """
+        logging.getLogger("ray.tune.tune").setLevel(logging.ERROR)  # its hint is how Tune itself would be restored
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
         self.tell(SweepBegan())
         self._watch.start()
 
-    def trial_began(self, trial: Trial, others: Sequence[Trial] = ()) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
-        for other in others:
+        for other in trials:
             if other.status != Trial.PAUSED:
                 continue
             known = self.state.trials.get(number_of(other))
@@ -174,9 +177,9 @@ class SweepRun:
         decision, answer = self._decide(tune_controller, trial, result)
         decided = Decided(trial=number, decision=decision)
         self.state.apply(decided)
-        self._end_early(self._stopping.after_report(self.state))
+        self.end_early(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
-            self._end_early(self._stopping.after_trial(self.state))
+            self.end_early(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
         return answer
@@ -204,29 +207,33 @@ class SweepRun:
             return Decision("pause", reason), answer
         return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
-    def wants_checkpoint(self, trial: Trial, *, can_save: bool = True) -> bool:
-        """Return whether a trial should write a checkpoint of the report that it has just made."""
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Ask for a checkpoint if one is wanted, in place, as Tune's own schedulers do."""
         known = self.state.trials[number_of(trial)]
-        if not can_save:
+        if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save
             if self._to_save is not None:  # nobody waits for what does not come
                 self._to_save.discard(known.number)
-            return False
-        return wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
+        elif wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes):
+            result[SHOULD_CHECKPOINT] = True
 
-    def checkpoint_saved(self, number: int, place: Path) -> None:
+    def on_checkpoint(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: tune.Checkpoint, **info: Any
+    ) -> None:
         """Note a checkpoint."""
-        relative = place.relative_to(self.plan.folder)
-        self.tell(CheckpointSaved(trial=number, place=str(relative)))
+        number, place = number_of(trial), Path(checkpoint.path).relative_to(self.plan.folder)
+        self.tell(CheckpointSaved(trial=number, place=str(place)))
         self._checkpoints_changed = True
         if self._to_save is not None:
             self._to_save.discard(number)
 
-    def trial_recovered(self, trial: Trial) -> None:
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial lost its trial actor and will go on."""
         if number_of(trial) in self.state.trials:  # else its trial actor could not be made, and is made again
             self.tell(TrialRecovered(trial=number_of(trial)))
 
-    def trial_ended(self, trial: Trial) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial ended without an error, as was decided, or because its train loop returned."""
         known = self.state.trials.get(number_of(trial))
         if known is None or known.has_ended:
@@ -249,24 +256,24 @@ class SweepRun:
             return []
         return [trial for trial in trials() if trial.status == Trial.PAUSED and number_of(trial) in wanted]
 
-    def trial_failed(self, trial: Trial) -> None:
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that an error ended a trial."""
         if number_of(trial) not in self.state.trials:  # its trial actor could not be made
-            self.trial_began(trial)
+            self.on_trial_start(iteration, [], trial)
         ended = TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
         self._trial_is_over(ended)
 
     def _trial_is_over(self, ended: TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
-        self._end_early(self._stopping.after_trial(self.state))
+        self.end_early(self._stopping.after_trial(self.state))
 
-    def before_step(self, trials: Sequence[Trial]) -> None:
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Look at Tune's files before Tune writes them."""
         self.heed_signals()
         self._tune_files.drop_copies(trials)
 
-    def after_step(self, trials: Sequence[Trial]) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""
         self.steering.heed()
         for view in [*self.views, *self.trackers]:
@@ -279,11 +286,11 @@ class SweepRun:
             free_orphans()
             self._freed_at = time.monotonic()
         self._tune_files.copy_if_due(trials)
-        self._end_early(self._stopping.out_of_time())
+        self.end_early(self._stopping.out_of_time())
         self.heed_signals()
         self.interrupt_when_saved()
 
-    def end(self, trials: Sequence[Trial]) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
         free_orphans()
         self._watch.stop()  # nothing that follows needs Ray
@@ -297,9 +304,9 @@ class SweepRun:
 
     # What the sweep does itself.
 
-    def end_early(self, ending: Ending) -> None:
-        """End the sweep soon. A reason that is there already stays, unless the new one cannot wait."""
-        if self.state.ending is None or ending.at_once:
+    def end_early(self, ending: Ending | None) -> None:
+        """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
+        if ending is not None and (self.state.ending is None or ending.at_once):
             self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
             self.tell(SweepEnding(ending=ending))
 
@@ -312,10 +319,6 @@ class SweepRun:
         if asked is None or asked == ending or (ending is not None and ending.at_once):
             return
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
-
-    def _end_early(self, ending: Ending | None) -> None:
-        if ending is not None and self.state.ending is None:
-            self.end_early(ending)
 
     def interrupt_when_saved(self) -> None:
         """Once the sweep ends, interrupt Tune when every running trial has its checkpoint."""
@@ -337,35 +340,16 @@ class SweepRun:
         Needs nothing of Ray, so that it can be done when Ray is gone.
         """
         with self._closing:
-            if self.summary is None:
-                self._close()
-
-    def _close(self) -> None:
-        self.state.close()
-        best = self.state.best
-        saved = self.state.best_checkpoint(self.plan.folder, [best]) if best is not None else None
-        trackers = {tracker.name: tracker.address for tracker in self.trackers}
-        self.summary = summarise(self.plan, self.state, trackers)
-        write_summary(self.plan.summary_file, self.summary)
-        ended = SweepEnded(summary=self.summary)
-        self.state.apply(ended)
-        for view in self.views:  # they draw the last pictures, which the trackers get before the end
-            with errors_are_logged():
-                view.show(ended, self.state)
-        self._show_trackers(ended)
-        if best is not None and saved is not None:
-            self._show_trackers(
-                ModelFound(
-                    trial=best.number,
-                    checkpoint=self.plan.folder / saved.place,
-                    config=saved.config,
-                    value=saved.value,
-                    step=saved.step,
-                )
-            )
-        for tracker in self.trackers:
-            with errors_are_logged():
-                tracker.close()
+            if self.summary is not None:
+                return
+            self.state.close()
+            trackers = {tracker.name: tracker.address for tracker in self.trackers}
+            self.summary = summarise(self.plan, self.state, trackers)
+            write_summary(self.plan.summary_file, self.summary)
+            self.tell(SweepEnded(summary=self.summary))
+            for tracker in self.trackers:
+                with errors_are_logged():
+                    tracker.close()
 
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""
@@ -375,11 +359,11 @@ class SweepRun:
         self._leaving.acquire()  # for good: a second caller waits for the end of the process
         self.end_early(ending)
         self.close()
-        print(f"go on with it: {self.how_to_resume}", file=sys.stderr, flush=True)
+        print(f"go on with it: {self.plan.how_to_resume()}", file=sys.stderr, flush=True)
         os._exit(ending.status)
 
     def _show(self, event: Event) -> None:
-        for view in self.views:
+        for view in self.views:  # they draw the last pictures, which the trackers get before the end
             with errors_are_logged():
                 view.show(event, self.state)
         self._show_trackers(event)
@@ -430,6 +414,13 @@ class SweepRun:
                 f"error is above). The snapshots in {self.plan.folder} are as they were: correct what the error says, "
                 f"and try again"
             )
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the sweep's snapshot, which Tune writes together with its own state."""
+        return {OURS: self.snapshot()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Ignore what Tune hands out by the position of a callback: ``tune_files`` reads the snapshot by its name."""
 
     def snapshot(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, by name."""
