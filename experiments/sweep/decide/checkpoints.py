@@ -43,10 +43,9 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
         return True
     if trial.value is None:
         return False
-    best = state.best.best if state.best is not None else None
     at_end = state.best_at_end.value if state.best_at_end is not None else None
     # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
-    leads = best is None or not state.objective.better(best, than=trial.value)
+    leads = state.leader is None or not state.objective.better(state.leader[0], than=trial.value)
     return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
 
 

@@ -130,7 +130,7 @@ class SweepTuner(tune.Tuner):
         try:
             if snapshot is not None:
                 put_back(snapshot, plan.folder, plan.options.retries)
-            write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri, plan.called)
+            write_sweep_file(plan)
             retry_losses_alone()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.

@@ -99,7 +99,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         cluster=str(cluster) if cluster else None,
     )
     if plan.resumed:
-        check_resumable(plan.folder, experiment, groups=plan.groups, num_samples=trials, tracking_uri=uri)
+        check_resumable(plan)
     return plan
 
 

@@ -63,14 +63,14 @@ class Notify:
         """Begin, or tell how the sweep has ended."""
         match event:
             case SweepBegan():
-                self._told, self._told_at = _best(state), time.monotonic()
+                self._told, self._told_at = state.leader, time.monotonic()
                 self._sender.start()
             case SweepEnded():
                 self._end(event.summary)
 
     def tick(self, state: SweepState) -> None:
         """Tell of a new best, unless the sweep has just begun, or one was told a moment ago."""
-        best = _best(state)
+        best = state.leader
         if best is None or best == self._told or time.monotonic() - self._told_at < BEST_EVERY_S:
             return
         self._told, self._told_at = best, time.monotonic()
@@ -115,8 +115,3 @@ class Notify:
                 why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
                 logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
             self._failed = True
-
-
-def _best(state: SweepState) -> tuple[float, int] | None:
-    best = state.best
-    return None if best is None or best.best is None else (best.best, best.number)

@@ -123,6 +123,11 @@ class SweepState:
         self.device_time.end()
 
     @property
+    def leader(self) -> tuple[float, int] | None:
+        """Value and number of the best trial."""
+        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
+
+    @property
     def running(self) -> list[TrialState]:
         """The trials that have a worker group, in the order in which they began."""
         return [trial for trial in self.trials.values() if trial.status == "running"]
@@ -231,11 +236,11 @@ class SweepState:
         trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
         self.device_time.restore(kept["device_time"])
         self.since_best = set(kept["since_best"])
-        self.steered = [(at, what) for at, what in kept.get("steered", ())]
+        self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
         for trial in trials:
-            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self._leader())
+            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader)
             if leads and not trial.confirms:
                 self.best = trial
             if trial.has_ended:
@@ -261,7 +266,7 @@ class SweepState:
         if trial.value is None:
             return
         trial.curve[event.step] = trial.value
-        leader = self._leader()
+        leader = self.leader
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.score = float(event.metrics.get(names.of_test(self.objective.name), trial.value))
@@ -294,7 +299,7 @@ class SweepState:
             if self.best is trial:
                 self.best = None
                 for other in self.searched:
-                    if other.best is not None and self.objective.leads(other.best, other.number, self._leader()):
+                    if other.best is not None and self.objective.leads(other.best, other.number, self.leader):
                         self.best = other
         self.ended_here.append(trial)
         self._lead_at_end(trial)
@@ -309,10 +314,6 @@ class SweepState:
     def _count_since_best(self, trial: TrialState) -> None:
         if trial.status == "running" and not trial.confirms:
             self.since_best.add(trial.number)
-
-    def _leader(self) -> tuple[float, int] | None:
-        """Return value and number of the best trial."""
-        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
 
     def _lead_at_end(self, trial: TrialState) -> None:
         before = self.best_at_end

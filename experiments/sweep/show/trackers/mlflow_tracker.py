@@ -188,10 +188,9 @@ class MlflowTracker:
             values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
             words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))
-        best = state.best
-        if best is not None and best.best is not None and (best.best, best.number) != self._best:
-            self._best = best.best, best.number
-            metrics, tags = {_named(f"best_{state.objective.name}"): best.best}, {"best_trial": str(best.number)}
+        if (best := state.leader) is not None and best != self._best:
+            self._best = best
+            metrics, tags = {_named(f"best_{state.objective.name}"): best[0]}, {"best_trial": str(best[1])}
             self._put(Update(run=SWEEP, time_ms=at, step=state.counts().total(), metrics=metrics, tags=tags))
 
     def _end_trial(self, event: events.TrialEnded, state: SweepState, at: int) -> None:

@@ -105,7 +105,7 @@ def run(storage: Path) -> SweepRun:
     plan = make_plan(PLAIN, SweepOptions(storage=storage, name="x", device="cpu", num_samples=3))
     run = SweepTuner(plan, trackers=[]).run
     plan.folder.mkdir(parents=True)
-    write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri)
+    write_sweep_file(plan)
     run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.9, "seed": 1}))
     for number in range(3):
         run.searcher.suggest(str(number))

@@ -131,7 +131,7 @@ def test_a_server_that_does_not_answer_keeps_nobody(
 
 def test_the_address_is_kept_nowhere(plan: Plan, webhook: Webhook, storage: Path) -> None:
     plan.folder.mkdir(parents=True)
-    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri)
+    write_sweep_file(plan)
     fed = Fed(trials=1)
     fed.trial(1, 0.5)
     summary = summarise(plan, fed.state, {})
