@@ -44,9 +44,8 @@ class Steering:
     def ask(self, wish: Mapping[str, Any]) -> Future[str]:
         """Take a wish, and return what will say in words what was done, or raise a :class:`SweepError`.
 
-        Args:
-            wish: ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
-                ``{"do": "try", "config": {...}}``.
+        A wish is ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
+        ``{"do": "try", "config": {...}}``.
         """
         answer: Future[str] = Future()
         self._wishes.put((wish, answer))
@@ -77,11 +76,7 @@ class Steering:
         raise SweepError(f"{dict(wish)}: there is no such wish; give stop, end, add or try with what it is about")
 
     def _check(self) -> None:
-        """See that there is something to steer.
-
-        Raises:
-            SweepError: There is not.
-        """
+        """Raise a SweepError if there is nothing to steer."""
         state = self._state
         if state.over or state.ending is not None:
             why = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
@@ -120,11 +115,7 @@ class Steering:
         return f"next: {format_params(config)}"
 
     def _check_search(self) -> None:
-        """See that the search can have more trials.
-
-        Raises:
-            SweepError: It cannot.
-        """
+        """Raise a SweepError if the search can have no more trials."""
         if self._plan.options.baseline_only:
             raise SweepError("--baseline-only trains the baseline alone; start a sweep without it to search")
         if self._searcher.over:

@@ -41,22 +41,8 @@ from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.show.trackers.tracker import Tracker, in_words
 from experiments.sweep.show.view import View
+from experiments.sweep.state import events
 from experiments.sweep.state.device_time import DeviceTime
-from experiments.sweep.state.events import (
-    BY_HAND,
-    CheckpointSaved,
-    Decided,
-    Decision,
-    Ending,
-    Event,
-    Reported,
-    SweepBegan,
-    SweepEnded,
-    SweepEnding,
-    TrialBegan,
-    TrialEnded,
-    TrialRecovered,
-)
 from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime.internals.ray_core import free_orphans
@@ -82,14 +68,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         trackers: Sequence[Tracker],
         scheduler: TrialScheduler | None = None,
     ) -> None:
-        """Put the parts together; nothing is opened or started before :meth:`setup`.
-
-        Args:
-            plan: What was decided and checked.
-            searcher: Proposes the trials.
-            trackers: Where the runs are kept.
-            scheduler: Takes the place of the one that the plan names.
-        """
+        """Put the parts together; nothing is opened or started before :meth:`setup`."""
         self.plan, self.searcher, self.trackers = plan, searcher, list(trackers)
         options = plan.options
         self.scheduler = scheduler or make_scheduler(
@@ -132,7 +111,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.summary: dict[str, Any] | None = None
         """What the sweep came to; None until it is over."""
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: events.Event) -> None:
         """Apply an event to the state, and show it."""
         self.state.apply(event)
         self._show(event)
@@ -142,15 +121,14 @@ class SweepRun(KeptInProcess, tune.Callback):
     def setup(self, **info: Any) -> None:
         """Take over the signals and begin.
 
-        Raises:
-            SweepError: Tune runs in a thread, where nothing can end it early, and an option wants to; or it has not
-                read the state of a sweep that is resumed.
+        A SweepError if Tune runs in a thread, where nothing can end it early, and an option wants to; or if it has not
+        read the state of a sweep that is resumed.
         """
         logging.getLogger("ray.tune.tune").setLevel(logging.ERROR)  # its hint is how Tune itself would be restored
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
-        self.tell(SweepBegan())
+        self.tell(events.SweepBegan())
         self._watch.start()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -160,13 +138,14 @@ class SweepRun(KeptInProcess, tune.Callback):
                 continue
             known = self.state.trials.get(number_of(other))
             if known is not None and known.status == "running":
-                self.tell(Decided(trial=known.number, decision=Decision("pause", f"by {self.plan.options.scheduler}")))
-        self.tell(TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
+                paused = events.Decision("pause", f"by {self.plan.options.scheduler}")
+                self.tell(events.Decided(trial=known.number, decision=paused))
+        self.tell(events.TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
 
     def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Note a report, decide what follows from it, and return that as Tune's schedulers do."""
         number, metric = number_of(trial), self.state.objective.name
-        report = Reported(
+        report = events.Reported(
             trial=number,
             step=self.plan.budget.progress(result),
             value=float(result.get(metric, math.nan)),
@@ -175,7 +154,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         self.state.apply(report)
         decision, answer = self._decide(tune_controller, trial, result)
-        decided = Decided(trial=number, decision=decision)
+        decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
         self.end_early(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
@@ -184,28 +163,27 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._show(decided)
         return answer
 
-    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[Decision, str]:
-        """Ask, in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
+    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[events.Decision, str]:
+        """Return what follows from a report, and the answer to Tune.
 
-        Returns:
-            The decision, and the answer to Tune.
+        Asked in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
         """
         if why := why_diverged(result, self.state.objective.name):
-            return Decision("failed", why), TrialScheduler.STOP
+            return events.Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
-            return Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+            return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if self.state.trials[number_of(trial)].to_stop:
-            return BY_HAND, TrialScheduler.STOP
+            return events.BY_HAND, TrialScheduler.STOP
         if self.state.trials[number_of(trial)].confirms:
-            return Decision("continue"), TrialScheduler.CONTINUE
+            return events.Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
         reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
         reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
         if answer == TrialScheduler.STOP:
-            return Decision("stopped early", reason), answer
+            return events.Decision("stopped early", reason), answer
         if answer == TrialScheduler.PAUSE:
-            return Decision("pause", reason), answer
-        return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
+            return events.Decision("pause", reason), answer
+        return events.Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -223,7 +201,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     ) -> None:
         """Note a checkpoint."""
         number, place = number_of(trial), Path(checkpoint.path).relative_to(self.plan.folder)
-        self.tell(CheckpointSaved(trial=number, place=str(place)))
+        self.tell(events.CheckpointSaved(trial=number, place=str(place)))
         self._checkpoints_changed = True
         if self._to_save is not None:
             self._to_save.discard(number)
@@ -231,7 +209,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial lost its trial actor and will go on."""
         if number_of(trial) in self.state.trials:  # else its trial actor could not be made, and is made again
-            self.tell(TrialRecovered(trial=number_of(trial)))
+            self.tell(events.TrialRecovered(trial=number_of(trial)))
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial ended without an error, as was decided, or because its train loop returned."""
@@ -244,8 +222,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
         if verdict == "pause":
             verdict = "stopped early"
-            reason = BY_HAND.reason if known.to_stop else f"{reason}, and it was not promoted later"
-        self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
+            reason = events.BY_HAND.reason if known.to_stop else f"{reason}, and it was not promoted later"
+        self._trial_is_over(events.TrialEnded(trial=known.number, outcome=verdict, reason=reason))
         if known.decision.verdict == "pause" and not known.to_stop:
             self._checkpoints.drop(self.state, known)
 
@@ -260,10 +238,10 @@ class SweepRun(KeptInProcess, tune.Callback):
         """Note that an error ended a trial."""
         if number_of(trial) not in self.state.trials:  # its trial actor could not be made
             self.on_trial_start(iteration, [], trial)
-        ended = TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
+        ended = events.TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
         self._trial_is_over(ended)
 
-    def _trial_is_over(self, ended: TrialEnded) -> None:
+    def _trial_is_over(self, ended: events.TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
         self.end_early(self._stopping.after_trial(self.state))
@@ -304,11 +282,11 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     # What the sweep does itself.
 
-    def end_early(self, ending: Ending | None) -> None:
+    def end_early(self, ending: events.Ending | None) -> None:
         """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
         if ending is not None and (self.state.ending is None or ending.at_once):
             self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
-            self.tell(SweepEnding(ending=ending))
+            self.tell(events.SweepEnding(ending=ending))
 
     def heed_signals(self) -> None:
         """End the sweep if a signal asked for it; at once, if it was ending already."""
@@ -346,7 +324,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             trackers = {tracker.name: tracker.address for tracker in self.trackers}
             self.summary = summarise(self.plan, self.state, trackers)
             write_summary(self.plan.summary_file, self.summary)
-            self.tell(SweepEnded(summary=self.summary))
+            self.tell(events.SweepEnded(summary=self.summary))
             for tracker in self.trackers:
                 with errors_are_logged():
                     tracker.close()
@@ -354,7 +332,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""
 
-    def _leave_without_ray(self, ending: Ending) -> None:
+    def _leave_without_ray(self, ending: events.Ending) -> None:
         """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
         self._leaving.acquire()  # for good: a second caller waits for the end of the process
         self.end_early(ending)
@@ -362,13 +340,13 @@ class SweepRun(KeptInProcess, tune.Callback):
         print(f"go on with it: {self.plan.how_to_resume()}", file=sys.stderr, flush=True)
         os._exit(ending.status)
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: events.Event) -> None:
         for view in self.views:  # they draw the last pictures, which the trackers get before the end
             with errors_are_logged():
                 view.show(event, self.state)
         self._show_trackers(event)
 
-    def _show_trackers(self, event: Event) -> None:
+    def _show_trackers(self, event: events.Event) -> None:
         for tracker in self.trackers:
             with errors_are_logged():
                 tracker.show(event, self.state)
@@ -403,11 +381,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._not_restored.discard(number_of(trial))
 
     def check_restored(self) -> None:
-        """See that Tune has read its state in full: it logs an error and begins again where it cannot.
-
-        Raises:
-            SweepError: It has not.
-        """
+        """Raise a SweepError if Tune has not read its state in full: it logs an error and begins again then."""
         if self._not_restored:
             raise SweepError(
                 f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
@@ -428,11 +402,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         return {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take over a :meth:`snapshot`, before Tune adds the trials again.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is none, or of another version.
-        """
+        """Take over a :meth:`snapshot`, before Tune adds the trials again."""
         self.state.restore(kept["sweep"])
         if kept["scheduler"] is not None:
             set_state = getattr(self.scheduler, "set_state", None)

@@ -97,11 +97,8 @@ class SweepTuner(tune.Tuner):
     ) -> None:
         """Prepare; nothing is started.
 
-        Args:
-            plan: What was decided and checked.
-            scheduler: Takes the place of the scheduler that the plan names.
-            callbacks: Called after the sweep's own.
-            trackers: Take the place of MLflow.
+        ``scheduler`` and ``trackers`` take the place of those that the plan names; ``callbacks`` are called after the
+        sweep's own.
         """
         # Not super().__init__(), which writes to the sweep's folder: fit() makes the Tuner that does the work.
         self.plan = plan
@@ -113,8 +110,7 @@ class SweepTuner(tune.Tuner):
     def fit(self) -> tune.ResultGrid:
         """Run the sweep, as ``ray.tune.Tuner.fit()`` does.
 
-        Raises:
-            SweepError: The sweep runs already, has begun under this name, or cannot be resumed.
+        A SweepError if it runs already, has begun under this name, or cannot be resumed.
         """
         plan = self.plan
         # Before anything is written: a state that cannot be read in full is an error.

@@ -73,15 +73,7 @@ def _write(folder: Path, contents: SweepFile) -> None:
 
 
 def find_sweep(sweep: str, storage: Path) -> Path:
-    """Return the folder of a sweep.
-
-    Args:
-        sweep: Its name, or its folder.
-        storage: Where a name is looked for.
-
-    Raises:
-        SweepError: There is none.
-    """
+    """Return the folder of a sweep, which goes by its name in ``storage`` or by its folder."""
     for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
         if (folder / SWEEP_FILE).is_file():
             return folder
@@ -95,15 +87,7 @@ def sweeps_in(storage: Path) -> list[Path]:
 
 
 def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
-    """Return what the sweep in ``folder`` began with.
-
-    Args:
-        folder: Of the sweep.
-        option: What asks for it, for errors, with a space.
-
-    Raises:
-        SweepError: The file is torn or something else, or the folder is a copy of the sweep or was renamed.
-    """
+    """Return what the sweep in ``folder`` began with; ``option`` is what asks for it, for errors, with a space."""
     file = folder / SWEEP_FILE
     try:
         began_with = SweepFile.model_validate_json(file.read_bytes())
@@ -124,11 +108,7 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
 
 
 def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
-    """Return the options of the sweep that ``given`` wants to resume.
-
-    Raises:
-        SweepError: There is none, it is of another experiment, it still runs, or ``given`` wants to change it.
-    """
+    """Return the options of the sweep that ``given`` wants to resume; a SweepError if it cannot go on, or not so."""
     assert given.resume is not None, "nothing is to be resumed"
     if not given.resume or Path(given.resume).name != given.resume:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
@@ -158,12 +138,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
 
 
 def check_resumable(plan: Plan) -> None:
-    """See that what a sweep searches, and where it runs and is tracked, is what it was.
-
-    Raises:
-        SweepError: The objective or the space is another, there is less room than its trials need, or its runs are in
-            another tracking store.
-    """
+    """See that what a sweep searches, and where it runs and is tracked, is what it was; else a SweepError."""
     began_with, experiment = read_sweep_file(plan.folder, "--resume "), plan.experiment
 
     def refuse(why: str) -> NoReturn:

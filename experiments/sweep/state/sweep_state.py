@@ -52,14 +52,8 @@ class SweepState:
     ) -> None:
         """Begin with no trial.
 
-        Args:
-            objective: Says what is better.
-            budget: Of a full trial.
-            num_trials: Trials that the search is to have; a person may change that while it runs.
-            device_time: Counts what each device does.
-            confirm: How many of the best are trained again after the search, besides the baseline.
-            seeds: How often each of them is, and the baseline; 0: none is.
-            has_baseline: Whether the first trial is a baseline to compare with.
+        The search is to have ``num_trials``; a person may change that while it runs. After it, the ``confirm`` best and
+        the baseline are trained again, each ``seeds`` times (0: none is).
         """
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
@@ -225,12 +219,7 @@ class SweepState:
         }
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Take over a :meth:`snapshot`; before the first event.
-
-        Raises:
-            ValueError: It is of another version.
-            KeyError, TypeError: It is none.
-        """
+        """Take over a :meth:`snapshot`, before the first event; a ValueError, KeyError or TypeError if it is none."""
         if kept["version"] != VERSION:
             raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
         trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]

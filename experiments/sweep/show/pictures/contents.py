@@ -84,12 +84,7 @@ def row(trial: ShownTrial) -> dict[str, Any]:
 
 
 def render(plan: Plan, **values: Any) -> str:
-    """Return the page.
-
-    Args:
-        plan: Of the sweep.
-        **values: What the template needs besides: ``live``, and then ``nonce``, else ``data`` and ``plotly_js``.
-    """
+    """Return the page; the template needs ``live``, and then ``nonce``, else ``data`` and ``plotly_js``."""
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True)
     return templates.get_template("report.html").render(name=plan.name, colours=as_json(COLOURS), **values)
 

@@ -68,7 +68,6 @@ class SweepView:
     address: str
     """Where a person looks at the sweep in the tracker."""
     running: bool
-    """Whether the sweep goes on."""
     at: float = field(default_factory=time.time)
     """Clock time."""
 
@@ -76,12 +75,7 @@ class SweepView:
     def of(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
         """Return the view of a sweep as it is, which stays as it is while the sweep goes on.
 
-        Args:
-            plan: Of the sweep.
-            state: Of the sweep.
-            address: Where a person looks at it in the tracker.
-            earlier: A view of the same sweep: what the space says of a configuration takes most of the time, and is
-                taken over from it.
+        What the space says of a configuration takes most of the time, and is taken over from an ``earlier`` view.
         """
         device_time = state.device_time if state.over else state.device_time.up_to_now()
         known = {shown.number: shown for shown in earlier.trials} if earlier is not None else {}
