@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 from ray.tune.experiment import Trial
 
 from experiments import SweepOptions
-from experiments.sweep.on_ray.tuner import ENVIRONMENT, tuner_of
+from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.sleeping import SLEEPING
 from trainables.runtime import names
@@ -115,7 +115,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
     )
     plan = make_plan(SLEEPING, options)
     print("\n".join(plan.lines()), flush=True)
-    results = tuner_of(plan, callbacks=[nodes]).fit()
+    results = SweepTuner(plan, callbacks=[nodes]).fit()
     deadline = time.time() + 10
     total = ray.cluster_resources().get("HPU", 0)
     while ray.available_resources().get("HPU", 0) < total and time.time() < deadline:

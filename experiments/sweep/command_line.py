@@ -57,15 +57,7 @@ def parsed(
 ) -> SweepOptions:
     """Return what a command line asks for: its options, else those of the file that it names, else the usual ones.
 
-    ``--help`` and an option that there is not end the process.
-
-    Args:
-        arguments: The command line.
-        description: Said at the top of ``--help``.
-        usual: Options that differ from the defaults.
-
-    Raises:
-        SweepError: A value cannot be, or the file of ``--config`` cannot be used.
+    ``--help`` and an option that there is not end the process; a value that cannot be is a SweepError.
     """
     usual = dict(usual or {})
     options = _parsed(arguments, description, usual)
@@ -110,10 +102,7 @@ def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
 def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> int:
     """Plan the sweep, run it unless it is a dry run, print the result, and return the exit status.
 
-    Args:
-        experiment: What to tune.
-        options: What was asked for.
-        called: What Python runs, to go on with the sweep.
+    ``called`` is what Python runs, to go on with the sweep.
     """
     result: Mapping[str, Any] = {}
     own_ray = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
@@ -135,7 +124,6 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
 
 
 def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
-    """Do it, and return the exit status and what it came to."""
     from experiments.sweep.plan.plan import make_plan
 
     plan = replace(make_plan(experiment, options), called=tuple(called))
@@ -149,23 +137,16 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     if options.dry_run:
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
-    from experiments.sweep.on_ray.tuner import tuner_of
+    from experiments.sweep.on_ray.tuner import SweepTuner
 
-    tuner = tuner_of(plan)
-    tuner.run.how_to_resume = plan.resume_command()
+    tuner = SweepTuner(plan)
     tuner.fit()
     assert tuner.run.summary is not None, "the sweep is over"
     return _status(plan, tuner.run), tuner.run.summary
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
-    """Return the settings, the first proposals and the largest possible effort, a line each.
-
-    Of a sweep that goes on, they say what is left of it.
-
-    Raises:
-        SweepError: The sweep cannot go on: its study is gone or broken.
-    """
+    """Return the settings, the first proposals and the largest possible effort, or what is left of it, a line each."""
     # Not from the summary, which a sweep that was killed has not written.
     ended = 0
     if plan.resumed:
@@ -197,25 +178,16 @@ def _status(plan: Plan, run: SweepRun) -> int:
     """Print what the result does not say: why there is none, or how to go on; and return the exit status."""
     summary = run.summary
     assert summary is not None, "the sweep is over"
-    status = _print_why_it_ended_early(plan, summary, run.state.expected)
-    if summary["best"] is None and summary["complete"]:
-        where = ", ".join(tracker.address for tracker in run.trackers)
-        print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
-    return status or int(summary["best"] is None)
-
-
-def _print_why_it_ended_early(plan: Plan, summary: Mapping[str, Any], expected: int) -> int:
-    """Print why a sweep ended early and the command that goes on with it, and return the exit status."""
     if summary["complete"]:
-        return 0
+        if summary["best"] is None:
+            where = ", ".join(tracker.address for tracker in run.trackers)
+            print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
+        return int(summary["best"] is None)
     ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
     counts = Counter(summary["trials"])
-    counts["not begun"] = expected - counts.total()
+    counts["not begun"] = run.state.expected - counts.total()
     how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
     print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
-    print(
-        f"of {expected} trials: {how_many}",
-        file=sys.stderr,
-    )
-    print(f"go on with it: {plan.resume_command()}", file=sys.stderr)
-    return int(ended["status"])
+    print(f"of {run.state.expected} trials: {how_many}", file=sys.stderr)
+    print(f"go on with it: {plan.how_to_resume()}", file=sys.stderr)
+    return int(ended["status"] or summary["best"] is None)

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.state.sweep_file import SWEEP_FILE, read_sweep_file
-from trainables.runtime.session import SaveFunction, open_session
-
-
-class _Scores:
-    """A session that keeps the one report."""
-
-    def __init__(self) -> None:
-        self.metrics: Mapping[str, Any] = {}
-
-    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
-        """Keep it."""
-        self.metrics = metrics
-
-    def get_checkpoint(self) -> None:
-        """Return none: a trial that is scored goes on from nothing."""
+from trainables.runtime.session import open_session
 
 
 def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
-    """Return what a checkpoint scores on the data of a plan, by metric.
-
-    Raises:
-        SweepError: The train loop cannot do that, or the checkpoint is none of this model.
-    """
+    """Return what a checkpoint scores on the data of a plan, by metric; a SweepError where it does not fit."""
     experiment, place = plan.experiment, checkpoint.expanduser().resolve()
     if "evaluate" not in experiment.config_class.field_names():
         raise SweepError(
@@ -45,12 +28,13 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
                 f"--evaluate {checkpoint}: a checkpoint of {of.experiment}, not of {experiment.name}; ask the script "
                 f"that trained it{of.script and f': {of.script}'}"
             )
-    scores = _Scores()
+    scores: dict[str, Any] = {}
+    keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:
-        with open_session(scores):
+        with open_session(keep_report):
             experiment.train_loop({**plan.settings, **experiment.baseline, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError) as error:  # torch's, of weights that do not fit
         raise SweepError(
             f"--evaluate {checkpoint}: no checkpoint of {experiment.name} with these settings and classes ({error})"
         ) from error
-    return scores.metrics
+    return scores

@@ -25,15 +25,12 @@ def load_experiment(script: str, arguments: Sequence[str] = (), named: str | Non
     """Run a script until it calls ``main()`` or ends, and return its experiment and what it says of itself.
 
     This process becomes that script, as with ``python my.py``: its folder is the first to look for modules in, and what
-    it defines is sent to workers by value.
+    it defines is sent to workers by value. A SweepError if there is not exactly one experiment.
 
     Args:
         script: Its file, and perhaps a colon and the variable with the experiment.
         arguments: The command line that the script sees.
         named: The name of the experiment, to choose among several.
-
-    Raises:
-        SweepError: The file or the experiment is not there, or there are several.
     """
     place, colon, variable = script.rpartition(":")
     file = Path(place if colon else script).expanduser()
@@ -60,7 +57,6 @@ def load_experiment(script: str, arguments: Sequence[str] = (), named: str | Non
 
 
 def _run(file: Path, module: types.ModuleType) -> MainCalled | None:
-    """Run a script, and return its call of ``main()``."""
     global wanted
     wanted = True
     try:

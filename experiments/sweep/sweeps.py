@@ -15,6 +15,7 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.search_space import hyperparameter
 from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.show.confirmation import in_interval
 from experiments.sweep.show.result import in_rows, result_lines
 from experiments.sweep.state.lock import is_running
 from experiments.sweep.state.sweep_file import SWEEP_FILE, SweepFile, find_sweep, read_sweep_file, sweeps_in
@@ -32,11 +33,7 @@ class KeptSweep:
 
     @classmethod
     def at(cls, sweep: str | Path, storage: Path) -> KeptSweep:
-        """Return a sweep by its name or folder.
-
-        Raises:
-            SweepError: There is none, or its file cannot be read.
-        """
+        """Return a sweep by its name or folder."""
         folder = find_sweep(str(sweep), storage)
         return cls(folder, read_sweep_file(folder))
 
@@ -153,8 +150,11 @@ def listed(storage: Path) -> list[dict[str, Any]]:
 def in_table(sweeps: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sweeps in brief as the rows of a table."""
     head = ("sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state")
-    rows = [head, *(_row(sweep) for sweep in sweeps)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return _in_columns([head, *(_row(sweep) for sweep in sweeps)])
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
@@ -168,7 +168,7 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
         f"{sweep['trials']} of {sweep['of']}",
         format_value(sweep["best"]),
         format_value(sweep["baseline"]),
-        in_interval(sweep["confirmed"]),
+        in_interval(sweep["confirmed"]) if sweep["confirmed"] else "",
         f"{sweep['mode']} {sweep['metric']}",
         sweep["state"],
     )
@@ -206,16 +206,6 @@ def compared_lines(found: Mapping[str, Any]) -> list[str]:
     lines = in_table(found["sweeps"])
     for what, title in (("options", "asked for"), ("best", "best configuration")):
         rows = [(title, *names), *((key, *map(format_value, of_key.values())) for key, of_key in found[what].items())]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(names) + 1)]
         if len(rows) > 1:
-            cells = [zip(row, widths, strict=True) for row in rows]
-            lines += ["", *("  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in cells)]
+            lines += ["", *_in_columns(rows)]
     return lines
-
-
-def in_interval(confirmed: Mapping[str, Any] | None) -> str:
-    """Return a mean with half its interval."""
-    if confirmed is None:
-        return ""
-    half = f" ± {confirmed['interval'][1] - confirmed['mean']:.4f}" if confirmed["interval"] else ""
-    return f"{confirmed['mean']:.4f}{half}"

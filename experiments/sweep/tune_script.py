@@ -21,13 +21,8 @@ def tune_script(
     """Tune the script that calls this, and return the configuration of a trial.
 
     In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below it runs there.
-    Every trial runs the whole script, and there it returns the trial's configuration.
-
-    Args:
-        space: As in an :class:`Experiment`.
-        metric: As in an :class:`Experiment`.
-        mode: As in an :class:`Experiment`.
-        more: Other fields of the :class:`Experiment`.
+    Every trial runs the whole script, and there it returns the trial's configuration. The arguments are fields of an
+    :class:`Experiment`.
     """
     config = config_of_trial()
     if config is not None:

@@ -34,7 +34,7 @@ from torch.utils.data import Dataset
 
 from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from trainables.runtime.devices.device import DeviceType
 
@@ -162,7 +162,7 @@ def sweep(folder: Path, arm: str, trials: int) -> dict[str, Any]:
     )
     plan = make_plan(experiment, options)
     print("\n".join(plan.lines()), flush=True)
-    results = tuner_of(plan).fit()
+    results = SweepTuner(plan).fit()
     ray.shutdown()
     assert not results.errors, results.errors
     seconds = json.loads(plan.summary_file.read_text())["device_seconds"]

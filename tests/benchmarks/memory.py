@@ -20,7 +20,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.tune_bert import EXPERIMENT
 
@@ -59,7 +59,7 @@ def main() -> None:
             name="memory",
             tracking_uri=f"sqlite:///{storage}/mlflow.db",
         )
-        tuner_of(make_plan(EXPERIMENT, options), callbacks=[ReadMemory()]).fit()
+        SweepTuner(make_plan(EXPERIMENT, options), callbacks=[ReadMemory()]).fit()
         ray.shutdown()
     tenth, last = CURVE[min(9, trials - 1)], CURVE[-1]
     figures = {"trials": len(CURVE), "after_10_mb": round(tenth, 1), "last_mb": round(last, 1)}

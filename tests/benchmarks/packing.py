@@ -26,7 +26,7 @@ from typing import Any
 import ray
 
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.show.pictures.timeline import timeline as timeline_of
@@ -94,7 +94,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     )
     plan = make_plan(SLEEPING, options)
     print("\n".join(plan.lines()), flush=True)
-    tuner = tuner_of(plan)
+    tuner = SweepTuner(plan)
     results = tuner.fit()
     device_time = tuner.run.state.device_time
     ray.shutdown()

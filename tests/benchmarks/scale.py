@@ -92,18 +92,18 @@ class Sweep:
             return None
         trial = SimpleNamespace(trial_id=f"id{number}", experiment_tag=f"{number}_", config=config, status="RUNNING")
         self.run.scheduler.on_trial_add(None, trial)
-        self.run.trial_began(trial)
+        self.run.on_trial_start(0, [], trial)
         return trial
 
     def report(self, trial: Any, result: dict[str, Any]) -> bool:
         """Hand in a report, and return whether the trial goes on."""
         if self.run.reported(None, trial, result) == TrialScheduler.CONTINUE:
             self.run.searcher.on_trial_result(trial.trial_id, result)
-            self.run.wants_checkpoint(trial)
+            self.run.on_trial_result(0, [], trial, result)
             return True
         self.run.scheduler.on_trial_complete(None, trial, result)
         self.run.searcher.on_trial_complete(trial.trial_id, result)
-        self.run.trial_ended(trial)
+        self.run.on_trial_complete(0, [], trial)
         return False
 
     def snapshot(self, folder: Path) -> None:

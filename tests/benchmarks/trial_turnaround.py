@@ -35,7 +35,7 @@ from ray.tune.schedulers import FIFOScheduler
 
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, start_ray, tuner_of
+from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner, start_ray
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
@@ -102,7 +102,7 @@ def sweep(way: str, trials: int) -> dict[str, Any]:
             tracking_uri=f"sqlite:///{storage}/mlflow.db",
         )
         plan = make_plan(EXPERIMENT, options)
-        tuner = tuner_of(plan, StampingScheduler()) if way == "warm" else plain_tuner(plan)
+        tuner = SweepTuner(plan, StampingScheduler()) if way == "warm" else plain_tuner(plan)
         began = time.time()
         results = tuner.fit()
         sweep_s = time.time() - began

@@ -56,7 +56,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
     plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
     plan = replace(plan, called=("-m", "experiments", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
-    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri, plan.called)
+    write_sweep_file(plan)
     searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples)
     for number, score in enumerate(scores, start=1):
         config: Any = searcher.suggest(f"id{number}")
@@ -162,7 +162,7 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
 
 def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = kept(storage, "first", 0.1, num_samples=1)
-    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri)
+    write_sweep_file(replace(plan, called=()))
     assert main(["rerun", str(plan.folder), "--trial", "1"]) == 2
     assert (
         f"build_tuner(experiment, baseline='{plan.folder}:1', baseline_only=True, seeds=5)" in capsys.readouterr().err

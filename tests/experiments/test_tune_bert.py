@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import ray
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.state.sweep_file import write_sweep_file
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.sessions import reports_of
@@ -68,10 +69,10 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     assert printed == {name: f"{reports[1][name]:.4g}" for name in ("val_loss", "val_accuracy")}
     assert status_of(monkeypatch, "--evaluate", str(storage), *settings) == 2
     assert "no checkpoint of bert with these settings" in capsys.readouterr().err
-    folder = storage / "of-another"
-    folder.mkdir()
-    write_sweep_file(folder, replace(QUADRATIC, name="vit"), 1, {"name": folder.name}, "", ["experiments/tune_vit.py"])
-    assert status_of(monkeypatch, "--evaluate", str(folder / "trial-001" / "checkpoint_000000"), *settings) == 2
+    other = make_plan(replace(QUADRATIC, name="vit"), SweepOptions(name="other", storage=storage, device="cpu"))
+    other.folder.mkdir()
+    write_sweep_file(replace(other, called=("experiments/tune_vit.py",)))
+    assert status_of(monkeypatch, "--evaluate", str(other.folder / "trial-001" / "checkpoint_000000"), *settings) == 2
     assert "a checkpoint of vit, not of bert; ask the script that trained it: " in capsys.readouterr().err
 
 

@@ -27,14 +27,9 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
 
     It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
-    if a person stops it, if it has trained for a while without one, and if the sweep ends early. So the best trial has
-    one, whether its best or its last value counts, no trial loses more than a while's work, and most trials that
-    are stopped early never write one. A trial that pauses has one anyway, which Tune asks for.
-
-    Args:
-        state: Of the sweep, with the decision on this report.
-        trial: That reported.
-        every_s: Seconds that a trial may train without a checkpoint. 0: each report gets one.
+    if a person stops it, if it has trained ``every_s`` seconds without one, and if the sweep ends early. So the best
+    trial has one, whether its best or its last value counts, no trial loses more than a while's work, and most trials
+    that are stopped early never write one. A trial that pauses has one anyway, which Tune asks for.
     """
     ends = trial.decision.verdict not in ("continue", "pause")
     if trial.decision == BY_HAND:
@@ -43,10 +38,9 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
         return True
     if trial.value is None:
         return False
-    best = state.best.best if state.best is not None else None
     at_end = state.best_at_end.value if state.best_at_end is not None else None
     # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
-    leads = best is None or not state.objective.better(best, than=trial.value)
+    leads = state.leader is None or not state.objective.better(state.leader[0], than=trial.value)
     return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
 
 
@@ -60,22 +54,12 @@ class CheckpointBudget:
     """
 
     def __init__(self, folder: Path, limit: int | None) -> None:
-        """Keep checkpoints in bounds.
-
-        Args:
-            folder: Of the sweep.
-            limit: Bytes on disk; None for no limit.
-        """
+        """Keep the checkpoints of the sweep in ``folder`` within so many bytes on disk; None for no limit."""
         self._folder, self._limit = folder, limit
         self._warned = self._dropped = False
 
     def keep(self, state: SweepState, in_use: Iterable[Path]) -> bool:
-        """Delete what has to go, and return whether anything did since the last time.
-
-        Args:
-            state: Of the sweep.
-            in_use: Checkpoints that a trial may go on from at any time.
-        """
+        """Delete what has to go and no trial may go on from at any time; whether anything went since the last time."""
         dropped, self._dropped = self._dropped, False
         if self._limit is None:
             return dropped

@@ -41,10 +41,10 @@ class StoppingRules:
 
     def after_report(self, state: SweepState) -> Ending | None:
         """Return why the sweep ends after a report, if it does: the target is reached."""
-        target, best = self._options.target, state.best
-        if target is None or best is None or best.best is None or state.objective.better(target, than=best.best):
+        target, best = self._options.target, state.leader
+        if target is None or best is None or state.objective.better(target, than=best[0]):
             return None
-        return Ending(f"{state.objective.name} {best.best:.4g} reached the target of {target:g}", status=0)
+        return Ending(f"{state.objective.name} {best[0]:.4g} reached the target of {target:g}", status=0)
 
     def after_trial(self, state: SweepState) -> Ending | None:
         """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, or all fail

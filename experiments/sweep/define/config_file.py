@@ -35,11 +35,7 @@ HOW = "; ".join(f"{{{kind} = {example}}}" for kind, (example, _) in RANGES.items
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the options that a file gives, by field of :class:`SweepOptions`.
-
-    Raises:
-        SweepError: The file cannot be read, or has a key or a value that cannot be; names the file.
-    """
+    """Return the options that a file gives, by field of :class:`SweepOptions`; a SweepError names the file."""
     try:
         written = tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -80,9 +76,6 @@ def _options_of(written: Mapping[str, Any]) -> dict[str, Any]:
 def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> SweepOptions:
     """Return options with these changes, and with what the file says that they name where neither differs from the
     defaults.
-
-    Raises:
-        SweepError: An option, or something in the file, cannot be.
     """
     usual = vars(SweepOptions())
     given = {name: value for name, value in vars(options or SweepOptions()).items() if value != usual[name]}
@@ -101,11 +94,7 @@ def merged(settings: tuple[str, ...], over: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def range_of(name: str, written: Mapping[str, Any]) -> BaseDistribution:
-    """Return the range that a file gives for a hyperparameter.
-
-    Raises:
-        SweepError: It is none.
-    """
+    """Return the range that a file gives for a hyperparameter."""
     kinds = [kind for kind in written if kind != BASELINE]
     if len(kinds) != 1 or kinds[0] not in RANGES:
         raise SweepError(f"[space] {name}: {dict(written)} is no range; write one of {HOW}")

@@ -25,9 +25,7 @@ RecipeName: TypeAlias = Literal["full", "sample"]
 
 
 USUAL_BUDGET = Budget(epochs=10)
-"""How long a trial trains if nothing says it."""
 USUAL_SAMPLES = 20
-"""Trials of a sweep if nothing says it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +43,9 @@ class Recipe:
     seeds: int = 4
     """How often each of them is: with one of the best and the baseline, one round on the 8 devices of a node."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
-    """A search space of this recipe's own; None: the experiment's."""
+    """A search space for this recipe alone; None: the experiment's."""
     baseline: Mapping[str, Any] | None = None
-    """The first trial of this recipe's own space."""
+    """The first trial in that space."""
 
     def __post_init__(self) -> None:
         if (self.space is None) != (self.baseline is None):
@@ -143,7 +141,10 @@ class Experiment:
             space = self.search_space.multiply(self.per_worker, workers)
             found = replace(self, space=space, baseline={**self.baseline, **times}, per_worker=())
         if found.config_class is PlainConfig:
-            found = replace(found, config_class=_config_class(found.search_space, own.settings()))
+            space, settings = found.search_space, own.settings()
+            in_space = {name: space.values(name) for name in sorted(space.names)}
+            known = {**{name: [value] for name, value in settings.items()}, **in_space}
+            found = replace(found, config_class=PlainConfig.knowing(known, space.always))
         return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
 
     def from_baseline(self, other: OtherBaseline, recipe: RecipeName, workers: int) -> Experiment:
@@ -174,7 +175,7 @@ def _name_of(train_loop: TrainLoop) -> str:
     function = getattr(train_loop, "func", train_loop)  # of a functools.partial
     module, name = getattr(function, "__module__", "__main__"), getattr(function, "__name__", type(function).__name__)
     found = module.rpartition(".")[2]
-    if module in ("__main__", "builtins"):  # builtins: code that exec() ran without a name of its own
+    if module in ("__main__", "builtins"):  # builtins: code that exec() ran without a name
         script = getattr(sys.modules["__main__"], "__file__", None)
         found = Path(script).stem if script else name
     return as_name(found)
@@ -183,9 +184,3 @@ def _name_of(train_loop: TrainLoop) -> str:
 def as_name(words: str) -> str:
     """Return the name of a file or function as names of experiments may be."""
     return re.sub(r"[^\w.-]+|^\W+", "-", words).strip("-")[:50] or "own"
-
-
-def _config_class(space: SearchSpace, settings: Mapping[str, Any]) -> type[TrialConfig]:
-    """Return what a train loop knows whose experiment does not say it."""
-    in_space = {name: space.values(name) for name in sorted(space.names)}
-    return PlainConfig.knowing({**{name: [settings[name]] for name in settings}, **in_space}, space.always)

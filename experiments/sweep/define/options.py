@@ -98,7 +98,7 @@ class SearchOptions:
     config: Annotated[Path | None, shown("FILE")] = None
     """TOML with options and ranges; the command line wins."""
     space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
-    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); no option of its own."""
+    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, with the baseline; else as the recipe says."""
     search: Annotated[str, shown("NAME")] = "gp"
@@ -192,8 +192,7 @@ GROUPS = {kind.__name__.removesuffix("Options").lower(): kind for kind in revers
 def checked(options: Mapping[str, Any]) -> SweepOptions:
     """Return options whose types and bounds are right; what depends on the experiment or the machine is not checked.
 
-    Raises:
-        SweepError: Names every option that is unknown or wrong at once, with its value.
+    The SweepError names every option that is unknown or wrong at once, with its value.
     """
     known = [option.name for option in fields(SweepOptions)]
     if unknown := sorted(set(options) - set(known)):
@@ -214,11 +213,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
 
 
 def profiled(given: str | None) -> tuple[int, int] | None:
-    """Return the number of the trial and of the steps that the option ``--profile`` means; None for no trial.
-
-    Raises:
-        SweepError: It means none.
-    """
+    """Return the number of the trial and of the steps that the option ``--profile`` means; None for no trial."""
     if given is None:
         return None
     trial, _, steps = given.partition(":")
@@ -235,11 +230,7 @@ def flag(name: str) -> str:
 
 
 def bytes_of(given: str | None) -> int | None:
-    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit.
-
-    Raises:
-        SweepError: It means none, or too few.
-    """
+    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit."""
     if given is None:
         return None
     try:

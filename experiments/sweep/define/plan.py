@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +35,7 @@ class Graphs(NamedTuple):
     values: dict[str, int]
     """What tells them apart: how many values each of these has."""
     new_each_time: tuple[str, ...]
-    """Those of so many values that each trial has a graph of its own."""
+    """Those with so many values that each trial compiles a new graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +133,11 @@ class Plan:
             "facts": self.facts,
         }
 
-    def resume_command(self) -> str:
-        """Return the command that goes on with the sweep: the script as it was called, and where the sweep is."""
-        given = ["python", *(self.called or sys.argv[:1]), "--resume", self.name]
+    def how_to_resume(self) -> str:
+        """Return what goes on with the sweep: its command, or the call of Python where no command began it."""
+        if not self.called:
+            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r})"
+        given = ["python", *self.called, "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
             given += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:
@@ -177,10 +178,6 @@ class Plan:
         of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
         return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
 
-    @property
-    def _mode_matters(self) -> bool:
-        return self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
-
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
@@ -190,6 +187,7 @@ class Plan:
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
         searched = f" each, {self.options.search} search, {self.options.scheduler} scheduler{rungs}"
         alone = self.options.baseline_only
+        mode_matters = self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
             f"{'' if alone else searched}",
@@ -199,7 +197,7 @@ class Plan:
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
-            *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and self._mode_matters else []),
+            *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
             *(

@@ -52,9 +52,9 @@ class SearchSpace:
     However it is written, it works as a function of a trial, and what it knows of itself it learns by asking that
     function :data:`DRAWS` times.
 
-    A function that branches may ask for a hyperparameter in another range in each branch. With a dot it gives each a
-    name of its own: ``sgd.lr`` and ``adamw.lr`` are the hyperparameter ``lr`` everywhere but in the study, where the
-    sampler learns them apart.
+    A function that branches may ask for a hyperparameter in another range in each branch, and names it with a dot then:
+    ``sgd.lr`` and ``adamw.lr`` are the hyperparameter ``lr`` everywhere but in the study, where the sampler learns them
+    apart.
     """
 
     def __init__(

@@ -14,12 +14,9 @@ def format_value(value: object, digits: int = 4) -> str:
 
 
 def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:
-    """Return ``name=value name=value``.
+    """Return ``name=value name=value``, floats with so many significant digits.
 
-    Args:
-        config: Hyperparameters by name.
-        names: Those to show, in this order; the ones that ``config`` lacks are left out. None: all.
-        digits: Significant digits of floats.
+    Of these names, in their order, as far as there are any; of all if None.
     """
     shown = config if names is None else [name for name in names if name in config]
     return " ".join(f"{name}={format_value(config[name], digits)}" for name in shown)

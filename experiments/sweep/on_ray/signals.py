@@ -35,11 +35,7 @@ class Signals:
     def take_over(self, limits: Sequence[str] = ()) -> None:
         """Handle the signals from here on.
 
-        Args:
-            limits: Options that may end the sweep early.
-
-        Raises:
-            SweepError: This is a thread, where nothing can end Tune early, and an option wants to.
+        In a thread nothing can end Tune early: a SweepError, if one of these options may want to.
         """
         if threading.current_thread() is threading.main_thread():
             self._handlers = {number: signal.signal(number, self._receive) for number in ASKS}

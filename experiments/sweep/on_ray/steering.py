@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ray.tune.schedulers import TrialScheduler
+
+from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import counted, format_params
 from experiments.sweep.plan.check import read_config
-from experiments.sweep.state.events import ConfigAsked, StopAsked, TrialsAsked
+from experiments.sweep.state.events import Event, Steered, StopAsked, TrialsAsked
 from experiments.sweep.state.sweep_file import keep_num_samples
+from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import trial_name
-
-if TYPE_CHECKING:
-    from experiments.sweep.on_ray.sweep_run import SweepRun
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +29,23 @@ MOST_ADDED = 10_000
 class Steering:
     """Takes wishes from any thread, and grants them where Tune's event loop says so."""
 
-    def __init__(self, run: SweepRun) -> None:
-        self._run = run
+    def __init__(
+        self,
+        plan: Plan,
+        state: SweepState,
+        searcher: StudySearcher,
+        scheduler: TrialScheduler,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._plan, self._state, self._searcher, self._scheduler = plan, state, searcher, scheduler
+        self._tell = tell
         self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
 
     def ask(self, wish: Mapping[str, Any]) -> Future[str]:
         """Take a wish, and return what will say in words what was done, or raise a :class:`SweepError`.
 
-        Args:
-            wish: ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
-                ``{"do": "try", "config": {...}}``.
+        A wish is ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
+        ``{"do": "try", "config": {...}}``.
         """
         answer: Future[str] = Future()
         self._wishes.put((wish, answer))
@@ -67,65 +76,57 @@ class Steering:
         raise SweepError(f"{dict(wish)}: there is no such wish; give stop, end, add or try with what it is about")
 
     def _check(self) -> None:
-        """See that there is something to steer.
-
-        Raises:
-            SweepError: There is not.
-        """
-        state = self._run.state
+        """Raise a SweepError if there is nothing to steer."""
+        state = self._state
         if state.over or state.ending is not None:
             why = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
-            raise SweepError(f"the sweep {why}; go on with it: {self._run.how_to_resume}")
+            raise SweepError(f"the sweep {why}; go on with it: {self._plan.how_to_resume()}")
 
     def _stop(self, number: int) -> str:
-        trial = self._run.state.trials.get(number)
+        trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
             why = "there is no such trial" if trial is None else f"it has {trial.status}"
-            running = ", ".join(str(trial.number) for trial in self._run.state.running) or "none"
+            running = ", ".join(str(trial.number) for trial in self._state.running) or "none"
             raise SweepError(f"trial {number}: {why}; give one that runs or waits (running: {running})")
         if not trial.to_stop:
-            self._run.tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
+            self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
     def _end(self) -> str:
-        searcher, state = self._run.searcher, self._run.state
-        searcher.forget_wanted()
-        self._want_trials(searcher.proposed, "end after the running trials")
-        rest = ", then the confirmation" if state.seeds else ""
+        self._searcher.forget_wanted()
+        self._want_trials(self._searcher.proposed, "end after the running trials")
+        rest = ", then the confirmation" if self._state.seeds else ""
         return f"no more trials begin: those that run end as the scheduler decides{rest}"
 
     def _add(self, number: int) -> str:
         self._check_search()
         if not 1 <= number <= MOST_ADDED:
             raise SweepError(f"{number} trials: give a number from 1 to {MOST_ADDED}")
-        self._want_trials(self._run.state.num_trials + number, f"add {counted(number, 'trial')}")
-        return f"the search has {counted(self._run.state.num_trials, 'trial')} now"
+        self._want_trials(self._state.num_trials + number, f"add {counted(number, 'trial')}")
+        return f"the search has {counted(self._state.num_trials, 'trial')} now"
 
     def _try(self, given: Mapping[str, Any]) -> str:
         self._check_search()
-        plan, state = self._run.plan, self._run.state
-        config = read_config(plan.experiment, plan.settings, given)
-        needed = self._run.searcher.want(config)
-        self._run.tell(ConfigAsked(what=f"try {format_params(config)}", config=config))
-        if needed > state.num_trials:
-            self._want_trials(needed, f"add {counted(needed - state.num_trials, 'trial')} for that")
+        config = read_config(self._plan.experiment, self._plan.settings, given)
+        needed = self._searcher.want(config)
+        self._tell(Steered(what=f"try {format_params(config)}"))
+        if (missing := needed - self._state.num_trials) > 0:
+            self._want_trials(needed, f"add {counted(missing, 'trial')} for that")
         return f"next: {format_params(config)}"
 
     def _check_search(self) -> None:
-        """See that the search can have more trials.
-
-        Raises:
-            SweepError: It cannot.
-        """
-        if self._run.plan.options.baseline_only:
+        """Raise a SweepError if the search can have no more trials."""
+        if self._plan.options.baseline_only:
             raise SweepError("--baseline-only trains the baseline alone; start a sweep without it to search")
-        if self._run.searcher.over:
-            raise SweepError(f"the search is over; once the sweep has ended: {self._run.how_to_resume} --add-trials N")
+        if self._searcher.over:
+            raise SweepError(
+                f"the search is over; once the sweep has ended: {self._plan.how_to_resume()} --add-trials N"
+            )
 
     def _want_trials(self, number: int, what: str) -> None:
         """Have the search propose so many trials in all, also after a resume."""
-        if (expect := getattr(self._run.scheduler, "expect", None)) is not None:
+        if (expect := getattr(self._scheduler, "expect", None)) is not None:
             expect(number)
-        self._run.searcher.num_trials = number
-        keep_num_samples(self._run.plan.folder, number)
-        self._run.tell(TrialsAsked(what=what, num_trials=number))
+        self._searcher.num_trials = number
+        keep_num_samples(self._plan.folder, number)
+        self._tell(TrialsAsked(what=what, num_trials=number))

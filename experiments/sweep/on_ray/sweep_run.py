@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
@@ -27,10 +28,11 @@ from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.signals import TERMINATED, Signals
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
-from experiments.sweep.on_ray.tune_files import TuneFiles
+from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
 from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.drawing import DrawPictures
@@ -39,23 +41,8 @@ from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.show.trackers.tracker import Tracker, in_words
 from experiments.sweep.show.view import View
+from experiments.sweep.state import events
 from experiments.sweep.state.device_time import DeviceTime
-from experiments.sweep.state.events import (
-    BY_HAND,
-    CheckpointSaved,
-    Decided,
-    Decision,
-    Ending,
-    Event,
-    ModelFound,
-    Reported,
-    SweepBegan,
-    SweepEnded,
-    SweepEnding,
-    TrialBegan,
-    TrialEnded,
-    TrialRecovered,
-)
 from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime.internals.ray_core import free_orphans
@@ -68,8 +55,11 @@ FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
 
 
-class SweepRun:
-    """Everything of one sweep in this process. Its methods are called by Tune's event loop, one at a time."""
+class SweepRun(KeptInProcess, tune.Callback):
+    """Everything of one sweep in this process: Tune's one callback, which its scheduler asks about each report.
+
+    Its methods are called by Tune's event loop, one at a time.
+    """
 
     def __init__(
         self,
@@ -78,14 +68,7 @@ class SweepRun:
         trackers: Sequence[Tracker],
         scheduler: TrialScheduler | None = None,
     ) -> None:
-        """Put the parts together; nothing is opened or started before :meth:`begin`.
-
-        Args:
-            plan: What was decided and checked.
-            searcher: Proposes the trials.
-            trackers: Where the runs are kept.
-            scheduler: Takes the place of the one that the plan names.
-        """
+        """Put the parts together; nothing is opened or started before :meth:`setup`."""
         self.plan, self.searcher, self.trackers = plan, searcher, list(trackers)
         options = plan.options
         self.scheduler = scheduler or make_scheduler(
@@ -108,7 +91,7 @@ class SweepRun:
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
-        self.steering = Steering(self)
+        self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
         self.page = LivePage(plan, self._address, self.steering.ask)
         self.views: list[View] = [self.page, DrawPictures(plan, self._address, self._show_trackers)]
@@ -125,45 +108,44 @@ class SweepRun:
         self._checkpoints_changed = False
         self._freed_at = 0.0
         self._closing, self._leaving = threading.Lock(), threading.Lock()
-        self.how_to_resume = f"build_tuner(..., resume={plan.name!r}, storage={str(options.storage)!r})"
-        """What continues the sweep; of a script, its command."""
         self.summary: dict[str, Any] | None = None
         """What the sweep came to; None until it is over."""
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: events.Event) -> None:
         """Apply an event to the state, and show it."""
         self.state.apply(event)
         self._show(event)
 
     # What Tune says.
 
-    def begin(self) -> None:
+    def setup(self, **info: Any) -> None:
         """Take over the signals and begin.
 
-        Raises:
-            SweepError: Tune runs in a thread, where nothing can end it early, and an option wants to; or it has not
-                read the state of a sweep that is resumed.
+        A SweepError if Tune runs in a thread, where nothing can end it early, and an option wants to; or if it has not
+        read the state of a sweep that is resumed.
         """
+        logging.getLogger("ray.tune.tune").setLevel(logging.ERROR)  # its hint is how Tune itself would be restored
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
-        self.tell(SweepBegan())
+        self.tell(events.SweepBegan())
         self._watch.start()
 
-    def trial_began(self, trial: Trial, others: Sequence[Trial] = ()) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
-        for other in others:
+        for other in trials:
             if other.status != Trial.PAUSED:
                 continue
             known = self.state.trials.get(number_of(other))
             if known is not None and known.status == "running":
-                self.tell(Decided(trial=known.number, decision=Decision("pause", f"by {self.plan.options.scheduler}")))
-        self.tell(TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
+                paused = events.Decision("pause", f"by {self.plan.options.scheduler}")
+                self.tell(events.Decided(trial=known.number, decision=paused))
+        self.tell(events.TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
 
     def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Note a report, decide what follows from it, and return that as Tune's schedulers do."""
         number, metric = number_of(trial), self.state.objective.name
-        report = Reported(
+        report = events.Reported(
             trial=number,
             step=self.plan.budget.progress(result),
             value=float(result.get(metric, math.nan)),
@@ -172,61 +154,64 @@ class SweepRun:
         )
         self.state.apply(report)
         decision, answer = self._decide(tune_controller, trial, result)
-        decided = Decided(trial=number, decision=decision)
+        decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
-        self._end_early(self._stopping.after_report(self.state))
+        self.end_early(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
-            self._end_early(self._stopping.after_trial(self.state))
+            self.end_early(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
         return answer
 
-    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[Decision, str]:
-        """Ask, in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
+    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[events.Decision, str]:
+        """Return what follows from a report, and the answer to Tune.
 
-        Returns:
-            The decision, and the answer to Tune.
+        Asked in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
         """
         if why := why_diverged(result, self.state.objective.name):
-            return Decision("failed", why), TrialScheduler.STOP
+            return events.Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
-            return Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
+            return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if self.state.trials[number_of(trial)].to_stop:
-            return BY_HAND, TrialScheduler.STOP
+            return events.BY_HAND, TrialScheduler.STOP
         if self.state.trials[number_of(trial)].confirms:
-            return Decision("continue"), TrialScheduler.CONTINUE
+            return events.Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
         reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
         reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
         if answer == TrialScheduler.STOP:
-            return Decision("stopped early", reason), answer
+            return events.Decision("stopped early", reason), answer
         if answer == TrialScheduler.PAUSE:
-            return Decision("pause", reason), answer
-        return Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
+            return events.Decision("pause", reason), answer
+        return events.Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
-    def wants_checkpoint(self, trial: Trial, *, can_save: bool = True) -> bool:
-        """Return whether a trial should write a checkpoint of the report that it has just made."""
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Ask for a checkpoint if one is wanted, in place, as Tune's own schedulers do."""
         known = self.state.trials[number_of(trial)]
-        if not can_save:
+        if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save
             if self._to_save is not None:  # nobody waits for what does not come
                 self._to_save.discard(known.number)
-            return False
-        return wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
+        elif wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes):
+            result[SHOULD_CHECKPOINT] = True
 
-    def checkpoint_saved(self, number: int, place: Path) -> None:
+    def on_checkpoint(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: tune.Checkpoint, **info: Any
+    ) -> None:
         """Note a checkpoint."""
-        relative = place.relative_to(self.plan.folder)
-        self.tell(CheckpointSaved(trial=number, place=str(relative)))
+        number, place = number_of(trial), Path(checkpoint.path).relative_to(self.plan.folder)
+        self.tell(events.CheckpointSaved(trial=number, place=str(place)))
         self._checkpoints_changed = True
         if self._to_save is not None:
             self._to_save.discard(number)
 
-    def trial_recovered(self, trial: Trial) -> None:
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial lost its trial actor and will go on."""
         if number_of(trial) in self.state.trials:  # else its trial actor could not be made, and is made again
-            self.tell(TrialRecovered(trial=number_of(trial)))
+            self.tell(events.TrialRecovered(trial=number_of(trial)))
 
-    def trial_ended(self, trial: Trial) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial ended without an error, as was decided, or because its train loop returned."""
         known = self.state.trials.get(number_of(trial))
         if known is None or known.has_ended:
@@ -237,8 +222,8 @@ class SweepRun:
             reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
         if verdict == "pause":
             verdict = "stopped early"
-            reason = BY_HAND.reason if known.to_stop else f"{reason}, and it was not promoted later"
-        self._trial_is_over(TrialEnded(trial=known.number, outcome=verdict, reason=reason))
+            reason = events.BY_HAND.reason if known.to_stop else f"{reason}, and it was not promoted later"
+        self._trial_is_over(events.TrialEnded(trial=known.number, outcome=verdict, reason=reason))
         if known.decision.verdict == "pause" and not known.to_stop:
             self._checkpoints.drop(self.state, known)
 
@@ -249,24 +234,24 @@ class SweepRun:
             return []
         return [trial for trial in trials() if trial.status == Trial.PAUSED and number_of(trial) in wanted]
 
-    def trial_failed(self, trial: Trial) -> None:
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that an error ended a trial."""
         if number_of(trial) not in self.state.trials:  # its trial actor could not be made
-            self.trial_began(trial)
-        ended = TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
+            self.on_trial_start(iteration, [], trial)
+        ended = events.TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
         self._trial_is_over(ended)
 
-    def _trial_is_over(self, ended: TrialEnded) -> None:
+    def _trial_is_over(self, ended: events.TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
-        self._end_early(self._stopping.after_trial(self.state))
+        self.end_early(self._stopping.after_trial(self.state))
 
-    def before_step(self, trials: Sequence[Trial]) -> None:
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Look at Tune's files before Tune writes them."""
         self.heed_signals()
         self._tune_files.drop_copies(trials)
 
-    def after_step(self, trials: Sequence[Trial]) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""
         self.steering.heed()
         for view in [*self.views, *self.trackers]:
@@ -279,11 +264,11 @@ class SweepRun:
             free_orphans()
             self._freed_at = time.monotonic()
         self._tune_files.copy_if_due(trials)
-        self._end_early(self._stopping.out_of_time())
+        self.end_early(self._stopping.out_of_time())
         self.heed_signals()
         self.interrupt_when_saved()
 
-    def end(self, trials: Sequence[Trial]) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
         free_orphans()
         self._watch.stop()  # nothing that follows needs Ray
@@ -297,11 +282,11 @@ class SweepRun:
 
     # What the sweep does itself.
 
-    def end_early(self, ending: Ending) -> None:
-        """End the sweep soon. A reason that is there already stays, unless the new one cannot wait."""
-        if self.state.ending is None or ending.at_once:
+    def end_early(self, ending: events.Ending | None) -> None:
+        """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
+        if ending is not None and (self.state.ending is None or ending.at_once):
             self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
-            self.tell(SweepEnding(ending=ending))
+            self.tell(events.SweepEnding(ending=ending))
 
     def heed_signals(self) -> None:
         """End the sweep if a signal asked for it; at once, if it was ending already."""
@@ -312,10 +297,6 @@ class SweepRun:
         if asked is None or asked == ending or (ending is not None and ending.at_once):
             return
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
-
-    def _end_early(self, ending: Ending | None) -> None:
-        if ending is not None and self.state.ending is None:
-            self.end_early(ending)
 
     def interrupt_when_saved(self) -> None:
         """Once the sweep ends, interrupt Tune when every running trial has its checkpoint."""
@@ -337,54 +318,35 @@ class SweepRun:
         Needs nothing of Ray, so that it can be done when Ray is gone.
         """
         with self._closing:
-            if self.summary is None:
-                self._close()
-
-    def _close(self) -> None:
-        self.state.close()
-        best = self.state.best
-        saved = self.state.best_checkpoint(self.plan.folder, [best]) if best is not None else None
-        trackers = {tracker.name: tracker.address for tracker in self.trackers}
-        self.summary = summarise(self.plan, self.state, trackers)
-        write_summary(self.plan.summary_file, self.summary)
-        ended = SweepEnded(summary=self.summary)
-        self.state.apply(ended)
-        for view in self.views:  # they draw the last pictures, which the trackers get before the end
-            with errors_are_logged():
-                view.show(ended, self.state)
-        self._show_trackers(ended)
-        if best is not None and saved is not None:
-            self._show_trackers(
-                ModelFound(
-                    trial=best.number,
-                    checkpoint=self.plan.folder / saved.place,
-                    config=saved.config,
-                    value=saved.value,
-                    step=saved.step,
-                )
-            )
-        for tracker in self.trackers:
-            with errors_are_logged():
-                tracker.close()
+            if self.summary is not None:
+                return
+            self.state.close()
+            trackers = {tracker.name: tracker.address for tracker in self.trackers}
+            self.summary = summarise(self.plan, self.state, trackers)
+            write_summary(self.plan.summary_file, self.summary)
+            self.tell(events.SweepEnded(summary=self.summary))
+            for tracker in self.trackers:
+                with errors_are_logged():
+                    tracker.close()
 
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""
 
-    def _leave_without_ray(self, ending: Ending) -> None:
+    def _leave_without_ray(self, ending: events.Ending) -> None:
         """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
         self._leaving.acquire()  # for good: a second caller waits for the end of the process
         self.end_early(ending)
         self.close()
-        print(f"go on with it: {self.how_to_resume}", file=sys.stderr, flush=True)
+        print(f"go on with it: {self.plan.how_to_resume()}", file=sys.stderr, flush=True)
         os._exit(ending.status)
 
-    def _show(self, event: Event) -> None:
-        for view in self.views:
+    def _show(self, event: events.Event) -> None:
+        for view in self.views:  # they draw the last pictures, which the trackers get before the end
             with errors_are_logged():
                 view.show(event, self.state)
         self._show_trackers(event)
 
-    def _show_trackers(self, event: Event) -> None:
+    def _show_trackers(self, event: events.Event) -> None:
         for tracker in self.trackers:
             with errors_are_logged():
                 tracker.show(event, self.state)
@@ -419,11 +381,7 @@ class SweepRun:
         self._not_restored.discard(number_of(trial))
 
     def check_restored(self) -> None:
-        """See that Tune has read its state in full: it logs an error and begins again where it cannot.
-
-        Raises:
-            SweepError: It has not.
-        """
+        """Raise a SweepError if Tune has not read its state in full: it logs an error and begins again then."""
         if self._not_restored:
             raise SweepError(
                 f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
@@ -431,17 +389,20 @@ class SweepRun:
                 f"and try again"
             )
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the sweep's snapshot, which Tune writes together with its own state."""
+        return {OURS: self.snapshot()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Ignore what Tune hands out by the position of a callback: ``tune_files`` reads the snapshot by its name."""
+
     def snapshot(self) -> dict[str, Any]:
         """Return what a resumed sweep must know, by name."""
         get_state = getattr(self.scheduler, "get_state", None)
         return {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take over a :meth:`snapshot`, before Tune adds the trials again.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is none, or of another version.
-        """
+        """Take over a :meth:`snapshot`, before Tune adds the trials again."""
         self.state.restore(kept["sweep"])
         if kept["scheduler"] is not None:
             set_state = getattr(self.scheduler, "set_state", None)

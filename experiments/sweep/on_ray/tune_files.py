@@ -101,14 +101,9 @@ class Snapshot:
 
 
 def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapshot:
-    """Return the newest snapshot of a sweep that can be read in full. Writes nothing.
+    """Return the newest snapshot of a sweep that can be read in full, and whose part of ours ``see`` takes over.
 
-    Args:
-        folder: Of the sweep, wherever it was when the snapshot was written.
-        see: Raises if it cannot take over our part of the snapshot.
-
-    Raises:
-        SweepError: None can, or the study lacks trials; says why, and what to do.
+    Writes nothing. Where there is none, or the study lacks trials, a SweepError says why, and what to do.
     """
     copies = sorted((folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name), reverse=True)
     wrong = []
@@ -129,11 +124,7 @@ def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapsh
 
 
 def read(place: Path) -> Snapshot:
-    """Return the newest state of Tune in a folder.
-
-    Raises:
-        Exception: One of :data:`UNREADABLE`, if it cannot be read in full.
-    """
+    """Return the newest state of Tune in a folder; raises one of :data:`UNREADABLE` if it cannot be read in full."""
     files = {}
     for pattern in STATE_FILES:
         newest = max(place.glob(pattern), default=None)
@@ -167,13 +158,7 @@ def _check_study(folder: Path, snapshot: Snapshot) -> None:
 
 
 def put_back(snapshot: Snapshot, folder: Path, retries: int) -> None:
-    """Put a snapshot where Tune looks for it, adapted to today, and remove what came after it.
-
-    Args:
-        snapshot: Read from this folder.
-        folder: Of the sweep.
-        retries: How often Tune starts a trial again whose trial actor is lost.
-    """
+    """Put a snapshot where Tune looks for it, adapted to today, and remove what came after it."""
     if not any((folder / SNAPSHOTS).glob("[0-9]*")):  # what is adapted here is no whole state any more
         keep_copy(snapshot, folder / SNAPSHOTS)
     for pattern in STATE_FILES:
@@ -231,7 +216,6 @@ class TuneFiles:
     """Keeps whole copies of Tune's files: Tune writes them in place, and a crash leaves torn ones."""
 
     def __init__(self, folder: Path) -> None:
-        """Prepare for the sweep in ``folder``."""
         self._folder = folder / SNAPSHOTS
         self._restored = False
         self._copied = 0

@@ -21,7 +21,6 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.callback import SweepCallback
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -83,24 +82,7 @@ def build_tuner(
         changes["search"] = type(sampler).__name__
     plan = make_plan(experiment, with_file(options, changes), sampler)
     print("\n".join(plan.lines()), flush=True)
-    return tuner_of(plan)
-
-
-def tuner_of(
-    plan: Plan,
-    scheduler: TrialScheduler | None = None,
-    callbacks: Sequence[tune.Callback] = (),
-    trackers: Sequence[Tracker] | None = None,
-) -> SweepTuner:
-    """Return the Tuner of a plan.
-
-    Args:
-        plan: What was decided and checked.
-        scheduler: Takes the place of the scheduler that the plan names.
-        callbacks: Called after the sweep's own.
-        trackers: Take the place of MLflow.
-    """
-    return SweepTuner(plan, scheduler, callbacks, trackers)
+    return SweepTuner(plan)
 
 
 class SweepTuner(tune.Tuner):
@@ -113,6 +95,11 @@ class SweepTuner(tune.Tuner):
         callbacks: Sequence[tune.Callback] = (),
         trackers: Sequence[Tracker] | None = None,
     ) -> None:
+        """Prepare; nothing is started.
+
+        ``scheduler`` and ``trackers`` take the place of those that the plan names; ``callbacks`` are called after the
+        sweep's own.
+        """
         # Not super().__init__(), which writes to the sweep's folder: fit() makes the Tuner that does the work.
         self.plan = plan
         self._callbacks = list(callbacks)
@@ -123,8 +110,7 @@ class SweepTuner(tune.Tuner):
     def fit(self) -> tune.ResultGrid:
         """Run the sweep, as ``ray.tune.Tuner.fit()`` does.
 
-        Raises:
-            SweepError: The sweep runs already, has begun under this name, or cannot be resumed.
+        A SweepError if it runs already, has begun under this name, or cannot be resumed.
         """
         plan = self.plan
         # Before anything is written: a state that cannot be read in full is an error.
@@ -140,7 +126,7 @@ class SweepTuner(tune.Tuner):
         try:
             if snapshot is not None:
                 put_back(snapshot, plan.folder, plan.options.retries)
-            write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri, plan.called)
+            write_sweep_file(plan)
             retry_losses_alone()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
@@ -184,6 +170,10 @@ class SweepTuner(tune.Tuner):
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * options.hang_minutes,
         )
+        profile: tuple[str, Profile] | None = None
+        if (wanted := profiled(options.profile)) is not None:
+            name, steps = trial_name(wanted[0]), wanted[1]
+            profile = name, Profile(steps, str(plan.folder / name / TRACE_FILE))
         return tune.with_resources(
             warm_trainable(
                 spec=spec,
@@ -191,17 +181,10 @@ class SweepTuner(tune.Tuner):
                 environment_of=experiment.config_class.environment_of,
                 metric=experiment.metric,
                 retries=options.retries,
-                profile=self._profile(),
+                profile=profile,
             ),
             tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
         )
-
-    def _profile(self) -> tuple[str, Profile] | None:
-        wanted = profiled(self.plan.options.profile)
-        if wanted is None:
-            return None
-        trial, steps = wanted
-        return trial_name(trial), Profile(steps, str(self.plan.folder / trial_name(trial) / TRACE_FILE))
 
     def _tune_config(self) -> tune.TuneConfig:
         return tune.TuneConfig(
@@ -221,7 +204,7 @@ class SweepTuner(tune.Tuner):
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[SweepCallback(self.run), JsonLoggerCallback(), CSVLoggerCallback(), *self._callbacks],
+            callbacks=[self.run, JsonLoggerCallback(), CSVLoggerCallback(), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago

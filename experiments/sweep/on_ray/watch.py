@@ -13,7 +13,6 @@ from experiments.sweep.on_ray.signals import Signals
 from experiments.sweep.state.events import Ending
 
 LOOK_EVERY_S = 1.0
-"""How often to look."""
 GONE_AFTER_S = 15.0
 """How long Ray's control service may not answer. Ray itself ends the process after 60 s, and says not how to go on."""
 END_WITHIN_S = 2.0
@@ -26,12 +25,6 @@ class RayWatch:
     """A thread that looks whether Ray answers, and leaves the sweep in good order when it does not any more."""
 
     def __init__(self, signals: Signals, leave: Callable[[Ending], None]) -> None:
-        """Prepare to watch.
-
-        Args:
-            signals: After SIGTERM there is less time.
-            leave: Closes the sweep without Ray, and ends the process.
-        """
         self._signals, self._leave = signals, leave
         self._stopped = threading.Event()
         self._address = ""

@@ -1,6 +1,6 @@
 """Whether a sweep can work: its space, its data and model, its folder and its tracking store.
 
-Everything is read, and nothing written.
+Everything is read, and nothing written. What cannot work is a SweepError.
 """
 
 from __future__ import annotations
@@ -49,11 +49,7 @@ LOCKED_FOR_S = 5.0
 
 
 def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
-    """See that there is a baseline where it alone is to be trained.
-
-    Raises:
-        SweepError: There is none.
-    """
+    """See that there is a baseline where it alone is to be trained."""
     if options.baseline_only and not experiment.baseline:
         raise SweepError(
             f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
@@ -62,15 +58,8 @@ def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
 
 
 def read_config(experiment: Experiment, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of the search space from what a person gave, numbers perhaps as text.
-
-    Args:
-        experiment: Whose space it is to be of.
-        settings: Of all trials.
-        given: Values by hyperparameter; an empty text is none.
-
-    Raises:
-        SweepError: It is not of the space, or breaks a rule of the train loop's configuration.
+    """Return a configuration of the search space from what a person gave: values by hyperparameter, numbers perhaps as
+    text; an empty text is none.
     """
     space, words = experiment.search_space, experiment.search_space.in_words()
     given = {name: value for name, value in given.items() if value != ""}
@@ -103,9 +92,6 @@ def read_config(experiment: Experiment, settings: Mapping[str, Any], given: Mapp
 def check_sent(experiment: Experiment) -> None:
     """See that the train loop and its configuration class reach a worker: by name where they are in a module, else by
     value.
-
-    Raises:
-        SweepError: They use something that cannot be sent, or a module that no worker finds.
     """
     experiment.config_class.resolve_types()
     for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
@@ -151,10 +137,8 @@ class _Reader(pickle.Unpickler):
 
 
 def check_space(experiment: Experiment) -> None:
-    """Compare the search space and the baseline with the fields of the train loop's configuration.
-
-    Raises:
-        SweepError: Names everything that is wrong at once.
+    """Compare the search space and the baseline with the fields of the train loop's configuration; the error names
+    everything that is wrong at once.
     """
     space, baseline = experiment.search_space, experiment.baseline
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
@@ -196,15 +180,7 @@ def check_space(experiment: Experiment) -> None:
 
 def earlier_config(sweep: str, storage: Path, experiment: Experiment) -> dict[str, Any]:
     """Return the hyperparameters that won an earlier sweep, in its confirmation if it had one, else in its search; or
-    those of one of its trials.
-
-    Args:
-        sweep: Its name or its folder, and perhaps a colon and the number of a trial.
-        storage: Where a name is looked for.
-        experiment: Whose search space the hyperparameters are to be of.
-
-    Raises:
-        SweepError: There is no such sweep or trial, it is of another experiment, or it has no winner.
+    those of one of its trials. ``sweep`` is its name or its folder, and perhaps a colon and the number of a trial.
     """
     name, colon, number = sweep.rpartition(":")
     of_trial = bool(colon) and number.isdigit()
@@ -249,9 +225,6 @@ def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSam
 
     Returns:
         The one that the user brought, in Python or by the name of a module; None for those that have names.
-
-    Raises:
-        SweepError: It cannot, or pbt has nothing to change.
     """
     import optuna
 
@@ -278,11 +251,7 @@ def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSam
 
 
 def check_target(experiment: Experiment, target: float | None) -> None:
-    """See that an accuracy can reach the target.
-
-    Raises:
-        SweepError: The target is no share.
-    """
+    """See that an accuracy can reach the target."""
     from trainables.runtime.training.training_config import TrainingConfig
 
     ours = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
@@ -293,11 +262,7 @@ def check_target(experiment: Experiment, target: float | None) -> None:
 
 
 def check_profile(experiment: Experiment, profile: str | None, trials: int) -> None:
-    """See that there is a trial to profile, whose steps are known.
-
-    Raises:
-        SweepError: There is none, or the train loop is not the shared one.
-    """
+    """See that there is a trial to profile, whose steps are known."""
     from trainables.runtime.training.training_config import TrainingConfig
 
     if (wanted := profiled(profile)) is None:
@@ -319,10 +284,6 @@ def check_trials(
     Returns:
         The settings in full, defaults included; how models are run, None where the train loop is not the shared one;
         and what the check of data and model found.
-
-    Raises:
-        SweepError: A value breaks a rule, the device lacks what is asked for, a batch cannot be split, or data or model
-            cannot be used.
     """
     from trainables.runtime.training.training_config import TrainingConfig, check_batch
 
@@ -356,11 +317,7 @@ def check_trials(
 
 
 def _in_mode(config: TrainingConfig, device: DeviceType) -> tuple[TrainingConfig, ExecutionMode]:
-    """Return how models are run, and the configuration that says so on other nodes, too, if a variable here does.
-
-    Raises:
-        ValueError: The device lacks what the configuration insists on, or the variable contradicts it.
-    """
+    """Return how models are run, and the configuration that says so on other nodes, too, if a variable here does."""
     config.check_on(device)
     mode = config.mode_on(device)
     return (replace(config, lazy_mode=True) if mode.name == "lazy" else config), mode
@@ -373,11 +330,7 @@ def absolute(source: str) -> str:
 
 
 def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
-    """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet.
-
-    Raises:
-        SweepError: It cannot, or it is.
-    """
+    """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet."""
     _check_writable(storage, f"--storage {storage}")
     folder = storage / name
     if resumed or not folder.exists():
@@ -410,10 +363,9 @@ def _check_writable(folder: Path, option: str) -> None:
 
 
 def check_store(uri: str, experiment: str) -> None:
-    """See that the tracking store takes runs of the experiment. A local database is read without MLflow.
+    """See that the tracking store answers within 10 s and takes runs of the experiment.
 
-    Raises:
-        SweepError: The store does not answer within 10 s, cannot be written, or has the experiment deleted.
+    A local database is read without MLflow.
     """
     file, option = database_file(uri), f"--tracking-uri {uri}"
     if file is None:
@@ -446,11 +398,7 @@ def check_store(uri: str, experiment: str) -> None:
 
 
 def check_register(experiment: Experiment, name: str, uri: str) -> None:
-    """See that there will be a model to register, and that the registry takes it.
-
-    Raises:
-        SweepError: The experiment has no predictor, or the registry refuses the name.
-    """
+    """See that there will be a model to register, and that the registry takes it."""
     from experiments.sweep.show.trackers.store import check_registry
 
     if experiment.predictor is None:

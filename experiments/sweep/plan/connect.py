@@ -35,9 +35,6 @@ def join(address: str | None) -> Cluster | None:
     """Join the cluster at ``address`` and return it; None if this machine is to be used alone.
 
     A process that has joined one already, by ``ray.init``, uses that.
-
-    Raises:
-        SweepError: No cluster answers there.
     """
     import ray
 

@@ -1,4 +1,4 @@
-"""What a sweep will do. Nothing here reads a file, asks a server or touches a device."""
+"""What a sweep will do. Nothing here reads a file, asks a server or touches a device. What cannot be: a SweepError."""
 
 from __future__ import annotations
 
@@ -46,11 +46,7 @@ def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) ->
 
 
 def choose_name(experiment: Experiment, options: SweepOptions) -> str:
-    """Return the name of the sweep.
-
-    Raises:
-        SweepError: The one that was given cannot be the name of a folder.
-    """
+    """Return the name of the sweep."""
     name = options.name if options.name is not None else f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if not NAME.fullmatch(name):
         raise SweepError(
@@ -61,11 +57,7 @@ def choose_name(experiment: Experiment, options: SweepOptions) -> str:
 
 
 def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
-    """Return the budget that was asked for, or the recipe's.
-
-    Raises:
-        SweepError: The options do not make a budget.
-    """
+    """Return the budget that was asked for, or the recipe's."""
     given = {name: getattr(options, name) for name in BUDGET_OPTIONS if getattr(options, name)}
     if options.epochs and options.steps:
         raise SweepError(
@@ -89,9 +81,6 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     """Return how many of the best of so many trials are trained again after the search, and how often each; 0, 0: none.
 
     ``--baseline-only --seeds S`` trains the baseline alone again: 0, S.
-
-    Raises:
-        SweepError: It was asked for, and there is nothing to confirm.
     """
     why_not = ""
     if options.baseline_only:
@@ -135,12 +124,7 @@ def count_graphs(
 
 
 def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
-    """Return the experiment with the ranges that the options give in place of its own, and with the baseline's values
-    that they give.
-
-    Raises:
-        SweepError: One is of a hyperparameter that the train loop does not know.
-    """
+    """Return the experiment with the options' ranges, and the baseline's values that they give, instead of its own."""
     given = options.space or {}
     known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
     for name in given:
@@ -156,11 +140,7 @@ def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
 
 
 def check_inside(experiment: Experiment, options: SweepOptions) -> None:
-    """See that the baseline lies in the ranges that the options give.
-
-    Raises:
-        SweepError: It does not.
-    """
+    """See that the baseline lies in the ranges that the options give."""
     space, baseline = experiment.search_space, experiment.baseline
     outside = sorted(set(space.outside(baseline)) & set(options.space or {})) if baseline and options.space else []
     for name in outside:
@@ -183,14 +163,7 @@ def choose_settings(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
 
-    Args:
-        experiment: What is tuned.
-        options: As they were given.
-        recipe: Whose settings these add to.
-        hold_out: Whether the trials leave test data alone, if they can, which the confirmation is scored on.
-
-    Raises:
-        SweepError: An option or a ``--set`` gives what the train loop does not know, or a value of another type.
+    With ``hold_out`` the trials leave test data alone, if they can, which the confirmation is scored on.
     """
     sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
     given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
@@ -222,11 +195,7 @@ def choose_settings(
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
-    """Return the experiment without the hyperparameters that are fixed for all trials.
-
-    Raises:
-        SweepError: Nothing is left to search, or the space then asks for something that the baseline lacks.
-    """
+    """Return the experiment without the hyperparameters that are fixed for all trials."""
     if not fixed:
         return experiment
     words = ", ".join(f"{name}={value}" for name, value in fixed.items())
@@ -247,11 +216,7 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
 
 
 def typed(config_class: type[TrialConfig], name: str, value: object) -> Any:
-    """Return a value as the field of this name has it.
-
-    Raises:
-        ValueError: It is of another type.
-    """
+    """Return a value as the field of this name has it; a ValueError where it is of another type."""
     try:
         return TypeAdapter(get_type_hints(config_class)[name]).validate_python(value)
     except ValidationError as error:

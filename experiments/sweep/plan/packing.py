@@ -7,11 +7,7 @@ from trainables.runtime.devices.find import Devices
 
 
 def pack(devices: Devices, workers_per_trial: int) -> int:
-    """Return how many worker groups, and so trials at a time, the devices hold.
-
-    Raises:
-        SweepError: The width is not possible here; names the widths that are.
-    """
+    """Return how many worker groups, and so trials at a time, the devices hold; an error names the possible widths."""
     groups = groups_of(devices, workers_per_trial) if workers_per_trial > 0 else 0
     if not groups:
         possible = [width for width in range(1, devices.count + 1) if groups_of(devices, width)]

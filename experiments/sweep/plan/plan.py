@@ -26,15 +26,9 @@ if TYPE_CHECKING:
 def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None = None) -> Plan:
     """Decide and check everything. Acquires no device, starts no worker and writes nothing.
 
-    A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster.
-
-    Args:
-        experiment: What to tune.
-        options: What to ask of the sweep.
-        sampler: Takes the place of the one that the options name.
-
-    Raises:
-        SweepError: The first thing that cannot work, with its rule, value and fix.
+    A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster. The first
+    thing that cannot work is a SweepError with its rule, value and fix. A ``sampler`` takes the place of the one that
+    the options name.
     """
     options = checked(asdict(options))
     if options.resume is not None:
@@ -70,7 +64,6 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     if options.register is not None:
         check.check_register(experiment, options.register, uri)
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
-    check.check_profile(experiment, options.profile, trials + seeds * (confirm + bool(experiment.baseline)))
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     sampler = check.check_search(experiment, options, sampler)
@@ -98,8 +91,9 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         sampler=sampler,
         cluster=str(cluster) if cluster else None,
     )
+    check.check_profile(experiment, options.profile, trials + plan.confirmations)
     if plan.resumed:
-        check_resumable(plan.folder, experiment, groups=plan.groups, num_samples=trials, tracking_uri=uri)
+        check_resumable(plan)
     return plan
 
 

@@ -94,7 +94,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
     baseline, rivals, gain = result["baseline"], result["rivals"], result["gain"]
     rows = [row for row in (baseline, *rivals) if row is not None]
     lines = [
-        f"{'baseline' if row is baseline else 'trial {:03d}'.format(row['trial']):<9}  {_mean(row)} over "
+        f"{'baseline' if row is baseline else 'trial {:03d}'.format(row['trial']):<9}  {in_interval(row)} over "
         f"{counted(len(row['scores']), 'seed')} (in the search {format_value(row['searched'])})"
         for row in rows
     ]
@@ -116,10 +116,10 @@ def verdict(result: Mapping[str, Any]) -> str:
     return f"no trial beats the baseline: the best, {winner}, is behind by {-gain['mean']:.4f}"
 
 
-def _mean(row: Mapping[str, Any]) -> str:
-    if row["interval"] is None:
-        return f"{row['mean']:.4f}"
-    return f"{row['mean']:.4f} ± {row['interval'][1] - row['mean']:.4f}"
+def in_interval(row: Mapping[str, Any]) -> str:
+    """Return a mean with half its interval."""
+    half = f" ± {row['interval'][1] - row['mean']:.4f}" if row["interval"] else ""
+    return f"{row['mean']:.4f}{half}"
 
 
 def _share(confidence: float) -> str:

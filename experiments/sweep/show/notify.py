@@ -37,8 +37,7 @@ WAIT_AT_END_S = 10.0
 def webhook(given: str | None) -> str | None:
     """Return the address for messages: the one given, else that of the environment, else None.
 
-    Raises:
-        SweepError: It is none of the web. The error does not say it.
+    One that is none of the web is a SweepError, which does not say it.
     """
     address = given or os.environ.get(VARIABLE) or None
     if address is not None and not address.startswith(("https://", "http://")):
@@ -57,20 +56,19 @@ class Notify:
         self._sender = threading.Thread(target=self._send_all, name="notify", daemon=True)
         self._told: tuple[float, int] | None = None  # value and number of the best that was told last
         self._told_at = -BEST_EVERY_S
-        self._failed = False
 
     def show(self, event: Event, state: SweepState) -> None:
         """Begin, or tell how the sweep has ended."""
         match event:
             case SweepBegan():
-                self._told, self._told_at = _best(state), time.monotonic()
+                self._told, self._told_at = state.leader, time.monotonic()
                 self._sender.start()
             case SweepEnded():
                 self._end(event.summary)
 
     def tick(self, state: SweepState) -> None:
         """Tell of a new best, unless the sweep has just begun, or one was told a moment ago."""
-        best = _best(state)
+        best = state.leader
         if best is None or best == self._told or time.monotonic() - self._told_at < BEST_EVERY_S:
             return
         self._told, self._told_at = best, time.monotonic()
@@ -102,21 +100,14 @@ class Notify:
         self._messages.put({"text": words, "content": words, **about, **best})
 
     def _send_all(self) -> None:
+        failed = False
         while (message := self._messages.get()) is not None:
-            self._send(json.dumps(message, default=str).encode())
-
-    def _send(self, body: bytes) -> None:
-        try:
-            asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S):
-                pass
-        except Exception as error:  # what goes wrong with a network has many names, and some hold the address
-            if not self._failed:
-                why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
-                logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
-            self._failed = True
-
-
-def _best(state: SweepState) -> tuple[float, int] | None:
-    best = state.best
-    return None if best is None or best.best is None else (best.best, best.number)
+            body = json.dumps(message, default=str).encode()
+            try:
+                asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
+                urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S).close()
+            except Exception as error:  # what goes wrong with a network has many names, and some hold the address
+                if not failed:
+                    why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
+                    logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
+                failed = True

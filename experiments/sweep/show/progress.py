@@ -13,23 +13,12 @@ from rich.text import Text
 
 from experiments.sweep.define.plan import WITH_RUNGS, Plan
 from experiments.sweep.define.words import counted, duration, format_params
-from experiments.sweep.state.events import (
-    Decided,
-    Event,
-    Reported,
-    Steered,
-    SweepBegan,
-    SweepEnded,
-    SweepEnding,
-    TrialEnded,
-    TrialRecovered,
-)
+from experiments.sweep.state import events
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 
 REFRESH_EVERY_S = 0.5
-"""How often the live view is drawn."""
 LINE_EVERY_S = 30.0
 """How often a line says where the sweep is, in a pipe, when nothing else was said."""
 
@@ -49,30 +38,30 @@ class ShowProgress:
         self._trained_before = 0
         """Epochs or steps that the trials had when the sweep began in this process."""
 
-    def show(self, event: Event, state: SweepState) -> None:
+    def show(self, event: events.Event, state: SweepState) -> None:
         """Say what happened, where a person wants to know."""
         match event:
-            case SweepBegan():
+            case events.SweepBegan():
                 self._begin(state)
-            case Reported() if names.LOST_SECONDS in event.metrics:
+            case events.Reported() if names.LOST_SECONDS in event.metrics:
                 lost = duration(event.metrics[names.LOST_SECONDS])
                 self._say(f"trial {event.trial:03d}  lost its workers, goes on in new ones ({lost} lost)")
-            case TrialRecovered():
+            case events.TrialRecovered():
                 start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
                 self._say(f"trial {event.trial:03d}  lost its trial actor, goes on from {start}")
-            case Decided() if self._waits(state.trials[event.trial]):
+            case events.Decided() if self._waits(state.trials[event.trial]):
                 self._say(self._line_of(state.trials[event.trial], "paused", state))
-            case TrialEnded() if not self._waits(state.trials[event.trial]):
+            case events.TrialEnded() if not self._waits(state.trials[event.trial]):
                 failed = event.outcome == "failed" and event.reason
                 how = f"failed: {event.reason.splitlines()[-1]}" if failed else event.outcome
                 self._say(self._line_of(state.trials[event.trial], how, state))
-            case Steered():
+            case events.Steered():
                 self._say(f"by hand: {event.what}")
-            case SweepEnding():
+            case events.SweepEnding():
                 waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C: at once)"
                 self._say(f"the sweep ends early: {event.ending.why}{waits}{hint}")
-            case SweepEnded():
+            case events.SweepEnded():
                 if self._live is not None:
                     self._live.stop()
                 self._say(self._status(state))

@@ -16,10 +16,7 @@ from trainables.runtime import names
 def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tuple[str, str]] = ()) -> list[str]:
     """Return what a sweep came to, a line each; none if no trial reported a finite value.
 
-    Args:
-        folder: Of the sweep.
-        summary: As in its summary.json.
-        others: More lines for the end, each a word and what it stands for.
+    ``others`` are more lines for the end, each a word and what it stands for.
     """
     best = summary.get("best")
     if best is None:

@@ -25,10 +25,8 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
     """Return what the sweep has come to so far.
 
-    Args:
-        plan: Of the sweep.
-        state: Of the sweep; trials that run are left out of the counts until they have ended, or are interrupted.
-        trackers: Where a person looks at the sweep, by the tracker's name.
+    Trials that run are left out of the counts until they have ended, or are interrupted. ``trackers`` says where a
+    person looks at the sweep, by the tracker's name.
     """
     device_time, trials = state.device_time, state.trials.values()
     interrupted = sorted(trial.number for trial in trials if not trial.has_ended)

@@ -52,10 +52,7 @@ class DeviceTime:
     def __init__(self, devices: Devices, width: int, address_of: Callable[[str], str] = str) -> None:
         """Begin now.
 
-        Args:
-            devices: Of the sweep.
-            width: Devices that train one trial together.
-            address_of: Returns the address of a node by Ray's id, where there are several.
+        A trial trains on ``width`` devices together; ``address_of`` returns the address of a node by Ray's id.
         """
         self._devices, self._width, self._address_of = devices, width, address_of
         self.began = self.ended = time.monotonic()
@@ -205,12 +202,10 @@ class DeviceTime:
 
 
 def seconds_of(result: Mapping[str, Any], span: float) -> Seconds:
-    """Return the seconds of one report by kind.
+    """Return the seconds of one report by kind, of those from the order to train to the report (``span``).
 
-    Args:
-        result: Says how long it started, compiled, trained and evaluated; a loop may leave that out.
-        span: Seconds from the order to train to the report. What is not accounted for was training, if the loop counts
-            no training itself, and the way of the report otherwise.
+    A loop may leave out how long it started, compiled, trained and evaluated. What is not accounted for was training,
+    if the loop counts no training itself, and the way of the report otherwise.
     """
     counted = {kind: float(result[name]) for name, kind in REPORTED.items() if name in result}
     rest = max(0.0, span - sum(counted.values()))

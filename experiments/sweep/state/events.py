@@ -141,13 +141,6 @@ class TrialsAsked(Steered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigAsked(Steered):
-    """A configuration is to be tried next."""
-
-    config: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SweepEnding(Event):
     """The sweep ends before its last trial has."""
 
@@ -169,15 +162,3 @@ class PicturesDrawn(Event):
     files: Sequence[Path]
     last: bool
     """Whether the sweep is over, and these stay."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFound(Event):
-    """The best trial has a checkpoint that a model can be made of."""
-
-    trial: int
-    checkpoint: Path
-    config: Mapping[str, Any]
-    value: float
-    """Of the objective, at the checkpoint."""
-    step: int

@@ -15,11 +15,7 @@ class SweepLock:
     """The right to run a sweep."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock; ``folder`` exists.
-
-        Raises:
-            SweepError: Another process, or another Tuner of this one, runs the sweep.
-        """
+        """Take the lock; a SweepError if another process, or another Tuner of this one, runs the sweep."""
         self._file = (folder / LOCK_FILE).open("ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,8 +10,8 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, checked, flag
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.writing import written_whole
 
@@ -31,49 +30,34 @@ class SweepFile(BaseModel):
     """The contents of the file."""
 
     experiment: str
-    metric: str | None = None
-    mode: str | None = None
+    metric: str
+    mode: str
     groups: int
     """Trials at a time."""
     options: dict[str, Any]
     """As they were decided. Addresses, which may hold a password or be one, are left out."""
     space: dict[str, list[str]]
     """The ranges, as :meth:`SearchSpace.describe` returns them."""
-    store: str | None = None
+    store: str
     """What distinguishes the tracking store from others."""
     script: str | None = None
     """The script whose experiment it is, as ``python -m experiments run`` takes it; None where no script began it."""
 
 
-def write_sweep_file(
-    folder: Path,
-    experiment: Experiment,
-    groups: int,
-    options: Mapping[str, Any],
-    tracking_uri: str,
-    called: Sequence[str] = (),
-) -> None:
-    """Write what a resumption must know, whole or not at all.
-
-    Args:
-        folder: Of the sweep.
-        experiment: What it tunes.
-        groups: Trials at a time.
-        options: As they were decided.
-        tracking_uri: Of the tracking store.
-        called: What Python ran, if the command line began the sweep.
-    """
+def write_sweep_file(plan: Plan) -> None:
+    """Write what a resumption must know, whole or not at all."""
+    experiment = plan.experiment
     contents = SweepFile(
         experiment=experiment.name,
         metric=experiment.metric,
         mode=experiment.mode,
-        groups=groups,
-        options={name: value for name, value in options.items() if name not in MAY_DIFFER},
+        groups=plan.groups,
+        options={name: value for name, value in plan.decided().items() if name not in MAY_DIFFER},
         space=experiment.search_space.describe(),
-        store=_store_key(tracking_uri),
-        script=str(Path(called[-1]).resolve()) if called else None,
+        store=_store_key(plan.tracking_uri),
+        script=str(Path(plan.called[-1]).resolve()) if plan.called else None,
     )
-    _write(folder, contents)
+    _write(plan.folder, contents)
 
 
 def keep_num_samples(folder: Path, number: int) -> None:
@@ -89,15 +73,7 @@ def _write(folder: Path, contents: SweepFile) -> None:
 
 
 def find_sweep(sweep: str, storage: Path) -> Path:
-    """Return the folder of a sweep.
-
-    Args:
-        sweep: Its name, or its folder.
-        storage: Where a name is looked for.
-
-    Raises:
-        SweepError: There is none.
-    """
+    """Return the folder of a sweep, which goes by its name in ``storage`` or by its folder."""
     for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
         if (folder / SWEEP_FILE).is_file():
             return folder
@@ -111,15 +87,7 @@ def sweeps_in(storage: Path) -> list[Path]:
 
 
 def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
-    """Return what the sweep in ``folder`` began with.
-
-    Args:
-        folder: Of the sweep.
-        option: What asks for it, for errors, with a space.
-
-    Raises:
-        SweepError: The file is torn or something else, or the folder is a copy of the sweep or was renamed.
-    """
+    """Return what the sweep in ``folder`` began with; ``option`` is what asks for it, for errors, with a space."""
     file = folder / SWEEP_FILE
     try:
         began_with = SweepFile.model_validate_json(file.read_bytes())
@@ -140,11 +108,7 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
 
 
 def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
-    """Return the options of the sweep that ``given`` wants to resume.
-
-    Raises:
-        SweepError: There is none, it is of another experiment, it still runs, or ``given`` wants to change it.
-    """
+    """Return the options of the sweep that ``given`` wants to resume; a SweepError if it cannot go on, or not so."""
     assert given.resume is not None, "nothing is to be resumed"
     if not given.resume or Path(given.resume).name != given.resume:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
@@ -173,20 +137,15 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         ) from error
 
 
-def check_resumable(folder: Path, experiment: Experiment, *, groups: int, num_samples: int, tracking_uri: str) -> None:
-    """See that what a sweep searches, and where it runs and is tracked, is what it was.
-
-    Raises:
-        SweepError: The objective or the space is another, there is less room than its trials need, or its runs are in
-            another tracking store.
-    """
-    began_with = read_sweep_file(folder, "--resume ")
+def check_resumable(plan: Plan) -> None:
+    """See that what a sweep searches, and where it runs and is tracked, is what it was; else a SweepError."""
+    began_with, experiment = read_sweep_file(plan.folder, "--resume "), plan.experiment
 
     def refuse(why: str) -> NoReturn:
-        raise SweepError(f"--resume {folder.name}: {why}")
+        raise SweepError(f"--resume {plan.name}: {why}")
 
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
-    if began_with.metric is not None and before != now:
+    if before != now:
         refuse(
             f"the sweep's objective is {before}, and the experiment's is {now}; a study has one objective: put back "
             f"what it was, or start a new sweep"
@@ -197,14 +156,14 @@ def check_resumable(folder: Path, experiment: Experiment, *, groups: int, num_sa
             f"the search space is another for {', '.join(changed)}, and a study has one space; put back what it was, "
             f"or start a new sweep"
         )
-    if groups < min(began_with.groups, num_samples):
+    if plan.groups < min(began_with.groups, plan.num_samples):
         refuse(
-            f"the sweep had {began_with.groups} trials at a time, and there is room for {groups}; resume it where "
+            f"the sweep had {began_with.groups} trials at a time, and there is room for {plan.groups}; resume it where "
             f"there are as many devices"
         )
-    if began_with.store not in (None, _store_key(tracking_uri)):
+    if began_with.store != _store_key(plan.tracking_uri):
         refuse(
-            f"its runs are in another tracking store than {tracking_uri}; give the --tracking-uri (or "
+            f"its runs are in another tracking store than {plan.tracking_uri}; give the --tracking-uri (or "
             f"$MLFLOW_TRACKING_URI) that it began with"
         )
 

@@ -52,14 +52,8 @@ class SweepState:
     ) -> None:
         """Begin with no trial.
 
-        Args:
-            objective: Says what is better.
-            budget: Of a full trial.
-            num_trials: Trials that the search is to have; a person may change that while it runs.
-            device_time: Counts what each device does.
-            confirm: How many of the best are trained again after the search, besides the baseline.
-            seeds: How often each of them is, and the baseline; 0: none is.
-            has_baseline: Whether the first trial is a baseline to compare with.
+        The search is to have ``num_trials``; a person may change that while it runs. After it, the ``confirm`` best and
+        the baseline are trained again, each ``seeds`` times (0: none is).
         """
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
@@ -121,6 +115,11 @@ class SweepState:
                 trial.status = "interrupted"
                 self.device_time.leave(trial.number, LOST)
         self.device_time.end()
+
+    @property
+    def leader(self) -> tuple[float, int] | None:
+        """Value and number of the best trial."""
+        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
 
     @property
     def running(self) -> list[TrialState]:
@@ -220,22 +219,17 @@ class SweepState:
         }
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Take over a :meth:`snapshot`; before the first event.
-
-        Raises:
-            ValueError: It is of another version.
-            KeyError, TypeError: It is none.
-        """
+        """Take over a :meth:`snapshot`, before the first event; a ValueError, KeyError or TypeError if it is none."""
         if kept["version"] != VERSION:
             raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
         trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
         self.device_time.restore(kept["device_time"])
         self.since_best = set(kept["since_best"])
-        self.steered = [(at, what) for at, what in kept.get("steered", ())]
+        self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
         for trial in trials:
-            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self._leader())
+            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader)
             if leads and not trial.confirms:
                 self.best = trial
             if trial.has_ended:
@@ -261,7 +255,7 @@ class SweepState:
         if trial.value is None:
             return
         trial.curve[event.step] = trial.value
-        leader = self._leader()
+        leader = self.leader
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.score = float(event.metrics.get(names.of_test(self.objective.name), trial.value))
@@ -294,7 +288,7 @@ class SweepState:
             if self.best is trial:
                 self.best = None
                 for other in self.searched:
-                    if other.best is not None and self.objective.leads(other.best, other.number, self._leader()):
+                    if other.best is not None and self.objective.leads(other.best, other.number, self.leader):
                         self.best = other
         self.ended_here.append(trial)
         self._lead_at_end(trial)
@@ -309,10 +303,6 @@ class SweepState:
     def _count_since_best(self, trial: TrialState) -> None:
         if trial.status == "running" and not trial.confirms:
             self.since_best.add(trial.number)
-
-    def _leader(self) -> tuple[float, int] | None:
-        """Return value and number of the best trial."""
-        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
 
     def _lead_at_end(self, trial: TrialState) -> None:
         before = self.best_at_end

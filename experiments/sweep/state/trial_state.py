@@ -43,7 +43,6 @@ class TrialState:
     reason: str = ""
     """Why it ended, or what was decided last."""
     raised: bool = False
-    """Whether an error ended it."""
     decision: Decision = field(default_factory=lambda: Decision("continue"))
     """What followed from its last report."""
     to_stop: bool = False
@@ -93,11 +92,7 @@ class TrialState:
 
     @classmethod
     def from_snapshot(cls, kept: dict[str, Any]) -> TrialState:
-        """Return the trial of a :meth:`snapshot`.
-
-        Raises:
-            TypeError, ValueError, KeyError: It is not one.
-        """
+        """Return the trial of a :meth:`snapshot`; a TypeError, ValueError or KeyError if it is none."""
         return cls(
             **{
                 **kept,

@@ -72,13 +72,12 @@ def test_help_imports_nothing_that_takes_seconds() -> None:
         ({"tracking_uri": "http://team:5000"}, "python tune it.py --resume x --tracking-uri http://team:5000"),
     ],
 )
-def test_the_printed_command_goes_on_where_the_sweep_is(
-    changes: dict[str, Any], command: str, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["tune it.py"])
+def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
-    there = replace(plan, options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes}))
-    assert " ".join(shlex.split(there.resume_command())) == command
+    there = replace(
+        plan, called=("tune it.py",), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
+    )
+    assert " ".join(shlex.split(there.how_to_resume())) == command
 
 
 @pytest.mark.parametrize("arguments", [["--nope"], ["--device", "tpu"], ["--epochs", "many"], ["--scheduler", "x"]])

@@ -23,7 +23,7 @@ from werkzeug.test import Client
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.decide.search.study_record import STUDY_FILE
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.catalogue import PICTURES
 from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
@@ -239,10 +239,10 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
     assert (events[0], events[-1]) == ("SweepBegan", "closed")
     assert (events.count("SweepBegan"), events.count("SweepEnded")) == (1, 1)
     after_the_end = set(events[events.index("SweepEnded") + 1 :])
-    assert after_the_end <= {"PicturesDrawn", "ModelFound", "closed"}
+    assert after_the_end <= {"PicturesDrawn", "closed"}
     assert sum(line["event"] == "PicturesDrawn" and line["last"] for line in lines) == 1
     for trial in range(1, 9):
-        own = [line for line in lines if line.get("trial") == trial and line["event"] != "ModelFound"]
+        own = [line for line in lines if line.get("trial") == trial]
         assert (own[0]["event"], own[-1]["event"]) == ("TrialBegan", "TrialEnded")
         assert sum(line["event"] == "TrialEnded" for line in own) == 1
         reports = [line for line in own if line["event"] == "Reported"]
@@ -261,7 +261,7 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
 ) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
     wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
-    results = tuner_of(replace(plan, devices=wrong)).fit()
+    results = SweepTuner(replace(plan, devices=wrong)).fit()
     assert len(results.errors) == 1
     assert "nonsense" in str(results.errors[0])
     summary = json.loads(plan.summary_file.read_text())

@@ -27,15 +27,8 @@ def make_scheduler(
 ) -> TrialScheduler:
     """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
 
-    Args:
-        name: What :class:`experiments.sweep.define.options.SweepOptions` says of each.
-        budget: Of a full trial.
-        space: Where pbt finds new values.
-        trials: In the whole sweep: asha-promote must know when the last one has come.
-        groups: Trials that train at a time; asha-promote resumes no more than that.
-
-    Raises:
-        SweepError: pbt cannot change anything in this space.
+    pbt finds new values in the ``space``. asha-promote must know the ``trials`` of the whole sweep and the ``groups``
+    that train at a time.
     """
     if name == "asha":
         return SuccessiveHalving(budget)

@@ -53,14 +53,10 @@ class SuccessiveHalving(Fifo):
         trials: int = 0,
         groups: int = 0,
     ) -> None:
-        """Open the brackets.
+        """Open the brackets, each with its share of the trials.
 
-        Args:
-            budget: Of a full trial.
-            pausing: Whether weak trials wait; otherwise they end.
-            shares: The share of trials of each bracket.
-            trials: In the whole sweep; counts where ``pausing``.
-            groups: Trials that train at a time; counts where ``pausing``.
+        Weak trials wait if ``pausing``, and end otherwise. Where they wait, the ``trials`` of the whole sweep and the
+        ``groups`` that train at a time count.
         """
         super().__init__()
         self._budget, self._pausing, self._shares = budget, pausing, list(shares)

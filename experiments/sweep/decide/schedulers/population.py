@@ -70,9 +70,6 @@ def make_population(budget: Budget, space: SearchSpace) -> Population:
     is drawn again. The population is the trials that train at the same time. The study keeps the configuration that a
     trial began with, and ``pbt_policy_*.txt`` in the sweep's folder says what became of it. Ray draws from Python's
     global generator, so no two runs are alike.
-
-    Raises:
-        SweepError: As :func:`check_changeable` says.
     """
     check_changeable(space)
     return Population(
@@ -92,11 +89,7 @@ def may_be_taken_over(scheduler: TrialScheduler, trial: Trial, progress: int) ->
 
 
 def check_changeable(space: SearchSpace) -> None:
-    """See that pbt can change something in a space.
-
-    Raises:
-        SweepError: It cannot.
-    """
+    """Raise a SweepError if pbt can change nothing in a space."""
     if not any(_changes(range_) for ranges in space.ranges.values() for range_ in ranges):
         raise SweepError(
             "--scheduler pbt: it changes hyperparameters with a range or a choice of decimal numbers, and "

@@ -84,7 +84,7 @@ PICTURES: dict[str, tuple[str, str, Callable[[SweepView], go.Figure | None]]] = 
     ),
     "confirmation": (
         "Confirmation",
-        "The best configurations and the baseline, trained again in full with seeds of their own. A dot is a trial: "
+        "The best configurations and the baseline, trained again in full with other seeds. A dot is a trial: "
         "what it scored, at its best epoch, on data that the search has not seen, where there is such data.",
         confirmation,
     ),

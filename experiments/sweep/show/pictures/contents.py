@@ -54,7 +54,10 @@ def contents(view: SweepView) -> dict[str, Any]:
         if best
         else None,
         "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
-        "steered": [f"{time.strftime('%H:%M:%S', time.localtime(at))}  {what}" for at, what in view.steered],
+        "steered": [
+            f"{time.strftime('%H:%M:%S', time.localtime(asked['time']))}  {asked['what']}"
+            for asked in summary["steered"]
+        ],
         "address": address,
         "note": note,
         "report": str(plan.report_file),
@@ -65,7 +68,7 @@ def contents(view: SweepView) -> dict[str, Any]:
 
 def row(trial: ShownTrial) -> dict[str, Any]:
     """Return what the page says of a trial."""
-    step, last = trial.curve[-1] if trial.curve else (0, None)
+    step, last = next(reversed(trial.curve.items()), (0, None))
     return {
         "number": trial.number,
         "status": trial.status,
@@ -81,12 +84,7 @@ def row(trial: ShownTrial) -> dict[str, Any]:
 
 
 def render(plan: Plan, **values: Any) -> str:
-    """Return the page.
-
-    Args:
-        plan: Of the sweep.
-        **values: What the template needs besides: ``live``, and then ``nonce``, else ``data`` and ``plotly_js``.
-    """
+    """Return the page; the template needs ``live``, and then ``nonce``, else ``data`` and ``plotly_js``."""
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True)
     return templates.get_template("report.html").render(name=plan.name, colours=as_json(COLOURS), **values)
 

@@ -27,13 +27,7 @@ class DrawPictures:
     """
 
     def __init__(self, plan: Plan, address: Callable[[], str], drawn: Callable[[PicturesDrawn], None]) -> None:
-        """Prepare to draw.
-
-        Args:
-            plan: Of the sweep.
-            address: Returns where a person looks at the sweep, for the report.
-            drawn: Called by any thread when pictures have been drawn.
-        """
+        """Prepare; any thread calls ``drawn`` when pictures have been drawn, ``address`` is as in the report."""
         self._plan, self._address, self._drawn = plan, address, drawn
         self._reported = False
         self._not_before = 0.0  # of the monotonic clock

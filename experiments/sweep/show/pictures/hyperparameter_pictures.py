@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import plotly.graph_objects as go
+from matplotlib.colors import to_hex
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import sample_colorscale
@@ -38,13 +39,14 @@ def parallel_coordinates(view: SweepView) -> go.Figure:
         for line in alike:
             points += [*zip(line.x, line.y, line.customdata, strict=True), (None, None, [None, None])]
         x, y, names = zip(*points[:-1], strict=True)
-        (colour,) = sample_colorscale(WORSE_TO_BETTER if view.maximize else WORSE_TO_BETTER[::-1], [shade])
+        scale = WORSE_TO_BETTER if view.maximize else WORSE_TO_BETTER[::-1]
+        (colour,) = sample_colorscale(scale, [shade], colortype="tuple")
         figure.add_scatter(
             x=x,
             y=y,
             customdata=names,
             mode="lines",
-            line={"color": colour, "width": line_width(len(lines)), "dash": dash},
+            line={"color": to_hex(colour), "width": line_width(len(lines)), "dash": dash},
             opacity=0.8,
             hovertemplate="%{customdata[0]}: %{customdata[1]}<extra></extra>",
             showlegend=False,

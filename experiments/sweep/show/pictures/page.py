@@ -67,13 +67,7 @@ class LivePage:
     """Serves the page from the beginning of a sweep to its end."""
 
     def __init__(self, plan: Plan, address: Callable[[], str], ask: Callable[[Mapping[str, Any]], Future[str]]) -> None:
-        """Prepare; the server starts with the sweep.
-
-        Args:
-            plan: Of the sweep.
-            address: Returns where a person looks at the sweep in the tracker.
-            ask: Takes a wish from any thread; its answer says what was done.
-        """
+        """Prepare; ``address`` returns where the tracker shows the sweep, ``ask`` takes a wish from any thread."""
         self.plan, self.ask = plan, ask
         self._tracker = address
         self.token, self.nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(16)
@@ -141,7 +135,9 @@ class LivePage:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()
         print(f"page    {self.address}", flush=True)
         if in_notebook():
-            _show_in_notebook(self.address)
+            from IPython.display import IFrame, display
+
+            display(IFrame(self.address, "100%", FRAME_HEIGHT))
 
     # What the server's threads call.
 
@@ -284,9 +280,3 @@ def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook, and what it prints is a cell's."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell is not None and hasattr(shell, "kernel")
-
-
-def _show_in_notebook(address: str) -> None:
-    from IPython.display import IFrame, display
-
-    display(IFrame(address, "100%", FRAME_HEIGHT))

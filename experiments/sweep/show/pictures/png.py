@@ -15,10 +15,8 @@ import numpy as np
 import plotly.graph_objects as go
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from plotly.colors import unlabel_rgb
 
 from experiments.sweep.show.pictures.sweep_view import GRID, INK
 from trainables.runtime.writing import written_whole
@@ -36,7 +34,6 @@ ROOM_FOR_NUMBER = 0.015
 ROOM_FOR_HATCHING = 0.001
 """A hatched bar shorter than this share of the axis is not to be seen."""
 SYMBOLS = {"circle": "o", "diamond": "D", "x": "X", "circle-open": "o", "square": "s", "diamond-open": "D"}
-"""matplotlib's names of the marks."""
 DASHES = {"dot": ":", "dash": "--", "solid": "-", None: "-"}
 
 
@@ -90,12 +87,12 @@ def _lines(axes: Axes, traces: list[Any]) -> None:
     for trace in traces:
         if trace.name:
             style = "steps-post" if trace.line.shape == "hv" else "default"
-            look = {"color": _colour(trace.line.color), "lw": trace.line.width, "ls": DASHES[trace.line.dash]}
+            look = {"color": trace.line.color, "lw": trace.line.width, "ls": DASHES[trace.line.dash]}
             axes.plot(_floats(trace.x), _floats(trace.y), drawstyle=style, label=trace.name, **look)
     of_trials = [trace for trace in traces if not trace.name]  # hundreds: drawn at once
     lines = LineCollection(
         [np.column_stack([_floats(trace.x), _floats(trace.y)]) for trace in of_trials],
-        colors=[_colour(trace.line.color) for trace in of_trials],
+        colors=[trace.line.color for trace in of_trials],
         linewidths=[trace.line.width for trace in of_trials],
         linestyles=[DASHES[trace.line.dash] for trace in of_trials],
         alpha=0.8,
@@ -129,10 +126,3 @@ def _scales(axes: Axes, layout: Any) -> None:
 
 def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array(values, dtype=float)  # None, a gap, is NaN there
-
-
-def _colour(colour: str) -> tuple[float, float, float]:
-    if not colour.startswith("rgb"):
-        return to_rgb(colour)
-    red, green, blue = unlabel_rgb(colour)
-    return red / 255, green / 255, blue / 255

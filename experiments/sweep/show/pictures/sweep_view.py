@@ -18,6 +18,7 @@ from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.events import Status
 from experiments.sweep.state.outcome import constraints_of
 from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime.internals.optuna import constraint_attributes
 
 COLOURS: dict[Status, str] = {
@@ -37,31 +38,19 @@ class NothingToDrawError(Exception):
     """A picture cannot be drawn (yet); the message says what is missing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownTrial:
-    """A trial of the sweep."""
+@dataclass(kw_only=True)
+class ShownTrial(TrialState):
+    """A trial of the sweep as it was at that moment."""
 
-    number: int
-    """From 1, the baseline, as everywhere."""
-    status: Status
-    confirms: int
-    """The trial whose configuration it trains again; 0 for a trial of the search."""
-    params: Mapping[str, Any]
-    """The hyperparameters that were searched, as they were in its best report; pbt changes them."""
     ranges: Mapping[str, BaseDistribution]
-    """The range of each."""
-    constraints: Mapping[str, float]
-    """The soft constraints that it last reported; above 0 means violated."""
-    best: float | None
-    """The best value it reported; None if it reported no finite one."""
-    curve: Sequence[tuple[int, float]]
-    """Epoch (or step) and value of each report, finite ones."""
-    reason: str
-    """Why it ended."""
-    to_stop: bool
-    """Whether a person asked that it end."""
+    """The range of each hyperparameter that was searched."""
     seconds: float
     """How long it had its devices."""
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """The hyperparameters that were searched, as they were in its best report; pbt changes them."""
+        return {name: self.best_config[name] for name in self.ranges}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +65,9 @@ class SweepView:
     """As in summary.json."""
     num_trials: int
     """Trials that the search is to have."""
-    steered: Sequence[tuple[float, str]]
-    """What people asked of it: clock time, and what in words."""
     address: str
     """Where a person looks at the sweep in the tracker."""
     running: bool
-    """Whether the sweep goes on."""
     at: float = field(default_factory=time.time)
     """Clock time."""
 
@@ -89,12 +75,7 @@ class SweepView:
     def of(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
         """Return the view of a sweep as it is, which stays as it is while the sweep goes on.
 
-        Args:
-            plan: Of the sweep.
-            state: Of the sweep.
-            address: Where a person looks at it in the tracker.
-            earlier: A view of the same sweep: what the space says of a configuration takes most of the time, and is
-                taken over from it.
+        What the space says of a configuration takes most of the time, and is taken over from an ``earlier`` view.
         """
         device_time = state.device_time if state.over else state.device_time.up_to_now()
         known = {shown.number: shown for shown in earlier.trials} if earlier is not None else {}
@@ -105,28 +86,14 @@ class SweepView:
                 ranges = before.ranges
             else:
                 ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
-            trials.append(
-                ShownTrial(
-                    number=number,
-                    status=trial.status,
-                    confirms=trial.confirms,
-                    params={name: trial.best_config[name] for name in ranges},
-                    ranges=ranges,
-                    constraints=constraints_of(trial.metrics),
-                    best=trial.best,
-                    curve=sorted(trial.curve.items()),
-                    reason=trial.reason,
-                    to_stop=trial.to_stop,
-                    seconds=sum(device_time.by_trial[number].values()),
-                )
-            )
+            seconds, curve = sum(device_time.by_trial[number].values()), dict(sorted(trial.curve.items()))
+            trials.append(ShownTrial(**{**vars(trial), "curve": curve}, ranges=ranges, seconds=seconds))
         return cls(
             plan=plan,
             trials=trials,
             device_time=device_time,
             summary=summarise(plan, state, {}),
             num_trials=state.num_trials,
-            steered=list(state.steered),
             address=address,
             running=not state.over,
         )
@@ -160,7 +127,7 @@ class SweepView:
                     value=trial.best,
                     params=dict(trial.params),
                     distributions=dict(trial.ranges),
-                    system_attrs=constraint_attributes(trial.constraints),
+                    system_attrs=constraint_attributes(constraints_of(trial.metrics)),
                 )
             )
         return study

@@ -58,7 +58,7 @@ def learning_curves(view: SweepView) -> go.Figure:
         points: list[tuple[float | None, ...]] = []
         for trial in group:
             # Six digits, for a file of sane size.
-            points += [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve]
+            points += [(step, float(f"{value:.6g}"), trial.number) for step, value in trial.curve.items()]
             points.append((None, None, None))
         steps, values, numbers = zip(*points, strict=True)
         figure.add_scatter(
@@ -72,7 +72,7 @@ def learning_curves(view: SweepView) -> go.Figure:
             showlegend=False,
             hovertemplate=f"trial %{{customdata}}, {unit} %{{x}}: %{{y:.4f}}<extra></extra>",
         )
-        _add_marks(figure, status, group, [trial.curve[-1] for trial in group])
+        _add_marks(figure, status, group, [next(reversed(trial.curve.items())) for trial in group])
     return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
 
 

@@ -40,16 +40,7 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
     """Bring the model to MLflow, once however often this is called, and note its id in ``ids``.
 
     It belongs to the trial's run, and is an output of the sweep's run, too. Earlier best models of the sweep stay, with
-    a tag that says that they are not the best.
-
-    Args:
-        client: Of the tracking store, which need not be MLflow's current one in this process.
-        ids: Of the sweep's runs, as an outbox has them.
-        record: Of the model.
-
-    Raises:
-        MlflowException: MLflow does not answer, or refuses.
-        OSError: It does not take files.
+    a tag that says that they are not the best. Raises what MLflow's client does.
     """
     sweep_run, trial_run = ids[SWEEP], ids[record.run]
     experiment = client.get_run(sweep_run).info.experiment_id
@@ -124,14 +115,7 @@ def save_model(record: LogModel, folder: Path) -> Model:
 
 
 def load_line(ids: Mapping[str, str], checkpoint: str, tracking_uri: str, register: str | None) -> str | None:
-    """Return the Python that loads a model from MLflow; None if MLflow does not have it.
-
-    Args:
-        ids: As :func:`log_best_model` left them.
-        checkpoint: The folder that the model was made of.
-        tracking_uri: Where the sweep is tracked.
-        register: Name in the model registry.
-    """
+    """Return the Python that loads a model from MLflow; None if MLflow does not have it."""
     made_of = _place(checkpoint)
     model, version = ids.get(f"model of {made_of}"), ids.get(f"version of {made_of} in {register}")
     if model is None:

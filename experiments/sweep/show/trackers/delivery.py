@@ -45,7 +45,6 @@ class Sender(threading.Thread):
     """Delivers the records of an outbox in order, each run's metrics together, for as long as that takes."""
 
     def __init__(self, tracking_uri: str, outbox: Outbox) -> None:
-        """Prepare to deliver; MLflow is not asked before the thread starts."""
         super().__init__(name="mlflow", daemon=True)
         self._uri, self._outbox = tracking_uri, outbox
         self._runs: MlflowRuns | None = None
@@ -129,9 +128,7 @@ class Sender(threading.Thread):
 def deliver_left(folder: Path, tracking_uri: str) -> int:
     """Deliver what the outbox of a sweep that does not run still holds, and return how many bytes that was.
 
-    Raises:
-        SweepError: There is no outbox, it is another user's, the sweep runs, it is tracked elsewhere, or MLflow does
-            not take everything.
+    A SweepError says why it cannot be delivered, or that MLflow does not take everything.
     """
     if not (folder / RECORDS_FILE).is_file():
         raise SweepError(f"{folder}: there is no {RECORDS_FILE} here; give the folder of a sweep")

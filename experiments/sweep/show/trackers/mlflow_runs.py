@@ -77,10 +77,7 @@ class MlflowRuns:
     def deliver(self, group: Sequence[records.Record]) -> None:
         """Send a record, or several of one run: its begin, updates and end, of which only the last has a status.
 
-        Each call of MLflow takes 10 to 30 ms with SQLite, nearly whatever it brings.
-
-        Raises:
-            Exception: MLflow does not take it; see :func:`meaning_of`.
+        Each call of MLflow takes 10 to 30 ms with SQLite, nearly whatever it brings. See :func:`meaning_of` for errors.
         """
         try:
             match group[0]:
@@ -90,7 +87,8 @@ class MlflowRuns:
                     parent = {MLFLOW_PARENT_RUN_ID: self._ids[SWEEP]}
                     self._begin_run(record, {**parent, **record.tags}, cast("Sequence[records.Update]", group[1:]))
                 case records.Update():
-                    self._update(cast("Sequence[records.Update]", group))
+                    updates = cast("Sequence[records.Update]", group)
+                    self._log(self._ids[group[0].run], updates, _tags_in(updates))
                 case records.LogFiles() as record:
                     self._log_files(record)
                 case records.LogDocument() as record:
@@ -139,9 +137,6 @@ class MlflowRuns:
             self._ids[record.run] = new.info.run_id
         if long := {name: value for name, value in record.params.items() if len(value) > MAX_PARAM}:
             self._client.log_dict(self._ids[record.run], long, LONG_PARAMS)
-
-    def _update(self, group: Sequence[records.Update]) -> None:
-        self._log(self._ids[group[0].run], group, _tags_in(group))
 
     def _log(
         self, run: str, updates: Sequence[records.Update], tags: dict[str, str], params: Sequence[Param] = ()

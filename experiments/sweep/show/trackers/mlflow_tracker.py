@@ -90,8 +90,6 @@ class MlflowTracker:
             case events.PicturesDrawn():
                 files = [str(file) for file in event.files]
                 self._put(records.LogFiles(run=SWEEP, time_ms=at, files=files, may_be_skipped=not event.last))
-            case events.ModelFound():
-                self._log_model(event, at)
             case events.SweepEnded():
                 self._end_sweep(event, state, at)
 
@@ -190,10 +188,9 @@ class MlflowTracker:
             values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
             words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))
-        best = state.best
-        if best is not None and best.best is not None and (best.best, best.number) != self._best:
-            self._best = best.best, best.number
-            metrics, tags = {_named(f"best_{state.objective.name}"): best.best}, {"best_trial": str(best.number)}
+        if (best := state.leader) is not None and best != self._best:
+            self._best = best
+            metrics, tags = {_named(f"best_{state.objective.name}"): best[0]}, {"best_trial": str(best[1])}
             self._put(Update(run=SWEEP, time_ms=at, step=state.counts().total(), metrics=metrics, tags=tags))
 
     def _end_trial(self, event: events.TrialEnded, state: SweepState, at: int) -> None:
@@ -218,7 +215,8 @@ class MlflowTracker:
                 self._put(Update(run=run_of(trial.number), time_ms=at, tags={STATUS: trial.status}, status="KILLED"))
         self._put(records.LogDocument(run=SWEEP, time_ms=at, name="summary.json", content=dict(event.summary)))
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}
-        if (best := event.summary["best"]) is not None:
+        best = event.summary["best"]
+        if best is not None:
             metrics[_named(f"best_{state.objective.name}")] = best["value"]
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
         if (confirmation := event.summary.get("confirmation")) is not None:
@@ -232,10 +230,12 @@ class MlflowTracker:
         status: RunStatus = "FINISHED" if as_asked else "KILLED"
         step = state.counts().total()
         self._put(Update(run=SWEEP, time_ms=at, step=step, metrics=metrics, tags=tags, status=status))
+        if best is not None and best["checkpoint"] is not None:
+            self._log_model(best, at)
 
-    def _log_model(self, event: events.ModelFound, at: int) -> None:
+    def _log_model(self, best: Mapping[str, Any], at: int) -> None:
         """Log the best trial's checkpoint, and the model that is made of it."""
-        plan, run, self._checkpoint = self._plan, run_of(event.trial), str(event.checkpoint)
+        plan, run, self._checkpoint = self._plan, run_of(best["trial"]), best["checkpoint"]
         self._put(records.LogFiles(run=run, time_ms=at, files=[self._checkpoint], folder="checkpoint"))
         load = plan.experiment.predictor
         if load is None:  # the experiment does not say how one predicts
@@ -247,10 +247,10 @@ class MlflowTracker:
                 sweep=plan.name,
                 checkpoint=self._checkpoint,
                 loaded_by=f"{load.__module__}:{load.__qualname__}",
-                params={name: str(value) for name, value in event.config.items()},
+                params={name: str(value) for name, value in best["config"].items()},
                 metric=_named(plan.experiment.metric),
-                value=event.value,
-                step=event.step,
+                value=best["value"],
+                step=best[plan.budget.unit],
                 register=plan.options.register,
             )
         )

@@ -39,7 +39,6 @@ class BeginSweep(BeginRun):
     """The sweep's run begins; the first record of every outbox."""
 
     tracking_uri: str
-    """Where the sweep is tracked."""
     experiment: str
     """Name of the experiment in MLflow, which is made if it is not there."""
     artifacts: str | None
@@ -86,13 +85,10 @@ class LogModel(Record):
     """The best trial's model; the run is the trial's."""
 
     sweep: str
-    """Name of the sweep."""
     checkpoint: str
-    """Its folder."""
     loaded_by: str
     """The function that makes a predictor of a checkpoint, as "module:name"."""
     params: dict[str, str]
-    """Hyperparameters of the trial."""
     metric: str
     value: float
     """Of the metric, at the checkpoint."""
@@ -125,11 +121,7 @@ def to_line(record: Record) -> bytes:
 
 
 def from_line(line: bytes) -> Record:
-    """Return the record of a line.
-
-    Raises:
-        ValueError, TypeError, KeyError: It is not one, or of another version.
-    """
+    """Return the record of a line; a ValueError, TypeError or KeyError if it is none, or of another version."""
     entry = dict(json.loads(line))
     if (version := entry.pop("version")) != VERSION:
         raise ValueError(f"it is of version {version}, and this code reads version {VERSION}")

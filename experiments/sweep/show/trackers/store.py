@@ -20,12 +20,10 @@ STORE = HOME / "mlflow" / "store"
 """Default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 SQLITE = "sqlite:///"
-"""How the address of a database in a file begins."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
 DATABASES = ("postgresql", "mysql", "mssql")
-"""How the addresses of database servers begin."""
 
 LOGGED_BY = "logged_by"
 """The tag of an MLflow experiment whose writing shows that a user may log there."""
@@ -39,8 +37,7 @@ PASSWORD_IN_QUERY = re.compile(r"(password|passwd|passphrase|pwd|token|secret)[^
 def tracking_uri(given: str | None) -> str:
     """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store.
 
-    Raises:
-        SweepError: It holds a password or a token, which would go to terminals, logs and files.
+    One that holds a password or a token, which would go to terminals, logs and files, is a SweepError.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
     scheme, _, rest = uri.partition("://")
@@ -73,12 +70,9 @@ def artifacts_of(uri: str, experiment: str) -> str | None:
 
 
 def check_tracking(uri: str, experiment: str) -> None:
-    """See that a tracking server or its database answers, and takes runs of ``experiment``.
+    """See that a tracking server or its database answers within 10 s, and takes runs of ``experiment``.
 
     On a server this writes a tag to the experiment, where it exists: with passwords, many may read and few may write.
-
-    Raises:
-        SweepError: It does not answer within 10 s, wants another user, or the experiment was deleted there.
     """
     from mlflow.tracking import MlflowClient
     from sqlalchemy import create_engine
@@ -108,9 +102,6 @@ def check_registry(uri: str, name: str) -> None:
     """See that the model registry takes versions of a model of this name.
 
     On a server this writes a tag to the registered model, where it exists: others than who made it may only read it.
-
-    Raises:
-        SweepError: MLflow refuses the name, the registry does not answer, or it is another's model.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

@@ -12,16 +12,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray import tune
+from ray.tune import Checkpoint
 
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
 from experiments.sweep.on_ray.sweep_run import SweepRun
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.state.events import Ending, Reported, TrialBegan
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -39,7 +41,7 @@ def interrupts() -> Iterator[list[float]]:
 @pytest.fixture
 def run(storage: Path) -> SweepRun:
     """A sweep with two running trials, before anything of Ray."""
-    run = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu")), trackers=[]).run
+    run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu")), trackers=[]).run
     for number in (1, 2):
         run.state.apply(TrialBegan(trial=number, trial_id=str(number), config={"x": 0.5}))
     return run
@@ -54,7 +56,9 @@ def turn(run: SweepRun) -> None:
 def save(run: SweepRun, number: int) -> None:
     config = run.state.trials[number].config
     run.state.apply(Reported(trial=number, step=1, value=0.1, metrics={"score": 0.1}, config=config))
-    run.checkpoint_saved(number, run.plan.folder / f"trial-{number:03d}" / "checkpoint_000000")
+    place = run.plan.folder / f"trial-{number:03d}" / "checkpoint_000000"
+    trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
+    run.on_checkpoint(0, [], trial, Checkpoint(str(place)))
 
 
 def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, interrupts: list[float]) -> None:
@@ -110,15 +114,15 @@ import os, signal, sys
 from pathlib import Path
 
 from experiments import SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
-run = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
+run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
 run.plan.folder.mkdir(parents=True)
 run.signals.take_over()
 os.kill(os.getpid(), signal.SIGTERM)
-run.before_step([])
+run.on_step_begin(0, [])
 print("it went on")
 """
 
@@ -140,7 +144,7 @@ import sys
 from pathlib import Path
 
 from experiments import SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime import writing
@@ -152,7 +156,7 @@ def write():
         full.write("x")
 
 
-signals = tuner_of(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))).run.signals
+signals = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))).run.signals
 signals.take_over()
 writing.TRY_AGAIN_AFTER_S = 0.1
 writing.once_there_is_room(write, "anything")

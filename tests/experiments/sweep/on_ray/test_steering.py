@@ -15,7 +15,7 @@ from ray import tune
 from experiments import SweepError, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.on_ray.sweep_run import SweepRun
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.state.events import TrialBegan
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -46,7 +46,7 @@ def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered
     options = SweepOptions(
         name="steered", storage=storage, device="cpu", num_samples=5, epochs=6, settings=("seconds=0.4",)
     )
-    run = (tuner := tuner_of(make_plan(PLAIN, options))).run
+    run = (tuner := SweepTuner(make_plan(PLAIN, options))).run
 
     def steer() -> tuple[int, int, list[dict[str, str]], PageClient]:
         while run.page.address is None:
@@ -103,9 +103,9 @@ def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(ste
 def run(storage: Path) -> SweepRun:
     """A sweep with a running trial and three proposed, before anything of Ray."""
     plan = make_plan(PLAIN, SweepOptions(storage=storage, name="x", device="cpu", num_samples=3))
-    run = tuner_of(plan, trackers=[]).run
+    run = SweepTuner(plan, trackers=[]).run
     plan.folder.mkdir(parents=True)
-    write_sweep_file(plan.folder, plan.experiment, plan.groups, plan.decided(), plan.tracking_uri)
+    write_sweep_file(plan)
     run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.9, "seed": 1}))
     for number in range(3):
         run.searcher.suggest(str(number))
@@ -130,7 +130,7 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
     asked(run, do="try", config={"x": 0.5})
     asked(run, do="stop", trial=1)
     run.searcher.save(str(tmp_path / "searcher"))
-    other = tuner_of(run.plan, trackers=[]).run
+    other = SweepTuner(run.plan, trackers=[]).run
     other.searcher.restore(str(tmp_path / "searcher"))
     other.searcher.num_trials = 4
     other.restore(run.snapshot())

@@ -495,6 +495,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
         (storage / name / "summary.json").write_text(json.dumps(contents))
         began_with = {"experiment": contents["experiment"], "groups": 1, "options": {"name": name}, "space": {}}
+        began_with |= {"metric": "val_accuracy", "mode": "max", "store": ""}
         (storage / name / "sweep.json").write_text(json.dumps(began_with))
 
     summary("searched")

@@ -131,11 +131,11 @@ def test_a_server_that_does_not_answer_keeps_nobody(
 
 def test_the_address_is_kept_nowhere(plan: Plan, webhook: Webhook, storage: Path) -> None:
     plan.folder.mkdir(parents=True)
-    write_sweep_file(plan.folder, plan.experiment, 2, plan.decided(), plan.tracking_uri)
+    write_sweep_file(plan)
     fed = Fed(trials=1)
     fed.trial(1, 0.5)
     summary = summarise(plan, fed.state, {})
-    written = [(plan.folder / "sweep.json").read_text(), repr(plan), plan.resume_command(), *plan.lines()]
+    written = [(plan.folder / "sweep.json").read_text(), repr(plan), plan.how_to_resume(), *plan.lines()]
     assert "secret" not in " ".join([*written, json.dumps(summary, default=str)])
     # A sweep that goes on is given it again.
     again = make_plan(QUADRATIC, SweepOptions(resume="sweep", storage=storage))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray import tune
 
+from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
     check_resumable,
     options_of_sweep,
-    read_sweep_file,
     write_sweep_file,
 )
 from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 STORE = "sqlite:////data/mlflow.db"
@@ -31,11 +33,29 @@ STORE = "sqlite:////data/mlflow.db"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A sweep of 8 trials, 2 at a time, that was interrupted."""
-    made = tmp_path / "sweep"
-    made.mkdir()
-    options = SweepOptions(name="sweep", storage=tmp_path, num_samples=8, seed=7, register="digits", tracking_uri=STORE)
-    write_sweep_file(made, PLAIN, 2, asdict(options), STORE)
-    return made
+    plan = plan_in(tmp_path)
+    plan.folder.mkdir()
+    write_sweep_file(plan)
+    return plan.folder
+
+
+def plan_in(storage: Path, **changes: Any) -> Plan:
+    options = SweepOptions(name="sweep", storage=storage, num_samples=8, seed=7, register="digits", tracking_uri=STORE)
+    plan = Plan(
+        experiment=PLAIN,
+        options=options,
+        devices=Devices(DEVICE_TYPES["cpu"], (2,), "for a test"),
+        groups=2,
+        recipe="full",
+        recipe_reason="for a test",
+        settings={},
+        budget=Budget(epochs=4),
+        num_samples=8,
+        name="sweep",
+        tracking_uri=STORE,
+        facts=[],
+    )
+    return replace(plan, **changes)
 
 
 def resumed(folder: Path, **changes: Any) -> SweepOptions:
@@ -142,21 +162,11 @@ def test_a_file_that_is_torn_or_of_something_else_is_an_error(
 def test_it_goes_on_only_with_what_and_where_it_was(
     folder: Path, experiment: Any, changes: dict[str, Any], message: str
 ) -> None:
-    here: dict[str, Any] = {"groups": 2, "num_samples": 9, "tracking_uri": STORE}
-    check_resumable(folder, PLAIN, **here)
+    check_resumable(plan_in(folder.parent, num_samples=9))
     with pytest.raises(SweepError, match=message):
-        check_resumable(folder, experiment, **{**here, **changes})
+        check_resumable(plan_in(folder.parent, experiment=experiment, **changes))
 
 
 def test_a_space_that_is_written_as_a_function_is_the_same_space(folder: Path) -> None:
     asked = replace(PLAIN, space=lambda trial: {"fail_at": 0 * trial.suggest_float("x", -1.0, 1.0)})
-    check_resumable(folder, asked, groups=2, num_samples=8, tracking_uri=STORE)
-
-
-def test_files_of_before_objectives_were_kept_can_be_read(folder: Path) -> None:
-    known = json.loads((folder / SWEEP_FILE).read_text())
-    for name in ("metric", "mode", "store"):
-        del known[name]
-    (folder / SWEEP_FILE).write_text(json.dumps(known))
-    assert read_sweep_file(folder).metric is None
-    check_resumable(folder, PLAIN, groups=2, num_samples=8, tracking_uri="sqlite:///other.db")
+    check_resumable(plan_in(folder.parent, experiment=asked))

@@ -57,14 +57,16 @@ def swept(
 def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
     ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = SweepRun.trial_began
+    began = SweepRun.on_trial_start
 
-    def end_in_the_confirmation(run: SweepRun, trial: Trial, others: Sequence[Trial] = ()) -> None:
-        began(run, trial, others)
+    def end_in_the_confirmation(
+        run: SweepRun, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        began(run, iteration, trials, trial)
         if number_of(trial) == 9 and run.plan.resumed is False:
             run.end_early(Ending("for a test", 0))
 
-    monkeypatch.setattr(SweepRun, "trial_began", end_in_the_confirmation)
+    monkeypatch.setattr(SweepRun, "on_trial_start", end_in_the_confirmation)
     results, summary, study = swept("asha-promote", tmp_path, confirm=1, seeds=2)
     assert not results.errors
     assert summary["complete"]

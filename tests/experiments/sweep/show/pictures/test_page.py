@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.on_ray.tuner import tuner_of
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures import page as page_module
 from experiments.sweep.show.pictures.catalogue import PICTURES
@@ -203,7 +203,7 @@ def test_in_a_kernel_it_is_a_frame_in_place_of_the_progress(
 
 
 def views_of(storage: Path) -> list[View]:
-    return tuner_of(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")), trackers=[]).run.views
+    return SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")), trackers=[]).run.views
 
 
 # In a browser.

@@ -240,7 +240,7 @@ def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
     best: dict[str, Any] = {picture.name: picture.figure for picture in pictures}
     assert [list(trace.y) for trace in best["optimization_history"].data if trace.name == "best so far"] == [[2, 1, 1]]
     front = best["parallel_coordinates"].data[-1]  # drawn last, darkest
-    assert (front.y[0], front.line.color) == (0.0, "rgb(8, 48, 107)")
+    assert (front.y[0], front.line.color) == (0.0, "#08306b")
 
 
 def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.state.events import Event, ModelFound
+from experiments.sweep.state.events import Event, SweepEnded
 from experiments.sweep.state.sweep_state import SweepState
 
 
@@ -29,8 +29,8 @@ class JsonLinesTracker:
         return self._model
 
     def show(self, event: Event, state: SweepState) -> None:
-        if isinstance(event, ModelFound):
-            self._model = f"torch.load({str(event.checkpoint)!r}, weights_only=True)"
+        if isinstance(event, SweepEnded) and event.summary["best"] is not None:
+            self._model = f"torch.load({event.summary['best']['checkpoint']!r}, weights_only=True)"
         self._write({"event": type(event).__name__, **asdict(event)})
 
     def tick(self, state: SweepState) -> None:

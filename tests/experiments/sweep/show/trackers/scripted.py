@@ -47,9 +47,15 @@ def ended(trial: int, outcome: Outcome, reason: str = "") -> TrialEnded:
     return TrialEnded(trial=trial, outcome=outcome, reason=reason, raised=outcome == "failed")
 
 
-def over(tracker: Tracker, state: SweepState) -> None:
-    """End the sweep and let the tracker deliver."""
+def over(tracker: Tracker, state: SweepState, checkpoint: Path | None = None) -> None:
+    """End the sweep, whose best trial has this checkpoint, and let the tracker deliver."""
     state.close()
-    best = None if state.best is None else {"value": state.best.best}
+    best = state.best and {
+        "trial": state.best.number,
+        "value": state.best.best,
+        "config": state.best.best_config,
+        "epoch": state.best.best_step,
+        "checkpoint": checkpoint and str(checkpoint),
+    }
     happen(tracker, state, SweepEnded(summary={"device_seconds": {"training": 4.5}, "name": "s", "best": best}))
     tracker.close()

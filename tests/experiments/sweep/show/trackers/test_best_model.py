@@ -205,7 +205,7 @@ def test_a_predictor_that_nobody_else_could_import_is_an_error() -> None:
 
 def test_a_resumed_sweep_keeps_the_name_unless_given_another(sweep: Sweep) -> None:
     sweep.outbox.close()
-    write_sweep_file(sweep.plan.folder, BERT, 1, sweep.plan.decided(), sweep.plan.tracking_uri)
+    write_sweep_file(sweep.plan)
     resumed = SweepOptions(storage=sweep.plan.folder.parent, resume=sweep.plan.name)
     assert options_of_sweep("bert", resumed).register == f"model of {sweep.plan.name}"
     assert options_of_sweep("bert", SweepOptions(**{**vars(resumed), "register": "other"})).register == "other"

@@ -20,7 +20,6 @@ from experiments.sweep.state.events import (
     Decided,
     Decision,
     Ending,
-    ModelFound,
     PicturesDrawn,
     SweepBegan,
     SweepEnding,
@@ -78,8 +77,7 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     happen(tracker, state, reported(1, 2, 0.375), ended(1, "finished", "it has had its 4 epochs"))
     happen(tracker, state, ended(3, "failed", "Traceback\nRuntimeError: on purpose"))
     happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], last=True))
-    happen(tracker, state, ModelFound(trial=2, checkpoint=checkpoint, config={"x": 0.2}, value=0.5, step=1))
-    over(tracker, state)
+    over(tracker, state, checkpoint)
 
     runs = runs_of(plan)
     assert {name: run.info.status for name, run in runs.items()} == {
@@ -201,8 +199,7 @@ def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[
     checkpoint = plan.folder / "trial-001" / "checkpoint_000000"
     shutil.copytree(make_checkpoint(BERT, small_trial, storage), checkpoint)
     happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
-    happen(tracker, state, ModelFound(trial=1, checkpoint=checkpoint, config={"x": 0.1}, value=0.25, step=1))
-    over(tracker, state)
+    over(tracker, state, checkpoint)
     model = runs_of(plan)["sweep"].data.tags["best_model"]
     line = tracker.load_line()
     assert line is not None
