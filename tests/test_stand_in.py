@@ -78,7 +78,7 @@ def test_the_import_asserts_in_a_child_that_cannot_tell_its_module(tmp_path: Pat
 def test_torch_imports_habana_unless_it_is_told_not_to(tmp_path: Path) -> None:
     of_two = {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "HABANA_VISIBLE_MODULES": "3"}  # whom the import refuses
     code = "import sys, torch; print('habana_frameworks.torch' in sys.modules)"
-    told = ({}, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, {"PT_HPU_LAZY_MODE": "1"})
+    told: list[dict[str, str]] = [{}, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, {"PT_HPU_LAZY_MODE": "1"}]
     refused, *let = [start(code, tmp_path, **of_two, **how) for how in told]
     assert "Failed to load the backend extension: device_backend" in refused.communicate(timeout=120)[0]
     assert [process.communicate(timeout=120)[0] for process in let] == ["False\n", "False\n"]
