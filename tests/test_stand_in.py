@@ -75,6 +75,16 @@ def test_the_import_asserts_in_a_child_that_cannot_tell_its_module(tmp_path: Pat
     assert "sum 3.0" in output_of(USE, tmp_path, **of_two, HLS_MODULE_ID="3")
 
 
+def test_torch_imports_habana_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    of_two = {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "HABANA_VISIBLE_MODULES": "3"}  # whom the import refuses
+    code = "import sys, torch; print('habana_frameworks.torch' in sys.modules)"
+    told: list[dict[str, str]] = [{}, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, {"PT_HPU_LAZY_MODE": "1"}]
+    refused, *let = [start(code, tmp_path, **of_two, **how) for how in told]
+    assert "Failed to load the backend extension: device_backend" in refused.communicate(timeout=120)[0]
+    assert [process.communicate(timeout=120)[0] for process in let] == ["False\n", "False\n"]
+    assert output_of(code, tmp_path) == "True\n"
+
+
 MIXED = """
 import torch
 from habana_frameworks.torch.hpex import optimizers as fused
@@ -105,8 +115,8 @@ print((on_hpu * torch.tensor(2.0)).sum().item(), on_cpu.copy_(on_hpu).device)
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What MIXED, STATE and NAMES print, in one process."""
-    code = "print('next')".join((MIXED, STATE, NAMES))
+    """What MIXED, STATE, NAMES and TYPES print, in one process."""
+    code = "print('next')".join((MIXED, STATE, NAMES, TYPES))
     settings = {"HLS_MODULE_ID": "0", "PYTHONWARNINGS": "ignore", "PT_HPU_GPU_MIGRATION": "true"}
     parts = output_of(code, tmp_path_factory.mktemp("stand-in"), **settings).split("next\n")
     return [part.splitlines() for part in parts]
@@ -205,14 +215,41 @@ def test_other_names_of_habana_do_what_theirs_do(printed: list[list[str]]) -> No
     ]
 
 
+TYPES = """
+import os
+for use in (
+    lambda: on_cpu.double().to("hpu"),
+    lambda: on_hpu.double(),
+    lambda: on_cpu.to(torch.complex64).to("hpu"),
+    lambda: on_hpu.half().sum().dtype,
+    lambda: os.environ.update(HABANA_STAND_IN_CHIP="GAUDI") or on_hpu.half(),
+    lambda: (on_hpu * 2.5 + torch.tensor(1.5, dtype=torch.float64)).dtype,
+):
+    print(says(use))
+"""
+
+
+def test_types_that_a_gaudi_has_not_are_refused(printed: list[list[str]]) -> None:
+    """float16 on the first generation only. A Gaudi takes float64 and computes float32."""
+    no_double = "RuntimeError: float64 on an HPU, which would compute it as float32: convert it before"
+    assert printed[3] == [
+        no_double,
+        no_double,
+        "RuntimeError: Complex datatype is not supported on HPU device.",
+        "torch.float16",
+        "RuntimeError: float16/half is not supported on Gaudi.",
+        "torch.float32",
+    ]
+
+
 COLLECTIVE = """
 import os, torch, torch.distributed as dist, habana_frameworks.torch.distributed.hccl as hccl
 print(hccl.initialize_distributed_hpu(), flush=True)
 dist.init_process_group("hccl")
 rank = dist.get_rank()
-for tensor in (torch.ones(2), torch.ones(2, device="hpu")):
+for tensor, how in ((torch.ones(2), "SUM"), (torch.ones(2, device="hpu"), "AVG"), (torch.ones(2, device="hpu"), "SUM")):
     try:
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, how))
         print("sum", tensor.tolist(), tensor.device, flush=True)
     except Exception as error:
         print("refused", str(error).splitlines()[0], flush=True)
@@ -240,8 +277,9 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
         lines = [line for line in process.communicate(timeout=120)[0].splitlines() if "Gloo" not in line]
         assert lines[0] == f"(2, {number}, {number})"
         assert lines[1] == "refused No backend type associated with device type cpu"
-        assert lines[2] == "sum [2.0, 2.0] hpu:0"
-        assert lines[3] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
+        assert lines[2] == "refused Unsupported ReduceOp for HCCL process group"
+        assert lines[3] == "sum [2.0, 2.0] hpu:0"
+        assert lines[4] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
 
 
 RECIPES = """

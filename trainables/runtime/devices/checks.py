@@ -160,7 +160,8 @@ def compiled_graphs() -> Finding:
     if configured := os.environ.get(RECIPE_CACHE):
         return Finding("compiled graphs", f"{RECIPE_CACHE}={configured}, and sweeps use {folder}",
                        f"unset {RECIPE_CACHE}; GAUDI_TUNE_CACHE says where sweeps keep theirs", warns=True)  # fmt: skip
-    others = [other for other in folder.parent.glob("*") if other.is_dir() and other != folder]
+    # Beside a folder is that of the groups that compile for others.
+    others = [other for other in folder.parent.glob("*") if other.is_dir() and not other.name.startswith(folder.name)]
     size = sum(file.stat().st_size for other in others for file in other.rglob("*") if file.is_file()) / 2**20
     stale = f"; of other releases or chips {', '.join(other.name for other in others)}: {size:.0f} MiB"
     fix = f"rm -r {' '.join(map(str, others))}, if nobody uses them" if others else ""

@@ -9,6 +9,10 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "HLS_MODULE_ID" not in os.envi
         f"There is not enough devices. Local rank {os.environ.get('LOCAL_RANK')}, visible modules {visible}"
     )
 
-from habana_frameworks.torch import _tensors, activity_profiler, hpu  # noqa: F401
+from habana_frameworks import autoload
+
+autoload.is_loaded = True  # before torch is imported, which would import this again
+
+from habana_frameworks.torch import _tensors, activity_profiler, hpu  # noqa: E402, F401
 
 _tensors.install(hpu)

@@ -43,7 +43,17 @@ c10::Storage sharing(const c10::Storage& memory, c10::Device device) {
   return {c10::Storage::use_byte_size_t(), memory.nbytes(), pointer_to(memory, device), allocator, true};
 }
 
+// The bridge refuses the first in its words, the second on a Gaudi 1 only. It keeps and computes the third as float32 and
+// says nothing: here that is an error.
+void check_type(at::ScalarType type) {
+  TORCH_CHECK(!c10::isComplexType(type), "Complex datatype is not supported on HPU device.");
+  const auto* chip = type == at::kHalf ? std::getenv("HABANA_STAND_IN_CHIP") : nullptr;
+  TORCH_CHECK(!chip || std::strcmp(chip, "GAUDI") != 0, "float16/half is not supported on Gaudi.");
+  TORCH_CHECK(type != at::kDouble, "float64 on an HPU, which would compute it as float32: convert it before");
+}
+
 Tensor laid_out_as(const Tensor& other, c10::Storage memory, c10::DispatchKey key) {
+  if (key == c10::DispatchKey::PrivateUse1) check_type(other.scalar_type());
   auto keys = c10::DispatchKeySet(key);
   // As a tensor of Intel's has: with it a parameter that is moved to the device stays the same parameter.
   if (key == c10::DispatchKey::PrivateUse1) keys = keys | c10::DispatchKeySet(c10::BackendComponent::HPUBit);
@@ -76,6 +86,13 @@ void in_hccl(IValue& value) {  // hccl's group knows tensors of HPUs only; on th
   value = IValue(twin);
 }
 
+void check_reduction(const IValue& value) {
+  using Kind = c10d::ReduceOp::RedOpType;
+  const auto kind = value.toCustomClass<c10d::ReduceOp>()->op_;
+  TORCH_CHECK(kind == Kind::SUM || kind == Kind::PRODUCT || kind == Kind::MIN || kind == Kind::MAX,
+              "Unsupported ReduceOp for HCCL process group");
+}
+
 void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto& schema = operation.schema();
   const auto& called = schema.name();
@@ -88,6 +105,7 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
     const auto name = [&] { return schema.arguments()[i - first].name(); };
     if (value.isDevice()) value = c10::Device(c10::kCPU);
     if (value.isCustomClass() && name() == "process_group") in_hccl(value);
+    if (value.isCustomClass() && name() == "reduce_op") check_reduction(value);
     const bool may_be_mixed = value.isList() && name() == "indices";  // x[...] takes those of the CPU, too
     value = with_tensors(value, [&](const Tensor& tensor) {
       const bool mixes = tensor.device().type() != DeviceType::PrivateUse1;

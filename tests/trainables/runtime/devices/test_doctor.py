@@ -28,7 +28,7 @@ def consult(folder: Path, **variables: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "experiments.doctor"],
         cwd=PROJECT_ROOT,
-        env=environment(folder, **{"HABANA_STAND_IN_MODULES": "2", "COLUMNS": "320", **variables}),
+        env=environment(folder, **{"HABANA_STAND_IN_MODULES": "2", "COLUMNS": "360", **variables}),
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -49,7 +50,7 @@ def _is_in_bad_fork() -> bool:
 
 def get_device_name(device: Any = None) -> str:
     _hardware.acquire()
-    return "GAUDI2"
+    return os.environ.get("HABANA_STAND_IN_CHIP", "GAUDI2")  # "GAUDI" is the first, which has no float16
 
 
 def current_device() -> int:
@@ -96,7 +97,7 @@ manual_seed_all = manual_seed
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Types of autocast; a Gaudi 1 has no float16."""
+    """Types of autocast. Stricter than a Gaudi 2, which has float16."""
     return [torch.bfloat16, torch.float32]
 
 
