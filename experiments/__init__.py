@@ -8,6 +8,7 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.published import OtherBaseline, Published
+from experiments.sweep.define.search_space import WithPrior
 from experiments.sweep.tune_script import tune_script
 from trainables.runtime import report
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from experiments.sweep.on_ray.tuner import build_tuner
 
 __all__ = [
-    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SweepError", "SweepOptions", "build_tuner", "main",
-    "report", "tune", "tune_script",
+    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SweepError", "SweepOptions", "WithPrior",
+    "build_tuner", "main", "report", "tune", "tune_script",
 ]  # fmt: skip
 
 

@@ -54,6 +54,9 @@ POINTS = 200
 """How many moments of a sweep are compared, closer together where it begins."""
 WORST = 1e9
 """The lowest loss of a sweep that has not seen a finite one."""
+LOOKED_AT, OFF = 2000, 0.1
+"""How many random points are looked at, time and again, for the best and the worst; and how far off a prior is in each
+hyperparameter (standard deviation; a range is 1)."""
 
 
 class Task:
@@ -78,6 +81,17 @@ class Task:
 
         return take
 
+    def prior(self, kind: str, seed: int) -> Array:
+        """Return a point near the best that there is ("right") or near the worst ("wrong")."""
+        generator = np.random.default_rng(seed)
+        near = self.extreme(generator, best=kind == "right")
+        return cast(Array, np.clip(near + generator.normal(0, OFF, self.dimensions), 0, 1))
+
+    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
+        """Return the point with the lowest or the highest loss at the end."""
+        losses = np.where(np.isfinite(self.loss[:, -1]), self.loss[:, -1], WORST)
+        return cast(Array, self.u[losses.argmin() if best else losses.argmax()])
+
 
 class LCBench(Task):
     """A task of LCBench's surrogate. Its first epoch is the untrained network, and is left out."""
@@ -89,21 +103,40 @@ class LCBench(Task):
     def opened(self) -> Take:
         return self.curve
 
-    def curve(self, point: Array) -> Curve:
+    def values(self, point: Array) -> list[float]:
+        """Return the hyperparameters of a point as the surrogate takes them."""
         values = []
         for u, (low, high, *kind) in zip(point, self.ranges.values(), strict=True):
             log = "log" in str(kind)
             value = math.exp(math.log(low) + u * math.log(high / low)) if log else low + u * (high - low)
             values.append(round(value) if "integer" in str(kind) else value)
+        return values
+
+    def ask(self, inputs: Array) -> Array:
+        """Return seconds so far and loss of each row of epoch and hyperparameters; (2, rows)."""
+        tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
+        seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
+        return np.array([seconds, 1 - accuracy / 100])
+
+    def extreme(self, generator: np.random.Generator, *, best: bool) -> Array:
+        found, width = np.full(self.dimensions, 0.5), 1.0
+        for _ in range(8):  # around what was found, closer each time
+            points = np.clip(found + width * generator.uniform(-1, 1, (LOOKED_AT, self.dimensions)), 0, 1)
+            inputs = np.array([[1 + self.epochs, *self.values(point)] for point in points], dtype=np.float32)
+            losses = self.ask(inputs)[1]
+            found, width = points[losses.argmin() if best else losses.argmax()], width / 2
+        return cast(Array, found)
+
+    def curve(self, point: Array) -> Curve:
+        values = self.values(point)
         known: list[tuple[float, float]] = []
 
         def at(epoch: int) -> tuple[float, float]:
             if epoch > len(known):  # most trials are stopped soon
                 until = next(end for end in (1, 3, 9, 27, self.epochs) if end >= epoch)
                 inputs = np.array([[1 + e, *values] for e in range(len(known), until + 1)], dtype=np.float32)
-                tasks = np.full((len(inputs), 1), self.number, dtype=np.int32)
-                seconds, accuracy = self.session.run(None, {"x_cat": tasks, "x_cont": inputs})[0].astype(float)[:, :2].T
-                known.extend(zip(1 - accuracy[1:] / 100, np.maximum(np.diff(seconds), 1e-3), strict=True))
+                seconds, losses = self.ask(inputs)
+                known.extend(zip(losses[1:], np.maximum(np.diff(seconds), 1e-3), strict=True))
             return known[epoch - 1]
 
         return point, at
@@ -161,7 +194,9 @@ class Kept:
         key = f"{task.name} {name} {workers} {epochs} {seed}"
         if key not in self.sweeps:
             own = zlib.crc32(f"{task.name} {seed}".encode())
-            improved = simulate(make_strategy(name, own, task.dimensions, task.epochs, workers), task, workers, epochs)
+            prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
+            strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
+            improved = simulate(strategy, task, workers, epochs)
             self.sweeps[key] = np.array(improved)
             if self.file:
                 with self.file.open("a") as file:

@@ -1,9 +1,10 @@
 """The strategies of the scoreboard: who proposes, stops and resumes, ours and others'.
 
-<search>+<scheduler> is ours, the real objects of the product. ray-tpe and ray-random are OptunaSearch (TPE, random)
-with Ray's ASHA; optuna is Optuna alone, TPE with its HyperbandPruner, as its users run it. Where the packages are
-installed, syne-ASHACQR, syne-BOHB and syne-ASHABORE are Syne Tune's, and neps-priorband NePS's. NePS's asha is of no
-use here: with several workers it promotes trials that have not reported. All have reduction 3 and grace 1.
+<search>+<scheduler> is ours, the real objects of the product; with +right or +wrong each hyperparameter has a prior.
+ray-tpe and ray-random are OptunaSearch (TPE, random) with Ray's ASHA; optuna is Optuna alone, TPE with its
+HyperbandPruner, as its users run it. Where the packages are installed, syne-ASHACQR, syne-BOHB and syne-ASHABORE are
+Syne Tune's, and neps-priorband NePS's. NePS's asha is of no use here: with several workers it promotes trials that have
+not reported. All have reduction 3 and grace 1.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ray.tune.search.optuna import OptunaSearch
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.budget import Budget
-from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.search_space import SearchSpace, WithPrior
 
 Array: TypeAlias = npt.NDArray[Any]
 Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
@@ -229,8 +230,10 @@ class OnNeps:
         return "PAUSE"
 
 
-def make_strategy(name: str, seed: int, dimensions: int, epochs: int, workers: int) -> Strategy:
-    """Return the strategy of that name for trials of so many hyperparameters and epochs."""
+def make_strategy(
+    name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None
+) -> Strategy:
+    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior."""
     family, _, kind = name.partition("-")
     if family == "optuna":
         return OptunaAlone(seed, dimensions, epochs)
@@ -244,10 +247,12 @@ def make_strategy(name: str, seed: int, dimensions: int, epochs: int, workers: i
         searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
         asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
         return OnTune(searcher, asha, workers)
-    search, _, scheduler = name.partition("+")
+    search, scheduler = name.split("+")[:2]
+    priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
+    with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
     budget = Budget(epochs=epochs)
     own = StudySearcher(
-        SearchSpace(space), metric="loss", mode="min", baseline={}, sampler=search, seed=seed,
+        SearchSpace(with_priors), metric="loss", mode="min", baseline={}, sampler=search, seed=seed,
         study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
     endless = 10**9  # a sweep is cut off by its epochs

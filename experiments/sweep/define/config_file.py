@@ -13,14 +13,17 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions, checked
+from experiments.sweep.define.search_space import WithPrior
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-SPACE, SET, BASELINE = "space", "set", "baseline"
-"""The tables of the file, and what a range may have besides its bounds: the value of the first trial."""
+SPACE, SET = "space", "set"
+"""The tables of the file."""
+BASELINE, PRIOR = "baseline", "prior"
+"""What a range may have besides its bounds: the value of the first trial, and one that is likely to be good."""
 NOT_IN_A_FILE = {"config", "resume", "settings", "space"}
 """Fields of the options that a file does not have, or has as a table."""
 RANGES: dict[str, tuple[str, Callable[..., BaseDistribution]]] = {
@@ -93,9 +96,9 @@ def merged(settings: tuple[str, ...], over: tuple[str, ...]) -> tuple[str, ...]:
     return (*(entry for entry in settings if entry.partition("=")[0] not in keys), *over)
 
 
-def range_of(name: str, written: Mapping[str, Any]) -> BaseDistribution:
-    """Return the range that a file gives for a hyperparameter."""
-    kinds = [kind for kind in written if kind != BASELINE]
+def range_of(name: str, written: Mapping[str, Any]) -> BaseDistribution | WithPrior:
+    """Return the range that a file gives for a hyperparameter, with its prior if it gives one."""
+    kinds = [kind for kind in written if kind not in (BASELINE, PRIOR)]
     if len(kinds) != 1 or kinds[0] not in RANGES:
         raise SweepError(f"[space] {name}: {dict(written)} is no range; write one of {HOW}")
     (kind,) = kinds
@@ -107,8 +110,9 @@ def range_of(name: str, written: Mapping[str, Any]) -> BaseDistribution:
             raise ValueError("it takes a list")
         if kind != "choice" and (len(values) != len(example.split(",")) or {*map(type, values)} - {*numbers}):
             raise ValueError(f"it takes {len(example.split(','))} {'whole ' if kind == 'randint' else ''}numbers")
-        return make(*values)
+        range_ = make(*values)
     except ValueError as error:
         raise SweepError(
             f"[space] {name}: {kind} = {values} is no range ({error}); write for example {{{kind} = {example}}}"
         ) from error
+    return WithPrior(range_, prior=written[PRIOR]) if PRIOR in written else range_

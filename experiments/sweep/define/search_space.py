@@ -35,6 +35,15 @@ FIX = (
 )
 
 
+class WithPrior(NamedTuple):
+    """A range of a search space that carries a prior."""
+
+    range: Any
+    """Of Optuna or of Ray Tune."""
+    prior: Any
+    """The value in it that is likely to be good: it is tried first, and there are proposals near it."""
+
+
 class Draw(NamedTuple):
     """What the space said once."""
 
@@ -44,6 +53,8 @@ class Draw(NamedTuple):
     """The range of each hyperparameter that was asked for; the others are constants."""
     asked: dict[str, str]
     """The name under which the study has each of these."""
+    priors: dict[str, Any]
+    """Those of them that have a prior."""
 
 
 class SearchSpace:
@@ -62,13 +73,14 @@ class SearchSpace:
         definition: Mapping[str, Any] | SpaceFunction,
         fixed: Mapping[str, Any] | None = None,
         times: Mapping[str, int] | None = None,
-        others: Mapping[str, BaseDistribution] | None = None,
+        others: Mapping[str, BaseDistribution | WithPrior] | None = None,
         new: Collection[str] = (),
     ) -> None:
         """Read the definition.
 
         Args:
-            definition: Ranges of Optuna or of Ray Tune and constants, by name; or a function of an Optuna trial.
+            definition: Ranges of Optuna or of Ray Tune, perhaps with a prior, and constants, by name; or a function of
+                an Optuna trial, whose ``suggest_...`` take a ``prior``, too.
             fixed: Hyperparameters that are not searched, and have these values in every trial. They are settings, and
                 no part of a proposal.
             times: By what the bounds or choices of a hyperparameter are multiplied, as :meth:`multiply` says.
@@ -78,10 +90,12 @@ class SearchSpace:
         Raises:
             SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
         """
-        self._fixed, self._times, self._others = dict(fixed or {}), dict(times or {}), dict(others or {})
+        self._times, self._others = dict(times or {}), dict(others or {})
+        self.fixed = dict(fixed or {})
+        """Hyperparameters that are not searched, and have these values in every trial."""
         self._new = frozenset(new)
         if isinstance(definition, Mapping):
-            self._function: SpaceFunction = partial(_ask_for_all, *_ranges_and_constants(definition))
+            self._function: SpaceFunction = partial(_ask_for_all, *_parts(definition))
         elif callable(definition):
             self._function = definition
         else:
@@ -91,24 +105,24 @@ class SearchSpace:
 
     def fix(self, values: Mapping[str, Any]) -> SearchSpace:
         """Return this space without the given hyperparameters, which have these values in every trial."""
-        return SearchSpace(self._function, {**self._fixed, **values}, self._times, self._others, self._new)
+        return SearchSpace(self._function, {**self.fixed, **values}, self._times, self._others, self._new)
 
     def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
         """Return this space with the bounds or choices of some hyperparameters, which are numbers, multiplied."""
         times = {**self._times, **dict.fromkeys(names, factor)}
-        return SearchSpace(self._function, self._fixed, times, self._others, self._new)
+        return SearchSpace(self._function, self.fixed, times, self._others, self._new)
 
-    def search(self, ranges: Mapping[str, BaseDistribution]) -> SearchSpace:
+    def search(self, ranges: Mapping[str, BaseDistribution | WithPrior]) -> SearchSpace:
         """Return this space with other ranges for some hyperparameters, which are asked for where they were before; one
         that is new is asked for always. They are not multiplied."""
         new = {name for name in ranges if name not in self.names}
-        return SearchSpace(self._function, self._fixed, self._times, {**self._others, **ranges}, self._new | new)
+        return SearchSpace(self._function, self.fixed, self._times, {**self._others, **ranges}, self._new | new)
 
     def propose(self, study: Study) -> tuple[dict[str, Any], int]:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
         # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        asked = _Asked(trial, self._fixed, self._times, self._others)
+        asked = _Asked(trial, self.fixed, self._times, self._others)
         constants = self._ask(asked)
         return self._drawn(asked, trial, constants).config, trial.number
 
@@ -144,7 +158,7 @@ class SearchSpace:
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""
-        asked = _Asked(trial, self._fixed, self._times, self._others, answers)
+        asked = _Asked(trial, self.fixed, self._times, self._others, answers)
         try:
             constants = self._ask(asked)
         except Exception as error:
@@ -165,6 +179,12 @@ class SearchSpace:
         for name, range_ in trial.distributions.items():
             _check_range(name, range_)
         draw = self._drawn(asked, trial, constants)
+        for name, prior in draw.priors.items():
+            if not holds(range_ := draw.ranges[name], prior):
+                raise SweepError(
+                    f"the search space's {name}: its prior, {prior!r}, is not in its range, {_words_of(range_)}; give "
+                    f"a value inside, such as {middle(range_)!r}"
+                )
         if wrong := sorted(name for name, value in draw.config.items() if _is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
@@ -184,7 +204,7 @@ class SearchSpace:
     def _drawn(self, asked: _Asked, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
         found = {**(constants or {}), **{hyperparameter(name): value for name, value in trial.params.items()}}
         ranges = {hyperparameter(name): range_ for name, range_ in trial.distributions.items()}
-        return Draw({k: v for k, v in found.items() if k not in self._fixed}, ranges, asked.names)
+        return Draw({k: v for k, v in found.items() if k not in self.fixed}, ranges, asked.names, asked.priors)
 
     @property
     def names(self) -> set[str]:
@@ -205,6 +225,20 @@ class SearchSpace:
                 if range_ not in found.setdefault(name, []):
                     found[name].append(range_)
         return found
+
+    @cached_property
+    def of_study(self) -> dict[str, BaseDistribution]:
+        """The range of each hyperparameter under the name that the study has for it; not of one that has several."""
+        found: dict[str, list[BaseDistribution]] = {}
+        for draw in self._draws:
+            for name, range_ in draw.ranges.items():
+                found.setdefault(draw.asked[name], []).append(range_)
+        return {name: ranges[0] for name, ranges in found.items() if all(r == ranges[0] for r in ranges)}
+
+    @cached_property
+    def priors(self) -> dict[str, Any]:
+        """The priors, under the names that the study has for hyperparameters."""
+        return {draw.asked[name]: prior for draw in self._draws for name, prior in draw.priors.items()}
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -235,18 +269,26 @@ class SearchSpace:
             SweepError: As :meth:`at`.
         """
         given = {name: ranges for name, ranges in self.ranges.items() if name in params}
-        never = [name for name, ranges in given.items() if not any(_holds(r, params[name]) for r in ranges)]
+        never = [name for name, ranges in given.items() if not any(holds(r, params[name]) for r in ranges)]
         if never or not self.asked_always <= set(params):
             return never
-        return [name for name, range_ in self.at(params).ranges.items() if not _holds(range_, params[name])]
+        return [name for name, range_ in self.at(params).ranges.items() if not holds(range_, params[name])]
 
     def describe(self) -> dict[str, list[str]]:
         """Return the ranges of each hyperparameter as JSON, by which two spaces can be compared."""
-        return {name: sorted(map(distribution_to_json, ranges)) for name, ranges in self.ranges.items()}
+        return {
+            name: sorted(map(distribution_to_json, ranges))
+            + sorted(f"prior of {own}: {prior!r}" for own, prior in self.priors.items() if hyperparameter(own) == name)
+            for name, ranges in self.ranges.items()
+        }
 
     def in_words(self) -> dict[str, str]:
-        """Return the ranges of each hyperparameter for people."""
-        return {name: ", or ".join(map(_words_of, ranges)) for name, ranges in self.ranges.items()}
+        """Return the ranges of each hyperparameter for people, and its priors."""
+        return {
+            name: ", or ".join(map(_words_of, ranges))
+            + "".join(f", prior {prior}" for own, prior in self.priors.items() if hyperparameter(own) == name)
+            for name, ranges in self.ranges.items()
+        }
 
 
 def hyperparameter(name: str) -> str:
@@ -256,20 +298,22 @@ def hyperparameter(name: str) -> str:
 
 class _Asked:
     """A trial as a space's function sees it: answers for what is fixed itself, multiplies ranges, and knows what was
-    asked for."""
+    asked for, and its priors."""
 
     def __init__(
         self,
         trial: Trial,
         fixed: Mapping[str, Any],
         times: Mapping[str, int],
-        others: Mapping[str, BaseDistribution],
+        others: Mapping[str, BaseDistribution | WithPrior],
         answers: Mapping[str, Any] | None = None,
     ) -> None:
         self._trial, self._fixed, self._times, self._others = trial, fixed, times, others
         self._answers = answers
         self.names: dict[str, str] = {}
         """By hyperparameter, the name under which it was asked for."""
+        self.priors: dict[str, Any] = {}
+        """Of hyperparameters that have one."""
         self.last: str | None = None
 
     def name_in_trial(self, name: str) -> str:
@@ -280,20 +324,28 @@ class _Asked:
         """Ask for a hyperparameter in its other range, unless it is fixed or was asked for."""
         if name not in self._fixed and self.names.setdefault(name, name) == name:
             self.last = name
-            _suggest(self._trial, name, self._others[name])
+            self._ask_other(name, name)
+
+    def _ask_other(self, own: str, name: str) -> Any:
+        range_, prior = _with_its_prior(self._others[own])
+        if prior is not None:
+            self.priors[own] = prior
+        return _suggest(self._trial, name, range_)
 
     def __getattr__(self, attribute: str) -> Any:
         found = getattr(self._trial, attribute)
 
-        def suggest(name: str, *args: Any, **kwargs: Any) -> Any:
+        def suggest(name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
             own, self.last = hyperparameter(name), name
             if own in self._fixed:
                 return self._fixed[own]
             if self.names.setdefault(own, name) != name:
                 raise ValueError(f"{name} and {self.names[own]} are the same hyperparameter; ask for one of them")
             if own in self._others:
-                return _suggest(self._trial, self.name_in_trial(name), self._others[own])
+                return self._ask_other(own, self.name_in_trial(name))
             factor = self._times.get(own, 1)
+            if prior is not None:
+                self.priors[own] = _multiplied(prior, factor)
             bounds = [_multiplied(value, factor) for value in args]
             named = {key: _multiplied(value, factor) for key, value in kwargs.items()}
             return found(self.name_in_trial(name), *bounds, **named)
@@ -309,28 +361,35 @@ def _multiplied(value: Any, factor: int) -> Any:
 
 
 def _ask_for_all(
-    ranges: Mapping[str, BaseDistribution], constants: Mapping[str, Any], trial: Trial
+    ranges: Mapping[str, BaseDistribution], priors: Mapping[str, Any], constants: Mapping[str, Any], trial: Trial
 ) -> Mapping[str, Any]:
     """Ask for every range: a mapping as the function that it stands for."""
     for name, range_ in ranges.items():
-        _suggest(trial, name, range_)
+        _suggest(trial, name, range_, **({"prior": priors[name]} if name in priors else {}))
     return constants
 
 
-def _suggest(trial: Trial, name: str, range_: BaseDistribution) -> Any:
+def _suggest(trial: Trial, name: str, range_: BaseDistribution, **more: Any) -> Any:
     """Ask for a value in a range."""
     if isinstance(range_, FloatDistribution):
-        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log)
+        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
     if isinstance(range_, IntDistribution):
-        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log)
-    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices)
+        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
+    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices, **more)
 
 
-def _ranges_and_constants(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any]]:
+def _with_its_prior(range_: Any) -> tuple[Any, Any]:
+    """Return a range and its prior, None if it has none."""
+    return (range_.range, range_.prior) if isinstance(range_, WithPrior) else (range_, None)
+
+
+def _parts(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any], dict[str, Any]]:
+    """Return the ranges, the priors and the constants of a mapping."""
     ranges: dict[str, BaseDistribution] = {}
+    priors = {name: entry.prior for name, entry in entries.items() if isinstance(entry, WithPrior)}
     constants: dict[str, Any] = {}
     wrong = []
-    for name, entry in entries.items():
+    for name, entry in ((name, _with_its_prior(entry)[0]) for name, entry in entries.items()):
         if isinstance(entry, BaseDistribution):
             ranges[name] = entry
         elif entry is None or isinstance(entry, str | Real):
@@ -344,7 +403,7 @@ def _ranges_and_constants(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDis
         raise SweepError(f"the search space cannot be used: {'; '.join(wrong)}")
     for name, range_ in ranges.items():
         _check_range(name, range_)
-    return ranges, constants
+    return ranges, priors, constants
 
 
 def _is_range(value: object) -> bool:
@@ -389,9 +448,15 @@ def middle(range_: BaseDistribution) -> Any:
         return range_.choices[0]
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
     low, high = range_.low, range_.high
-    between = math.sqrt(low * high) if range_.log else (low + high) / 2
-    between = low + round((between - low) / range_.step) * range_.step if range_.step else between
-    return round(between) if isinstance(range_, IntDistribution) else between
+    return nearest(range_, math.sqrt(low * high) if range_.log else (low + high) / 2)
+
+
+def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float:
+    """Return the value of a range that is nearest to a number."""
+    low, high = range_.low, range_.high
+    stepped = low + round((number - low) / range_.step) * range_.step if range_.step else number
+    inside = min(max(stepped, low), high)
+    return round(inside) if isinstance(range_, IntDistribution) else inside
 
 
 def _check_range(name: str, range_: BaseDistribution) -> None:
@@ -417,7 +482,8 @@ def _words_of(range_: BaseDistribution) -> str:
     return f"{range_.low:g} to {range_.high:g}{steps}{', logarithmic' if range_.log else ''}"
 
 
-def _holds(range_: BaseDistribution, value: Any) -> bool:
+def holds(range_: BaseDistribution, value: Any) -> bool:
+    """Whether a value is in a range."""
     if isinstance(range_, CategoricalDistribution):
         return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in range_.choices)
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"

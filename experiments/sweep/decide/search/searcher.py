@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
+from experiments.sweep.decide.search.guesses import guess
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
@@ -56,6 +57,7 @@ class StudySearcher(Searcher):
         budget: Budget,
         num_trials: int | None = None,
         trial_seed: int | None = None,
+        learned: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Keep what the study is made of; it is opened at the first use.
 
@@ -72,6 +74,7 @@ class StudySearcher(Searcher):
             storage: The database's address, or Optuna's own object.
             budget: Of a full trial.
             num_trials: How many to propose; None if Tune counts them.
+            learned: Configurations that were good in earlier sweeps, under the names of the study.
         """
         super().__init__(metric=metric, mode=mode)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
@@ -79,6 +82,7 @@ class StudySearcher(Searcher):
         self.num_trials = num_trials
         """How many to propose, which may change; None if Tune counts them."""
         self._trial_seed = trial_seed
+        self._known = [*([space.priors] if space.priors else []), *learned]
         self._open_record: StudyRecord | None = None
         self._surrogate: Surrogate  # of the record, as soon as that is open
         self._at_a_time: int | None = None
@@ -157,6 +161,8 @@ class StudySearcher(Searcher):
             given = self._wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
+        elif guessed := self._guess(own_seed):
+            model.enqueue_trial(guessed)
         config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(
@@ -202,6 +208,12 @@ class StudySearcher(Searcher):
     def forget_wanted(self) -> None:
         """Propose none of the configurations that are still to be proposed because people wanted them."""
         self._wanted.clear()
+
+    def _guess(self, seed: int) -> dict[str, Any]:
+        """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
+        if not self._known:
+            return {}
+        return guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
 
     def _proposal(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return what the study has next."""

@@ -15,7 +15,7 @@ from optuna.storages import InMemoryStorage
 from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.command_line import parsed
 from experiments.sweep.define.config_file import range_of, read_config, with_file
-from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.state.sweep_file import options_of_sweep, write_sweep_file
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -46,6 +46,7 @@ def file(tmp_path: Path) -> Path:
         ({"quniform": [0.0, 0.5, 0.1]}, FloatDistribution(0.0, 0.5, step=0.1)),
         ({"randint": [1, 10]}, IntDistribution(1, 9)),
         ({"choice": ["sgd", "adamw"], "baseline": "sgd"}, CategoricalDistribution(["sgd", "adamw"])),
+        ({"uniform": [0, 1], "prior": 0.1}, WithPrior(FloatDistribution(0.0, 1.0), prior=0.1)),
     ],
 )
 def test_ranges_have_ray_tunes_names_and_meaning(written: dict[str, Any], range_: Any) -> None:
@@ -150,6 +151,10 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         (
             "[space]\nx = {uniform = [0.0, 0.5]}",
             r"\[space\] x: the baseline has 0.9, which lies outside; widen .* x = \{..., baseline = 0.25\}",
+        ),
+        (
+            "[space]\nx = {uniform = [0.0, 1.0], prior = 2.0}",
+            "its prior, 2.0, is not in its range",
         ),
         ("set = {fail_at = 'soon'}", r"--set fail_at=soon \(or in .*wrong.toml\): fail_at must be a valid integer"),
     ],

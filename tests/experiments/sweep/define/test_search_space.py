@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from ray import tune
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.search_space import SearchSpace, middle
+from experiments.sweep.define.search_space import SearchSpace, WithPrior, middle
 
 
 def of_a_function(trial: optuna.Trial) -> dict[str, Any]:
@@ -71,6 +71,53 @@ def test_it_knows_what_lies_inside(definition: Any) -> None:
     wrong = {"lr": 0.2, "width": 17, "optimizer": "lion"}
     assert sorted(space.outside(wrong)) == ["lr", "optimizer", "width"]
     assert space.at(inside).config == {**inside, "layers": 2}
+
+
+def with_priors(trial: Any) -> dict[str, Any]:
+    trial.suggest_float("lr", 1e-4, 1e-1, log=True, prior=1e-2)
+    trial.suggest_int("width", 8, 32, step=8)
+    trial.suggest_categorical("optimizer", ["sgd", "adamw"], prior="adamw")
+    return {"layers": 2}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {**there, "lr": WithPrior(there["lr"], prior=1e-2), "optimizer": WithPrior(there["optimizer"], prior="adamw")}
+        for there in (OF_TUNE, OF_OPTUNA)
+    ]
+    + [with_priors],
+    ids=["tune", "optuna", "function"],
+)
+def test_every_way_of_writing_a_space_has_priors(definition: Any) -> None:
+    space = SearchSpace(definition)
+    assert space.priors == {"lr": 1e-2, "optimizer": "adamw"}
+    assert space.of_study == {name: OF_OPTUNA[name] for name in ("lr", "width", "optimizer")}
+    assert space.in_words()["lr"] == "0.0001 to 0.1, logarithmic, prior 0.01"
+    assert space.ranges == SearchSpace(OF_OPTUNA).ranges
+    assert space.describe() != SearchSpace(OF_OPTUNA).describe()
+    assert space.fix({"lr": 1e-3}).priors == {"optimizer": "adamw"}
+    assert space.search({"lr": FloatDistribution(1e-2, 1e-1)}).priors == {"optimizer": "adamw"}
+    assert space.search({"width": WithPrior(IntDistribution(1, 9), prior=4)}).priors["width"] == 4
+    assert space.multiply(["lr"], 2).priors["lr"] == 2e-2
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    assert set(space.propose(study)[0]) == {"lr", "width", "optimizer", "layers"}
+
+
+def test_each_branch_may_have_a_prior_of_its_own() -> None:
+    def space(trial: Any) -> None:
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"], prior="sgd") == "sgd":
+            trial.suggest_float("sgd.lr", 1e-3, 1.0, log=True, prior=0.1)
+        else:
+            trial.suggest_float("adamw.lr", 1e-5, 1e-3, log=True, prior=1e-4)
+
+    assert SearchSpace(space).priors == {"optimizer": "sgd", "sgd.lr": 0.1, "adamw.lr": 1e-4}
+
+
+def test_a_prior_outside_its_range_is_an_error() -> None:
+    space = SearchSpace({"lr": WithPrior(tune.loguniform(1e-4, 1e-2), prior=0.1)})
+    with pytest.raises(SweepError, match=r"lr: its prior, 0.1, is not in its range, 0.0001 to 0.01, .* such as 0.001"):
+        _ = space.priors
 
 
 def test_a_range_may_depend_on_what_was_drawn_before() -> None:

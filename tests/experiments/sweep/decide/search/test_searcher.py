@@ -22,7 +22,7 @@ from experiments.sweep.decide.search.study_record import trials_to_resume
 from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
 from trainables.runtime.devices.device import OUT_OF_MEMORY
@@ -95,6 +95,17 @@ def test_the_same_seed_proposes_the_same_another_seed_another(tmp_path: Path) ->
     proposals = [[s.suggest(t) for t in "xyz"] for s in (one, same, other)]
     assert proposals[0] == proposals[1]
     assert proposals[0] != proposals[2]
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe", "qmc"])
+def test_a_prior_follows_the_baseline_and_others_are_near_it(sampler: str, tmp_path: Path) -> None:
+    space = {"lr": WithPrior(tune.loguniform(1e-4, 1e-1), prior=0.02), "momentum": tune.uniform(0.0, 1.0)}
+    searcher = searcher_in(tmp_path, space, baseline={"lr": 1e-3, "momentum": 0.5}, sampler=sampler)
+    proposals = [proposal(searcher, str(number)) for number in range(12)]
+    assert [config["lr"] for config in proposals[:2]] == [1e-3, 0.02]
+    near = [abs(math.log(config["lr"] / 0.02)) < 0.15 * math.log(1e3) for config in proposals[2:]]
+    assert 3 <= sum(near) < 10, "half of the first ten are, and a few by chance"
+    assert len({config["momentum"] for config in proposals}) > 10, "the sampler's"
 
 
 def conditional(trial: optuna.Trial) -> dict[str, Any]:

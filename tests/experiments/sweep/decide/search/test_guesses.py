@@ -1,0 +1,53 @@
+"""Guesses: near what is known to be good, and the fewer the more proposals there were."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from experiments.sweep.decide.search.guesses import AT_FIRST, KEEPS, SPREAD, guess
+
+RANGES = {
+    "lr": FloatDistribution(1e-5, 1e-1, log=True),
+    "dropout": FloatDistribution(0.0, 0.4, step=0.1),
+    "layers": IntDistribution(1, 8),
+    "optimizer": CategoricalDistribution(["sgd", "adamw"]),
+}
+PRIOR = {"lr": 1e-3, "dropout": 0.0, "layers": 8, "optimizer": "adamw"}
+
+
+def guesses(number: int, many: int = 400) -> list[dict[str, object]]:
+    return [found for seed in range(many) if (found := guess(number, seed, [PRIOR], RANGES))]
+
+
+def test_the_first_proposals_are_what_is_known() -> None:
+    assert guess(0, 7, [PRIOR, {"lr": 1e-2}], RANGES) == PRIOR
+    assert guess(1, 7, [PRIOR, {"lr": 1e-2}], RANGES) == {"lr": 1e-2}
+
+
+def test_guesses_lie_near_in_the_scale_of_the_range() -> None:
+    found = guesses(1)
+    off = [math.log10(float(str(g["lr"])) / 1e-3) for g in found]
+    assert np.std(off) == pytest.approx(4 * SPREAD, rel=0.2), "of four decades"
+    assert abs(np.mean(off)) < 0.1
+    assert {type(g["layers"]) for g in found} == {int}
+    assert {g["layers"] for g in found} >= {6, 7, 8}
+    assert max(map(float, (str(g["dropout"]) for g in found))) <= 0.4
+    assert {round(10 * float(str(g["dropout"])), 6) % 1 for g in found} == {0.0}
+    share = np.mean([g["optimizer"] == "adamw" for g in found])
+    assert share == pytest.approx(KEEPS + (1 - KEEPS) / 2, abs=0.07)
+
+
+def test_they_come_less_often_the_more_proposals_there_were() -> None:
+    assert len(guesses(AT_FIRST)) == pytest.approx(200, abs=40)
+    assert len(guesses(10 * AT_FIRST)) == pytest.approx(20, abs=12)
+
+
+def test_each_is_near_one_of_those_that_are_known() -> None:
+    narrow = {"lr": FloatDistribution(0.0, 1.0)}
+    found = [guess(5, seed, [{"lr": 0.1}, {"lr": 0.9}], narrow).get("lr", 0.5) for seed in range(200)]
+    assert min(found) < 0.2 and max(found) > 0.8
+    assert sum(abs(x - 0.5) < 0.1 for x in found if x != 0.5) < 5
