@@ -79,7 +79,7 @@ def _parsed(arguments: Sequence[str], description: str | None, usual: Mapping[st
     found: Any = tyro.cli(
         tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
         description=description,
-        args=joined(arguments),
+        args=joined(joined(arguments), "--learn-from"),
     )
     return checked({k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
 

@@ -105,6 +105,8 @@ class SearchOptions:
     """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
     """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
+    learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
+    """Earlier sweeps, whose best trials are tried near first."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs (or steps) before any trial is stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None

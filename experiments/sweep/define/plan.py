@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,6 +64,10 @@ class Plan:
     tracking_uri: str
     facts: list[str]
     """What the check of data and model found."""
+    learned: Sequence[dict[str, Any]] = ()
+    """Configurations that were good in earlier sweeps, under the names of the study, the best first."""
+    learns: Sequence[str] = ()
+    """What could be used of each of these sweeps."""
     graphs: Graphs | None = None
     """None where nothing is compiled, or nobody knows what."""
     sampler: BaseSampler | None = None
@@ -205,6 +210,7 @@ class Plan:
                 if self.options.baseline in self.experiment.baselines and self.experiment.published
                 else []
             ),
+            *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
             f"files   {self.folder}",

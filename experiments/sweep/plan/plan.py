@@ -10,6 +10,7 @@ from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, checked
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan import check, connect, decide
+from experiments.sweep.plan.learn import learn
 from experiments.sweep.plan.packing import pack
 from experiments.sweep.show.notify import webhook
 from experiments.sweep.show.trackers.store import tracking_uri
@@ -66,6 +67,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     confirm, seeds = decide.choose_confirmation(options, usual, trials)
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
+    learned = learn(experiment, options, name)
     sampler = check.check_search(experiment, options, sampler)
     check.check_sent(experiment)
     settings, mode, facts = check.check_trials(
@@ -87,6 +89,8 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         name=name,
         tracking_uri=uri,
         facts=facts,
+        learned=[config for found in learned for config in found.configs],
+        learns=[found.said for found in learned],
         graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
         sampler=sampler,
         cluster=str(cluster) if cluster else None,
@@ -116,4 +120,5 @@ def make_searcher(
         budget=plan.budget,
         num_trials=plan.num_samples,
         trial_seed=plan.options.trial_seed,
+        learned=plan.learned,
     )

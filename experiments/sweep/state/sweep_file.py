@@ -38,6 +38,8 @@ class SweepFile(BaseModel):
     """As they were decided. Addresses, which may hold a password or be one, are left out."""
     space: dict[str, list[str]]
     """The ranges, as :meth:`SearchSpace.describe` returns them."""
+    learned: list[dict[str, Any]] = []
+    """Configurations that were good in earlier sweeps (``--learn-from``), as they were when it began."""
     store: str
     """What distinguishes the tracking store from others."""
     script: str | None = None
@@ -54,6 +56,7 @@ def write_sweep_file(plan: Plan) -> None:
         groups=plan.groups,
         options={name: value for name, value in plan.decided().items() if name not in MAY_DIFFER},
         space=experiment.search_space.describe(),
+        learned=list(plan.learned),
         store=_store_key(plan.tracking_uri),
         script=str(Path(plan.called[-1]).resolve()) if plan.called else None,
     )

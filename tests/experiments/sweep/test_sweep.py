@@ -30,6 +30,7 @@ from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from experiments.sweep.show.trackers.tracker import TRACKERS
+from tests.experiments.sweep.earlier import earlier_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.experiments.sweep.show.pictures.test_pictures import data_in
 from tests.experiments.sweep.show.trackers.json_lines import JsonLinesTracker
@@ -44,6 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(ray_here: None, folder: Path) -> tune.ResultGrid:
     # fifo: an early stop could come before the mishap, depending on which group starts first.
     options: dict[str, Any] = {"num_samples": 8, "epochs": 4, "seed": 3, "scheduler": "fifo"}
+    earlier_sweep(replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)}), folder.parent, lambda c: -abs(c["x"] + 0.5))
+    options["learn_from"] = ("earlier",)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TRACKERS, JsonLinesTracker.name, lambda plan: JsonLinesTracker(events_of(plan.folder)))
         tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, **options)
@@ -127,6 +130,14 @@ def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder:
     assert told == [summary["trials"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
     ended = [result.metrics["epoch"] for result in sorted(results, key=lambda r: str(r.path)) if result.metrics]
     assert [max(trial.intermediate_values) for trial in study.trials] == ended
+
+
+def test_it_tries_first_what_was_good_in_an_earlier_sweep(runs: tuple[Run, list[Run]], folder: Path) -> None:
+    learned = json.loads((folder / "sweep.json").read_text())["learned"]
+    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
+    assert [trial.params for trial in study.trials[1:6]] == learned
+    assert learned == sorted(learned, key=lambda config: abs(config["x"] + 0.5))
+    assert runs[0].data.params["learn_from"] == "earlier"
 
 
 def test_optunas_dashboard_opens_the_study(results: tune.ResultGrid, folder: Path) -> None:

@@ -128,6 +128,8 @@ class MlflowTracker:
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
                 "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
             }  # fmt: skip
+            if options.learn_from:
+                facts["learn_from"] = ", ".join(options.learn_from)
             self._put(
                 records.BeginSweep(
                     run=SWEEP,

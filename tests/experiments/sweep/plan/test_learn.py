@@ -1,0 +1,115 @@
+"""What is learned from earlier sweeps, and what is said of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.storages import InMemoryStorage
+
+from experiments import Experiment, SweepError, SweepOptions
+from experiments.sweep.command_line import dry_run_lines, parsed
+from experiments.sweep.define.words import format_params
+from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.state.sweep_file import write_sweep_file
+from tests.experiments.sweep.earlier import earlier_sweep
+from tests.loops import quadratic
+
+BEFORE = {"x": FloatDistribution(0.0, 1.0), "y": FloatDistribution(0.0, 1.0)}
+LEARNER = Experiment(name="learner", train_loop=quadratic, space=BEFORE, metric="score")
+
+
+def plan_of(experiment: Experiment, storage: Path, **changes: Any) -> Any:
+    options = {"name": "later", "storage": storage, "device": "cpu", "learn_from": ("earlier",), **changes}
+    return make_plan(experiment, SweepOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The storage of an earlier sweep, which is the better the nearer x is to 0.5."""
+    storage = tmp_path_factory.mktemp("storage")
+    earlier_sweep(LEARNER, storage, lambda config: -abs(config["x"] - 0.5), trials=30)
+    return storage
+
+
+def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
+    plan = plan_of(LEARNER, earlier)
+    assert "known   learns from earlier: 30 of 30 trials fit" in plan.lines()
+    off = [abs(config["x"] - 0.5) for config in plan.learned]
+    assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposed: list[Any] = [searcher.suggest(str(number)) for number in range(5)]
+    assert [{"x": p["x"], "y": p["y"]} for p in proposed] == plan.learned
+    assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
+
+
+def test_where_the_space_has_changed_it_says_what_it_could_use(earlier: Path) -> None:
+    later = {"x": FloatDistribution(0.0, 0.45), "dropout": FloatDistribution(0.0, 0.5)}
+    plan = plan_of(replace(LEARNER, space=later), earlier)
+    (said,) = plan.learns
+    fit, out = (int(part.split()[0]) for part in (said.partition(": ")[2], said.rpartition(", ")[2]))
+    assert said == (
+        f"learns from earlier: {fit} of 30 trials fit, dropout is new, y is gone, {out} lie outside x's range"
+    )
+    assert fit + out == 30 and 5 < fit < 25
+    assert all(config.keys() == {"x"} and config["x"] <= 0.45 for config in plan.learned)
+    first: Any = make_searcher(plan, InMemoryStorage()).suggest("0")
+    assert first["x"] == plan.learned[0]["x"] and 0 <= first["dropout"] <= 0.5
+
+
+def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: Path) -> None:
+    def space(trial: optuna.Trial) -> None:
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+            trial.suggest_float("sgd.x", 0.1, 1.0, log=True)
+        else:
+            trial.suggest_float("adamw.x", 0.0, 0.1)
+
+    branching = replace(LEARNER, space=space)
+    earlier_sweep(branching, storage, lambda config: config["x"], trials=12)
+    plan = plan_of(branching, storage, settings=("optimizer=adamw",))
+    assert all(config.keys() == {"adamw.x"} for config in plan.learned)
+    assert "lie outside optimizer's range" in plan.learns[0]
+    both = make_searcher(plan_of(branching, storage), InMemoryStorage())
+    first: Any = both.suggest("0")
+    assert first["optimizer"] == "sgd" and first["x"] > 0.1
+
+
+def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -> None:
+    shutil.copytree(earlier, storage)
+    plan = plan_of(LEARNER, storage)
+    plan.folder.mkdir()
+    write_sweep_file(plan)
+    (storage / "earlier" / "optuna.db").unlink()
+    again = make_plan(LEARNER, SweepOptions(resume="later", storage=storage))
+    assert again.learned == plan.learned
+    assert again.learns == ["learns from earlier, as it began"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"name": "other"}, "--learn-from earlier: that is a sweep of learner, not of other; leave it out"),
+        ({"mode": "min"}, "--learn-from earlier: its objective is max score, and the experiment's is min score"),
+        (
+            {"space": {"x": FloatDistribution(2.0, 3.0)}},
+            "--learn-from earlier: 0 of 30 trials fit, y is gone, 30 lie outside x's range; leave it out, or widen",
+        ),
+    ],
+)
+def test_a_sweep_of_no_use_is_an_error(changes: dict[str, Any], says: str, earlier: Path) -> None:
+    with pytest.raises(SweepError, match=says):
+        plan_of(replace(LEARNER, **changes), earlier)
+
+
+def test_a_sweep_that_is_not_there_is_an_error(earlier: Path) -> None:
+    with pytest.raises(SweepError, match=r"--learn-from gone: no such sweep; .* there: earlier"):
+        plan_of(LEARNER, earlier, learn_from=("gone",))
+
+
+def test_the_command_line_takes_several() -> None:
+    assert parsed(["--learn-from", "a", "b", "--learn-from", "c"]).learn_from == ("a", "b", "c")
