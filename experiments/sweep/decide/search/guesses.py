@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.define.search_space import nearest
 
@@ -17,6 +19,23 @@ KEEPS = 0.8
 """How likely a guess keeps a choice; else it is any."""
 AT_FIRST = 10
 """Among so many proposals each second is a guess; of later ones fewer and fewer."""
+
+ENOUGH = 3
+"""Guesses that have reported, after which it is asked whether they are worth it."""
+GUESSED = "guessed"
+"""User attribute of a trial that is a guess."""
+
+
+def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection) -> bool:
+    """Whether to guess on: the best guess is among the best third of all trials. What is known may be wrong."""
+    best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
+    scores = {
+        trial.number: sign * best(trial.intermediate_values.values(), default=sign * math.inf)
+        for trial in trials
+        if trial.intermediate_values or trial.state == TrialState.FAIL
+    }
+    guessed = [scores[trial.number] for trial in trials if trial.number in scores and GUESSED in trial.user_attrs]
+    return len(guessed) < ENOUGH or sum(score < min(guessed) for score in scores.values()) < len(scores) / 3
 
 
 def guess(

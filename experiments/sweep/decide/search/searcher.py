@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
-from experiments.sweep.decide.search.guesses import guess
+from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
@@ -162,7 +162,7 @@ class StudySearcher(Searcher):
         if given:
             self._space.enqueue(model, given)
         elif guessed := self._guess(own_seed):
-            model.enqueue_trial(guessed)
+            model.enqueue_trial(guessed, user_attrs={GUESSED: True})
         config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(
@@ -211,7 +211,7 @@ class StudySearcher(Searcher):
 
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
-        if not self._known:
+        if not self._known or not worth_it(self._record.trials(), self._record.memory.direction):
             return {}
         return guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
 

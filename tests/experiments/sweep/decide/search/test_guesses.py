@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from experiments.sweep.decide.search.guesses import AT_FIRST, KEEPS, SPREAD, guess
+from experiments.sweep.decide.search.guesses import AT_FIRST, GUESSED, KEEPS, SPREAD, guess, worth_it
 
 RANGES = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -44,6 +47,32 @@ def test_guesses_lie_near_in_the_scale_of_the_range() -> None:
 def test_they_come_less_often_the_more_proposals_there_were() -> None:
     assert len(guesses(AT_FIRST)) == pytest.approx(200, abs=40)
     assert len(guesses(10 * AT_FIRST)) == pytest.approx(20, abs=12)
+
+
+def trial(number: int, value: float | None, *, guessed: bool = False, failed: bool = False) -> FrozenTrial:
+    return create_trial(
+        state=TrialState.FAIL if failed else TrialState.PRUNED,
+        intermediate_values={} if value is None else {1: value, 2: value - 1},
+        user_attrs={GUESSED: True} if guessed else {},
+    )
+
+
+@pytest.mark.parametrize("direction", [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE])
+def test_what_was_wrong_is_not_guessed_on(direction: StudyDirection) -> None:
+    sign = 1 if direction == StudyDirection.MAXIMIZE else -1
+
+    def goes_on(guesses: list[float | None]) -> bool:
+        study = optuna.create_study(direction="maximize" if sign == 1 else "minimize")
+        for number in range(9):
+            study.add_trial(trial(number, 10.0 * sign * number))
+        for value in guesses:
+            study.add_trial(trial(0, value and sign * value, guessed=True, failed=value is None))
+        return worth_it(study.trials, direction)
+
+    assert goes_on([1.0, 1.0]), "too few to say"
+    assert goes_on([1.0, 1.0, 65.0])
+    assert not goes_on([1.0, 2.0, 25.0])
+    assert not goes_on([None, None, None])
 
 
 def test_each_is_near_one_of_those_that_are_known() -> None:
