@@ -28,6 +28,8 @@ GUESSED = "guessed"
 
 def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection) -> bool:
     """Whether to guess on: the best guess is among the best third of all trials. What is known may be wrong."""
+    if not any(GUESSED in trial.user_attrs for trial in trials):  # as in most sweeps
+        return True
     best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
     scores = {
         trial.number: sign * best(trial.intermediate_values.values(), default=sign * math.inf)

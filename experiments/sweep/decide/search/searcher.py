@@ -155,13 +155,16 @@ class StudySearcher(Searcher):
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
-        model = self._surrogate.study(sampler)
+        guesses_pay = worth_it(trials, self._record.memory.direction)
+        # A sampler that begins with what is wrong takes long to find its way: it is as if these had not been.
+        wrong = [] if guesses_pay else [trial.number for trial in trials if GUESSED in trial.user_attrs]
+        model = self._surrogate.study(sampler, left_out=wrong)
         given = self._baseline if self._proposed == 1 else {}
         if not given and self._wanted:
             given = self._wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
-        elif guessed := self._guess(own_seed):
+        elif guesses_pay and (guessed := self._guess(own_seed)):
             model.enqueue_trial(guessed, user_attrs={GUESSED: True})
         config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
@@ -211,7 +214,7 @@ class StudySearcher(Searcher):
 
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
-        if not self._known or not worth_it(self._record.trials(), self._record.memory.direction):
+        if not self._known:
             return {}
         return guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
 

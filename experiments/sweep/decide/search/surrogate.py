@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -51,12 +52,13 @@ class Surrogate:
         self._told: list[FrozenTrial] = []
         self._hopeless: set[int] = set()
 
-    def study(self, sampler: BaseSampler, running: int | None = None) -> optuna.Study:
+    def study(self, sampler: BaseSampler, running: int | None = None, left_out: Collection[int] = ()) -> optuna.Study:
         """Return a study in memory with all trials in their order.
 
         Args:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
+            left_out: Trials that have no value there, as if they had failed.
         """
         for number, trial in enumerate(self._record.get_trials(deepcopy=False)):
             if number == len(self._known):
@@ -72,6 +74,8 @@ class Surrogate:
         told = list(self._told)
         if running is not None:
             values[running], told[running] = math.nan, _as_told(self._known[running])
+        for number in left_out:
+            values[number], told[number] = math.nan, _as_told(self._known[number])
         best = int(self._best(values)) if np.isfinite(values).any() else None
         for trial, value in zip(told, values.tolist(), strict=True):
             if value == value:

@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
+from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler, own_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
@@ -106,6 +107,29 @@ def test_a_prior_follows_the_baseline_and_others_are_near_it(sampler: str, tmp_p
     near = [abs(math.log(config["lr"] / 0.02)) < 0.15 * math.log(1e3) for config in proposals[2:]]
     assert 3 <= sum(near) < 10, "half of the first ten are, and a few by chance"
     assert len({config["momentum"] for config in proposals}) > 10, "the sampler's"
+
+
+class Looks(optuna.samplers.RandomSampler):
+    """Notes the learning rates that it is told a value of."""
+
+    def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        self.told = [t.params["lr"] for t in study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_prior_that_was_wrong_is_given_up_and_the_sampler_is_not_told_of_it(good: bool) -> None:
+    space, sampler = {"lr": WithPrior(tune.uniform(0.0, 1.0), prior=0.0)}, Looks(seed=0)
+    searcher = StudySearcher(
+        SearchSpace(space), metric="score", mode="max", study_name="a", baseline={}, sampler=sampler, seed=0,
+        storage=InMemoryStorage(), budget=BUDGET,
+    )  # fmt: skip
+    for number in range(30):
+        lr = proposal(searcher, str(number))["lr"]
+        train(searcher, str(number), *[1 - lr if good else lr] * 3)
+    guessed = [trial.params["lr"] for trial in trials(searcher) if GUESSED in trial.user_attrs]
+    assert guessed[0] == 0.0 and max(guessed) < 0.5
+    assert len(guessed) > 5 if good else len(guessed) == 3
+    assert set(guessed[:-1]) <= set(sampler.told) if good else not set(guessed) & set(sampler.told)
 
 
 def conditional(trial: optuna.Trial) -> dict[str, Any]:
