@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.state.events import Ending
 from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
+from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 
 VARIES = re.compile(
@@ -22,6 +25,8 @@ VARIES = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """What varies in one error from trial to trial."""
+LOOK_EVERY_S = 1.0
+"""How often to look whether the confirmation still fits: it goes through all trials."""
 
 
 class StoppingRules:
@@ -30,14 +35,34 @@ class StoppingRules:
     def __init__(self, options: SweepOptions) -> None:
         """Start the clock of ``--time-budget``."""
         self._options = options
-        self._began = time.monotonic()
+        self._began = self._looked_at = time.monotonic()
 
     def out_of_time(self) -> Ending | None:
-        """Return why the sweep ends, if its time is over."""
-        minutes = self._options.time_budget
-        if minutes is None or time.monotonic() - self._began < 60 * minutes:
+        """Return why the sweep ends, if its time is over: at once, for what its trials have reached is saved."""
+        if self._seconds_left() > 0:
             return None
-        return Ending(f"its time budget of {minutes:g} minutes is spent", status=0)
+        return Ending(f"its time budget of {self._options.time_budget:g} minutes is spent", status=0, at_once=True)
+
+    def last_in_time(self, trial: TrialState) -> bool:
+        """Whether the next report of a trial would come too late, if it takes as long as the last."""
+        return self._seconds_left() <= trial.metrics.get(names.STEP_SECONDS, 0.0)
+
+    def no_more_trials(self, state: SweepState, groups: int) -> bool:
+        """Whether no more trials may begin: those that run and the confirmation need the time that is left.
+
+        Where they need more than half of the whole time budget, the search has all of it.
+        """
+        minutes = self._options.time_budget
+        if minutes is None or not state.seeds or time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return False
+        self._looked_at = time.monotonic()
+        needed = state.seconds_to_finish(groups)
+        return needed is not None and self._seconds_left() <= needed <= 60 * minutes / 2
+
+    def _seconds_left(self) -> float:
+        """Return the seconds that are left of ``--time-budget``."""
+        minutes = self._options.time_budget
+        return math.inf if minutes is None else self._began + 60 * minutes - time.monotonic()
 
     def after_report(self, state: SweepState) -> Ending | None:
         """Return why the sweep ends after a report, if it does: the target is reached."""

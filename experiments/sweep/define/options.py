@@ -126,7 +126,7 @@ class LimitOptions:
     """When the sweep ends early, and what it tries again."""
 
     time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES"), AS_GIVEN] = None
-    """End after so long; the sweep can be resumed."""
+    """End after so long, the confirmation included."""
     target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN] = None
     """End once a trial reaches this value of the metric."""
     patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None

@@ -92,9 +92,13 @@ class Steering:
             self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
-    def _end(self) -> str:
+    def end_search(self, by: str = "by hand") -> None:
+        """Let no more trials begin, but those of the confirmation."""
         self._searcher.forget_wanted()
-        self._want_trials(self._searcher.proposed, "end after the running trials")
+        self._want_trials(self._searcher.proposed, "end after the running trials", by)
+
+    def _end(self) -> str:
+        self.end_search()
         rest = ", then the confirmation" if self._state.seeds else ""
         return f"no more trials begin: those that run end as the scheduler decides{rest}"
 
@@ -123,10 +127,10 @@ class Steering:
                 f"the search is over; once the sweep has ended: {self._plan.how_to_resume()} --add-trials N"
             )
 
-    def _want_trials(self, number: int, what: str) -> None:
+    def _want_trials(self, number: int, what: str, by: str = "by hand") -> None:
         """Have the search propose so many trials in all, also after a resume."""
         if (expect := getattr(self._scheduler, "expect", None)) is not None:
             expect(number)
         self._searcher.num_trials = number
         keep_num_samples(self._plan.folder, number)
-        self._tell(TrialsAsked(what=what, num_trials=number))
+        self._tell(TrialsAsked(what=what, by=by, num_trials=number))

@@ -193,7 +193,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save
             if self._to_save is not None:  # nobody waits for what does not come
                 self._to_save.discard(known.number)
-        elif wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes):
+        elif self._stopping.last_in_time(known) or wants_checkpoint(
+            self.state, known, 60 * self.plan.options.checkpoint_minutes
+        ):
             result[SHOULD_CHECKPOINT] = True
 
     def on_checkpoint(
@@ -264,6 +266,9 @@ class SweepRun(KeptInProcess, tune.Callback):
             free_orphans()
             self._freed_at = time.monotonic()
         self._tune_files.copy_if_due(trials)
+        to_begin = self.searcher.proposed < self.state.num_trials
+        if to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
+            self.steering.end_search("--time-budget")
         self.end_early(self._stopping.out_of_time())
         self.heed_signals()
         self.interrupt_when_saved()

@@ -56,7 +56,7 @@ class ShowProgress:
                 how = f"failed: {event.reason.splitlines()[-1]}" if failed else event.outcome
                 self._say(self._line_of(state.trials[event.trial], how, state))
             case events.Steered():
-                self._say(f"by hand: {event.what}")
+                self._say(f"{event.by}: {event.what}")
             case events.SweepEnding():
                 waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C: at once)"

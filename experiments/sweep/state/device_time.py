@@ -27,6 +27,8 @@ REPORTED = {
     names.LOST_SECONDS: LOST,
 }
 """The kind of the seconds that a report counts under a name."""
+OF_A_STEP = (COMPILING, TRAINING, EVALUATING, WAITING)
+"""What a trial takes however often its workers start."""
 KINDS = (STARTING, COMPILING, TRAINING, EVALUATING, WAITING, LOST, IDLE)
 
 Seconds = dict[str, float]

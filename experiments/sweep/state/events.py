@@ -119,10 +119,12 @@ class TrialEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Steered(Event):
-    """A person asked something of the running sweep."""
+    """A person, or an option in a person's place, asked something of the running sweep."""
 
     what: str
     """In words."""
+    by: str = "by hand"
+    """Or the option."""
 
 
 @dataclass(frozen=True, kw_only=True)

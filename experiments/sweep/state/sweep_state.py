@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.state.device_time import LOST, WAITING, DeviceTime
+from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
 from experiments.sweep.state.events import (
     CheckpointSaved,
     Decided,
@@ -141,6 +141,25 @@ class SweepState:
         A trial of the search is expected to get as far as those did, on average, that got to where it is. Those that
         are to confirm train in full.
         """
+        steps = self._steps_ahead()
+        if steps is None:
+            return None
+        to_begin, running = steps
+        return to_begin + self._yet_to_confirm() * self.budget.total + running
+
+    def seconds_to_finish(self, groups: int) -> float | None:
+        """Return about how long the trials that run and the confirmation take if no more trials begin; None before a
+        trial has ended or paused."""
+        steps, trained = self._steps_ahead(), self.trained()
+        if steps is None or not trained:
+            return None
+        took = sum(kinds.get(kind, 0.0) for kinds in self.device_time.by_trial.values() for kind in OF_A_STEP)
+        full, rounds = self.budget.total, math.ceil(self._yet_to_confirm() / groups)
+        promoted = max((full - trial.step for trial in self.paused), default=0)  # one that waits may yet go all the way
+        return took / trained * (rounds * full + promoted + steps[1] / groups)
+
+    def _steps_ahead(self) -> tuple[float, float] | None:
+        """Return about how many epochs or steps trials of the search train that have yet to begin, and all that run."""
         reached = Counter(trial.step for trial in self.searched if trial.status != "running")
         if not reached:
             return None
@@ -149,10 +168,13 @@ class SweepState:
             count = sum(n for at, n in reached.items() if at >= step)
             return sum((at - step) * n for at, n in reached.items() if at >= step) / count if count else full - step
 
-        full, begun = self.budget.total, len(self.searched)
-        after = self.expected - self.num_trials - (len(self.trials) - begun)
+        full = self.budget.total
         running = sum(full - trial.step if trial.confirms else to_come(trial.step) for trial in self.running)
-        return (self.num_trials - begun) * to_come(0) + after * full + running
+        return (self.num_trials - len(self.searched)) * to_come(0), running
+
+    def _yet_to_confirm(self) -> int:
+        """Return how many trials of the confirmation have yet to begin."""
+        return self.expected - self.num_trials - (len(self.trials) - len(self.searched))
 
     @property
     def baseline(self) -> TrialState | None:

@@ -77,7 +77,34 @@ def test_the_time_budget_is_in_minutes() -> None:
     ending = stopping.out_of_time()
     assert ending is not None
     assert "time budget of 0.001 minutes" in ending.why
+    assert ending.at_once
     assert rules().out_of_time() is None
+
+
+def test_the_last_report_before_the_time_is_over_is_saved() -> None:
+    fed = Fed()
+    fed.begin(1)
+    fed.report(1, 1, 0.1, step_s=50.0)
+    assert not rules(time_budget=1.0).last_in_time(fed.state.trials[1])
+    fed.report(1, 2, 0.1, step_s=61.0)
+    assert rules(time_budget=1.0).last_in_time(fed.state.trials[1])
+    assert not rules().last_in_time(fed.state.trials[1])
+
+
+@pytest.mark.parametrize(("minutes", "after_s", "end"), [(4, 5, False), (4, 135, True), (3, 75, False)])
+def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
+    minutes: float, after_s: float, end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch takes 10 s. A trial that waits may go on for three, and four trials confirm, in two rounds of four
+    epochs: 110 s, which is too much of three minutes."""
+    now = time.monotonic()
+    fed, stopping = Fed(confirm=1, seeds=2), rules(time_budget=minutes)
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
+    fed.report(2, 1, 0.1, train_s=10.0, step_s=10.0)
+    assert fed.state.seconds_to_finish(2) == pytest.approx(30 + 2 * 40, abs=1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + after_s)
+    assert stopping.no_more_trials(fed.state, 2) is end
 
 
 def failed(fed: Fed, number: int, reason: str, raised: bool = True) -> None:
