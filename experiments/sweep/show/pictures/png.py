@@ -110,9 +110,10 @@ def _scales(axes: Axes, layout: Any) -> None:
     axes.spines[:].set_visible(False)
     axes.tick_params(colors=INK, length=0, labelsize=9)
     axes.set_axisbelow(True)
+    if layout.xaxis.tickvals:
+        axes.set_xticks(layout.xaxis.tickvals, layout.xaxis.ticktext)
     if layout.yaxis.visible is False:  # parallel coordinates: each axis has its own numbers
         axes.set_yticks([])
-        axes.set_xticks(layout.xaxis.tickvals, layout.xaxis.ticktext)
         for place in layout.xaxis.tickvals:
             axes.axvline(place, color="darkgrey", lw=1, zorder=0)
         for said in layout.annotations:

@@ -83,17 +83,19 @@ def confirmation(view: SweepView) -> go.Figure | None:
         return None
     rows = [row for row in (result["baseline"], *result["rivals"]) if row is not None]
     figure, lines = go.Figure(), {"color": INK, "width": 1.5}
-    ends = [(row["trial"], end) for row in rows if row["interval"] for end in (*row["interval"], None)]
+    ends = [(at, end) for at, row in enumerate(rows) if row["interval"] for end in (*row["interval"], None)]
     figure.add_scatter(
         x=[at for at, _ in ends], y=[end for _, end in ends], mode="lines", line=lines, name="95 % interval of the mean"
     )
-    places = [(row["trial"], score) for row in rows for score in row["scores"]]
-    means = [(row["trial"], row["mean"]) for row in rows]
+    places = [(at, score) for at, row in enumerate(rows) for score in row["scores"]]
+    means = [(at, row["mean"]) for at, row in enumerate(rows)]
     for name, symbol, marks in (("one seed", "circle-open", places), ("mean", "diamond", means)):
         x, y = zip(*marks, strict=True)
         marker = {"color": COLOURS["finished"], "symbol": symbol, "size": 7}
         figure.add_scatter(x=x, y=y, mode="markers", name=name, marker=marker)
-    return figure.update_layout(xaxis_title="trial (1: the baseline)", yaxis_title=result["metric"])
+    labels = ["baseline" if row is result["baseline"] else f"trial {row['trial']}" for row in rows]
+    figure.update_xaxes(tickvals=list(range(len(rows))), ticktext=labels, range=(-0.5, len(rows) - 0.5))
+    return figure.update_layout(yaxis_title=result["metric"])
 
 
 def _add_marks(

@@ -285,7 +285,8 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     assert "confirmation.png" in files
     pictures: dict[str, Any] = {picture.name: picture.figure for picture in draw_pictures(view)}
     lines, seeds, means = pictures["confirmation"].data
-    assert list(seeds.x) == [1] * 3 + [2] * 3
+    assert list(seeds.x) == [0] * 3 + [1] * 3
+    assert pictures["confirmation"].layout.xaxis.ticktext == ("baseline", "trial 2")
     assert list(means.y) == pytest.approx([0.11, 0.41])
     assert [end for end in lines.y if end is not None] == pytest.approx(
         [0.11 - 0.2484, 0.11 + 0.2484, 0.41 - 0.2484, 0.41 + 0.2484], abs=1e-4
