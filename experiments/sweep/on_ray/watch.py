@@ -22,16 +22,21 @@ kills what is left within 10 s or more."""
 
 
 class RayWatch:
-    """A thread that looks whether Ray answers, and leaves the sweep in good order when it does not any more."""
+    """A thread that looks whether Ray answers, and leaves the sweep in good order when it does not any more.
+
+    Without this machine's raylet Tune waits for ever: no trial can run, and Ray does not end a process that has nothing
+    in the raylet's object store.
+    """
 
     def __init__(self, signals: Signals, leave: Callable[[Ending], None]) -> None:
         self._signals, self._leave = signals, leave
         self._stopped = threading.Event()
-        self._address = ""
+        self._address = self._node = ""
 
     def start(self) -> None:
         """Watch from here on."""
-        self._address = ray.get_runtime_context().gcs_address
+        here = ray.get_runtime_context()
+        self._address, self._node = here.gcs_address, here.get_node_id()
         threading.Thread(target=self._watch, name="ray-watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -41,7 +46,8 @@ class RayWatch:
     def _watch(self) -> None:
         answered_at = time.monotonic()
         while not self._stopped.wait(LOOK_EVERY_S):
-            if self._answers():
+            answers = self._answers()
+            if answers:
                 answered_at = time.monotonic()
             silent_s = time.monotonic() - answered_at
             asked = self._signals.asked
@@ -49,6 +55,8 @@ class RayWatch:
                 self._leave(asked)
             elif silent_s > GONE_AFTER_S:
                 self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
+            elif answers and any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes()):
+                self._leave(Ending("Ray's process on this machine (raylet) is gone", status=1, at_once=True))
 
     def _answers(self) -> bool:
         host, _, port = self._address.rpartition(":")

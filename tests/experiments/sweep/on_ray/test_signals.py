@@ -139,6 +139,32 @@ def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is
     assert summary["ended_early"]["why"] == "it received SIGTERM"
 
 
+WITHOUT_RAYLET = """
+import os, time
+import psutil, ray
+from experiments.sweep.on_ray.signals import Signals
+from experiments.sweep.on_ray.watch import RayWatch
+
+def leave(ending):
+    print(ending.why, flush=True)
+    os._exit(ending.status)
+
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+RayWatch(Signals(), leave).start()
+next(child for child in psutil.Process().children(recursive=True) if child.name() == "raylet").kill()
+time.sleep(90)
+"""
+
+
+@pytest.mark.processes
+def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RAYLET], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    assert left.returncode == 1, left.stderr
+    assert left.stdout.splitlines()[-1] == "Ray's process on this machine (raylet) is gone"
+
+
 WAITING_FOR_ROOM = """
 import sys
 from pathlib import Path
