@@ -4,10 +4,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY) ## Make the environment, .venv, and do nothing else
 
 demo: $(READY) ## Tune BERT on this machine: 16 trials, offline, minutes
 	$(BIN)/python experiments/tune_bert.py

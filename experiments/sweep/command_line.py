@@ -181,7 +181,11 @@ def _status(plan: Plan, run: SweepRun) -> int:
     if summary["complete"]:
         if summary["best"] is None:
             where = ", ".join(tracker.address for tracker in run.trackers)
-            print(f"error: no trial reported a finite {summary['metric']}; see {where}", file=sys.stderr)
+            reasons = [
+                trial.reason.strip().splitlines()[-1] for trial in run.state.trials.values() if trial.reason.strip()
+            ]
+            why = f" (trial 1: {reasons[0]})" if reasons else ""
+            print(f"error: no trial reported a finite {summary['metric']}{why}; see {where}", file=sys.stderr)
         return int(summary["best"] is None)
     ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
     counts = Counter(summary["trials"])

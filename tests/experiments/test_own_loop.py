@@ -40,8 +40,16 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert (plan.num_samples, plan.budget, plan.experiment.name) == (20, Budget(epochs=10), "loops")
     assert plan.experiment.display_params == ("x",)
     assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan.lines()[0]
+    assert "metric  score: more is better" in plan.lines()
     assert not any(line.startswith("recipe") for line in plan.lines())
     assert "dry run: all checks passed, nothing was started" in dry_run_lines(plan)
+
+
+def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:
+    line = 'metric  val_loss: more is better; if less is, give the Experiment mode="min"'
+    assert line in plan_of(Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss"), storage).lines()
+    less = Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss", mode="min")
+    assert "metric  val_loss: less is better" in plan_of(less, storage).lines()
 
 
 def test_without_a_baseline_the_sampler_proposes_the_first(storage: Path) -> None:

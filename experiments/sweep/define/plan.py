@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
+SMALL_IS_GOOD = ("loss", "error", "perplexity", "mse", "mae")
+"""Parts of the names of metrics of which less is better as a rule."""
 WAITING = "weak trials wait at a rung with a checkpoint each (--scheduler asha ends them instead)"
 """What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
@@ -183,6 +185,14 @@ class Plan:
         of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
         return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
 
+    def _metric(self) -> str:
+        """Say what is better, and doubt that a loss is to be large."""
+        metric, mode = self.experiment.metric, self.experiment.mode
+        if mode == "min":
+            return f"{metric}: less is better"
+        doubt = any(word in metric.lower() for word in SMALL_IS_GOOD)
+        return f"{metric}: more is better" + ('; if less is, give the Experiment mode="min"' if doubt else "")
+
     def lines(self) -> list[str]:
         """Return the plan in words, a line each."""
         width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
@@ -199,6 +209,7 @@ class Plan:
             *([f"        {WAITING}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
+            f"metric  {self._metric()}",
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",

@@ -62,7 +62,8 @@ def learned_from(sweep: str, storage: Path, experiment: Experiment) -> Learned:
         raise SweepError(f"--learn-from {error}") from error
     if began_with.experiment != experiment.name:
         raise SweepError(
-            f"--learn-from {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}; leave it out"
+            f"--learn-from {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}; leave it "
+            f"out, or give the Experiment name={began_with.experiment!r} if it is the same"
         )
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
     if before != now:

@@ -44,6 +44,10 @@ class DrawPictures:
 
     def tick(self, state: SweepState) -> None:
         """Begin to draw, if it is time and the last drawing is done."""
+        if state.running:  # the workers start meanwhile
+            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need. Not
+            # in the thread: if the sampler imported scipy at the same time, each would see half of it.
+            from experiments.sweep.show.pictures import report  # noqa: F401
         drawing = self._thread is not None and self._thread.is_alive()
         if drawing or not self._reported or time.monotonic() < self._not_before:
             return
@@ -55,7 +59,6 @@ class DrawPictures:
     def _draw(self, view: SweepView) -> None:
         began, worked = time.monotonic(), time.thread_time()
         try:
-            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need.
             from experiments.sweep.show.pictures.report import draw_sweep
 
             self._drawn(PicturesDrawn(files=draw_sweep(view), last=not view.running))
