@@ -1,4 +1,4 @@
-"""A sweep over several nodes, each a raylet with stand-in HPUs of its own; run by the tests in a process of its own.
+"""A sweep over several nodes, each a raylet with its stand-in HPUs; the tests run it in a separate process.
 
     python -m tests.cluster_sweep FOLDER --nodes 2 --hpus 1 --width 1 --trials 6 [--lose 3 --add 4]
 

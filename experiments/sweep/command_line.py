@@ -181,10 +181,8 @@ def _status(plan: Plan, run: SweepRun) -> int:
     if summary["complete"]:
         if summary["best"] is None:
             where = ", ".join(tracker.address for tracker in run.trackers)
-            reasons = [
-                trial.reason.strip().splitlines()[-1] for trial in run.state.trials.values() if trial.reason.strip()
-            ]
-            why = f" (trial 1: {reasons[0]})" if reasons else ""
+            trial = next((trial for trial in run.state.trials.values() if trial.reason.strip()), None)
+            why = f" (trial {trial.number}: {trial.reason.strip().splitlines()[-1]})" if trial else ""
             print(f"error: no trial reported a finite {summary['metric']}{why}; see {where}", file=sys.stderr)
         return int(summary["best"] is None)
     ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}

@@ -2,7 +2,7 @@
 
 The project's own searcher, scheduler, state, tracker (its outbox) and the sweep's snapshot are the real ones. The
 groups are simulated: each reports every 10 s of a simulated clock, and waits for the driver, whose time is measured and
-counts on that clock. Left out are Ray Tune's own controller with its files, the study's database (threads of their own
+counts on that clock. Left out are Ray Tune's own controller with its files, the study's database (other threads
 write to it, and to MLflow, in the real time that is not there) and the pictures. Prints, last, one JSON object:
 
     {"trials": ..., "groups": ..., "busy": ..., "decision_p50_ms": ..., "decision_p99_ms": ..., "driver_ms_first": ...,

@@ -1,10 +1,10 @@
 """How good the search is: strategies, ours and others', in simulated sweeps on learning curves that others published.
 
 Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the
-nearest row not used yet, and whoever made it is told that row, but for NePS) or one of LCBench's, whose published
+nearest row not used yet, and the strategy is told that row, except NePS) or one of LCBench's, whose published
 surrogate, ``lcbench.onnx``, gives the curve of the proposal itself (this takes onnxruntime). A sweep has workers that
 train at once, each epoch as long as the table says, and ends after so many epochs. A trial whose loss is not finite
-has failed. Every task and seed has random points of its own: points that are the same for all tasks make a lucky set
+has failed. Every task and seed has different random points: points that are the same for all tasks make a lucky set
 look like a law.
 
 The strategies are in ``strategies.py``.
@@ -15,7 +15,7 @@ The strategies are in ``strategies.py``.
 - rank: of a sweep among those of all strategies; 1 is the best.
 - behind: the share of tasks on which a strategy is slower than ray-random.
 
-Intervals: 90 %, tasks and seeds drawn anew (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
+Intervals: 90 %, tasks and seeds resampled (so the lower bound is one of 95 %). --keep FILE keeps each sweep, and
 takes from the file those that are there: run it with the Python of each package, then together.
 
 Prints, last, a JSON object for the product's default (the first strategy that is ours) at the last of --epochs.

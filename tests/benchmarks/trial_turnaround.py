@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def measure(way: str, trials: int) -> dict[str, Any]:
-    """Run one way in a process of its own and watch its process tree."""
+    """Run one way in a separate process and watch its process tree."""
     command = [sys.executable, __file__, "--way", way, "--trials", str(trials)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

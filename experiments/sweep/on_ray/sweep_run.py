@@ -289,7 +289,8 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def end_early(self, ending: events.Ending | None) -> None:
         """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
-        if ending is not None and (self.state.ending is None or ending.at_once):
+        before = self.state.ending
+        if ending is not None and ending != before and (before is None or ending.at_once):
             self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
             self.tell(events.SweepEnding(ending=ending))
 

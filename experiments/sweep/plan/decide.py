@@ -124,7 +124,7 @@ def count_graphs(
 
 
 def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
-    """Return the experiment with the options' ranges, and the baseline's values that they give, instead of its own."""
+    """Return the experiment with the options' ranges, and with the baseline's values that the options give."""
     given = options.space or {}
     known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
     for name in given:

@@ -25,7 +25,7 @@ from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.state.events import Ending, Reported, TrialBegan
+from experiments.sweep.state.events import Ending, Reported, SweepEnding, TrialBegan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -71,6 +71,14 @@ def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, in
     turn(run)
     turn(run)
     assert len(interrupts) == 1
+
+
+def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
+    told: list[Any] = []
+    run.views = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
+    for _ in range(2):  # as at each turn of Tune's event loop
+        run.end_early(Ending("its time budget is spent", 0, at_once=True))
+    assert [type(event) for event in told] == [SweepEnding]
 
 
 def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -> None:
