@@ -28,6 +28,8 @@ RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 MODULES_OF_A_NODE = 8
 """HPUs of a Gaudi node."""
+GRADIENT_VIEWS = "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT"
+"""habana's variable: 1 lets gradients keep the layout of convolutions in eager mode, as Intel advises for images."""
 OWN_MODULE = "HLS_MODULE_ID"
 """habana's variable for the module that a process takes."""
 
@@ -49,6 +51,7 @@ def worker_environment() -> dict[str, str]:
         # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
         LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
         AUTOLOAD: "0",
+        GRADIENT_VIEWS: os.environ.get(GRADIENT_VIEWS, "1"),
         # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
         RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",
         # Intel's images for Ubuntu 22.04 preload it, and Intel's ImageNet page says that its script crashes then.

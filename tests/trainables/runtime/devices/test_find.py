@@ -14,7 +14,14 @@ from tests.small_task import small_loop
 from trainables.runtime.devices.cpu import Cpu
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE, DEVICE_TYPES, find_devices, worker_device
-from trainables.runtime.devices.gaudi_node import AUTOLOAD, LAZY_MODE, MODULES, prepare_worker, visible_modules
+from trainables.runtime.devices.gaudi_node import (
+    AUTOLOAD,
+    GRADIENT_VIEWS,
+    LAZY_MODE,
+    MODULES,
+    prepare_worker,
+    visible_modules,
+)
 
 
 def test_an_accelerator_is_preferred_and_the_choice_explained() -> None:
@@ -132,10 +139,13 @@ def test_a_workers_environment_keeps_the_mode_and_drops_tcmalloc(monkeypatch: py
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libfirst.so /usr/lib/libtcmalloc.so.4:/usr/lib/libother.so")
     environment = DEVICE_TYPES["hpu"].worker_environment()
     assert (environment["LD_PRELOAD"], environment[LAZY_MODE]) == ("/usr/lib/libfirst.so:/usr/lib/libother.so", "0")
+    assert environment[GRADIENT_VIEWS] == "1"
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libother.so")
     monkeypatch.setenv(LAZY_MODE, "1")
+    monkeypatch.setenv(GRADIENT_VIEWS, "0")
     environment = DEVICE_TYPES["hpu"].worker_environment()
     assert ("LD_PRELOAD" in environment, environment[LAZY_MODE]) == (False, "1")
+    assert environment[GRADIENT_VIEWS] == "0"
 
 
 @pytest.mark.parametrize(
