@@ -57,6 +57,9 @@ CONSTRAINT_PREFIX = "constraint/"
 """Begins the names of soft constraints, for example constraint/memory_gb: above 0 means violated, and by how much."""
 
 # By the trial actor, to account for device time.
+SECOND = "second"
+"""Seconds that the trial has trained and evaluated so far, without starts, compilations and what was lost: the time
+axis where the budget is in seconds."""
 STEP_SECONDS = "step_s"
 """Seconds from the order to train to this report until it came in."""
 START_SECONDS = "start_s"

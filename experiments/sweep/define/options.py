@@ -79,6 +79,8 @@ class TrialOptions:
     """Optimizer steps of a full trial, in place of epochs."""
     eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Steps between two evaluations."""
+    seconds: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Seconds that a trial trains at most: compares by time."""
     skip_bad_images: Annotated[bool, shown("")] = False
     """Leave out images that cannot be read."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
@@ -108,7 +110,7 @@ class SearchOptions:
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
     """Earlier sweeps, whose best trials are tried near first."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Epochs (or steps) before any trial is stopped."""
+    """Epochs, steps or seconds before any trial is stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
     """One in N trials goes on, for N times as long."""
     seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), AS_GIVEN] = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
-from experiments.sweep.define.words import counted
+from experiments.sweep.define.words import counted, duration
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.training.training_config import ExecutionMode
 
@@ -70,6 +70,8 @@ class Plan:
     """Configurations that were good in earlier sweeps, under the names of the study, the best first."""
     learns: Sequence[str] = ()
     """What could be used of each of these sweeps."""
+    seconds_each: tuple[float, str] | None = None
+    """What an epoch (or step) took in an earlier sweep like this, and its name; None where there was none."""
     graphs: Graphs | None = None
     """None where nothing is compiled, or nobody knows what."""
     sampler: BaseSampler | None = None
@@ -166,6 +168,14 @@ class Plan:
         ranges = [f"{name} in {words[name]}" for name in self.options.space or {} if name in words]
         return f": {', '.join(ranges)}" if ranges else ""
 
+    def _hours(self) -> str:
+        """Say how long the sweep takes if no trial is stopped early."""
+        assert self.seconds_each is not None
+        seconds, sweep = self.seconds_each
+        rounds = -(-self.num_samples // self.groups) + -(-self.confirmations // self.groups)
+        whole, unit = duration(rounds * self.budget.total * seconds), self.budget.unit
+        return f"at most about {whole} once the workers are up, if each {unit} takes {seconds:.3g} s as in {sweep}"
+
     def _population(self) -> str:
         every = counted(self.budget.exchange_every(), self.budget.unit)
         return (
@@ -224,6 +234,7 @@ class Plan:
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
+            *([f"time    {self._hours()}"] if self.seconds_each else []),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",
         ]

@@ -66,12 +66,14 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
     steps = options.steps or (0 if options.epochs else usual.steps)
     epochs = options.epochs or (0 if steps else usual.epochs)
     every = options.eval_every or (-(-steps // 10) if options.steps else 0 if options.epochs else usual.eval_every)
+    seconds = options.seconds or (0 if options.epochs or options.steps else usual.seconds)
     # The recipe's grace is a share of its budget, such as its warm-up.
-    grace = options.grace or round(usual.grace * (epochs or steps) / usual.total)
+    grace = options.grace or round(usual.grace * (seconds or epochs or steps) / usual.total)
     try:
         return Budget(
-            epochs=epochs, steps=steps, eval_every=every, grace=grace, reduction=options.reduction or usual.reduction
-        )
+            epochs=epochs, steps=steps, eval_every=every, seconds=seconds, grace=grace,
+            reduction=options.reduction or usual.reduction,
+        )  # fmt: skip
     except ValueError as error:
         asked = " ".join(f"{flag(name)} {value}" for name, value in given.items())
         raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error

@@ -10,6 +10,7 @@ from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, checked
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan import check, connect, decide
+from experiments.sweep.plan.estimate import seconds_each
 from experiments.sweep.plan.learn import learn
 from experiments.sweep.plan.packing import pack
 from experiments.sweep.show.notify import webhook
@@ -98,7 +99,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     check.check_profile(experiment, options.profile, trials + plan.confirmations)
     if plan.resumed:
         check_resumable(plan)
-    return plan
+    return replace(plan, seconds_each=seconds_each(plan))
 
 
 def make_searcher(

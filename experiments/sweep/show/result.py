@@ -21,7 +21,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
     best = summary.get("best")
     if best is None:
         return []
-    unit = names.STEP if names.STEP in best else names.EPOCH
+    (unit,) = best.keys() & {names.EPOCH, names.STEP, names.SECOND}
     reached, checkpoint, confirmation = format_value(best["value"]), best["checkpoint"], summary["confirmation"]
     beside = f"baseline {format_value(summary['baseline'])}" if summary["baseline"] is not None else "no baseline"
     return [

@@ -58,6 +58,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],
         "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,
         "interrupted": interrupted,
+        "seconds_each": {plan.budget.unit: state.seconds_each()},
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
         **_counted(state),

@@ -150,13 +150,18 @@ class SweepState:
     def seconds_to_finish(self, groups: int) -> float | None:
         """Return about how long the trials that run and the confirmation take if no more trials begin; None before a
         trial has ended or paused."""
-        steps, trained = self._steps_ahead(), self.trained()
-        if steps is None or not trained:
+        steps, each = self._steps_ahead(), self.seconds_each()
+        if steps is None or each is None:
             return None
-        took = sum(kinds.get(kind, 0.0) for kinds in self.device_time.by_trial.values() for kind in OF_A_STEP)
         full, rounds = self.budget.total, math.ceil(self._yet_to_confirm() / groups)
         promoted = max((full - trial.step for trial in self.paused), default=0)  # one that waits may yet go all the way
-        return took / trained * (rounds * full + promoted + steps[1] / groups)
+        return each * (rounds * full + promoted + steps[1] / groups)
+
+    def seconds_each(self) -> float | None:
+        """Return the seconds that a group needs for an epoch or a step, on average; None before there is one."""
+        trained = self.trained()
+        took = sum(kinds.get(kind, 0.0) for kinds in self.device_time.by_trial.values() for kind in OF_A_STEP)
+        return took / trained if trained else None
 
     def _steps_ahead(self) -> tuple[float, float] | None:
         """Return about how many epochs or steps trials of the search train that have yet to begin, and all that run."""

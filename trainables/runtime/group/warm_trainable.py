@@ -26,6 +26,8 @@ from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
 
+NOT_TRAINED = (names.START_SECONDS, names.COMPILE_SECONDS, names.LOST_SECONDS)
+"""The parts of the time until a report in which a trial did not train."""
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait before each retry to get devices that are being released. In all more than the 60 s that habana may
 take to close one; it also waits so long for one before it says that it is busy."""
@@ -46,6 +48,8 @@ class WarmTrainable(tune.Trainable):
     """Folder of the trial's last checkpoint."""
     _saved_at: int
     """Iteration at which it was written."""
+    _trained_s: float
+    """Seconds that it has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
     """Whether the loop counts its epochs or steps from 0, as many do."""
 
@@ -95,7 +99,9 @@ class WarmTrainable(tune.Trainable):
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
-        booked = {names.STEP_SECONDS: time.monotonic() - ordered_at, names.DEVICES: self.group.devices}
+        took = time.monotonic() - ordered_at
+        self._trained_s += max(0.0, took - sum(reported.get(name, 0.0) for name in NOT_TRAINED))
+        booked = {names.STEP_SECONDS: took, names.SECOND: self._trained_s, names.DEVICES: self.group.devices}
         # A loop that gives nothing to save is not asked for a checkpoint.
         return {**reported, **booked, **({} if report["saves"] else {SHOULD_CHECKPOINT: False})}
 
@@ -220,6 +226,7 @@ class WarmTrainable(tune.Trainable):
         else:
             set_iteration(self, checkpoint_path.metrics[TRAINING_ITERATION])
             self.load_checkpoint(str(checkpoint))
+        self._trained_s = float(checkpoint_path.metrics.get(names.SECOND, 0.0))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Have rank 0 write the state of the trial."""
@@ -250,7 +257,7 @@ class WarmTrainable(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
-        self._checkpoint, self._saved_at = None, 0
+        self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
 
 
 def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:

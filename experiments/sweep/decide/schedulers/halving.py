@@ -12,7 +12,7 @@ from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
-from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.budget import REPORTS, Budget
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_paused, searcher_of
 
@@ -93,7 +93,7 @@ class SuccessiveHalving(Fifo):
             self._next.remove(name)
         if not math.isfinite(score[0]):
             return TrialScheduler.STOP
-        rung = self._rung_reached(name, self._budget.progress(result))
+        rung = self._rung_reached(name, self._budget.progress(result), first=result.get(REPORTS) == 1)
         if rung is None:
             return TrialScheduler.CONTINUE
         scores = self._scores[self._bracket[name]][rung]
@@ -168,9 +168,9 @@ class SuccessiveHalving(Fifo):
                 "--scheduler asha in place of asha-promote"
             )
 
-    def _rung_reached(self, name: str, progress: int) -> int | None:
-        """Return the rung that the trial has reached since its last report."""
-        before = self._at.get(name, progress - self._budget.between_reports)
+    def _rung_reached(self, name: str, progress: int, *, first: bool) -> int | None:
+        """Return the rung that the trial has reached since its last report; the ``first`` may be far from the start."""
+        before = self._at.get(name, 0 if first else progress - self._budget.between_reports)
         self._at[name] = max(before, progress)
         passed = [rung for rung in self._scores[self._bracket[name]] if before < rung <= progress]
         return max(passed, default=None)

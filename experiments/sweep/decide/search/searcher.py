@@ -271,7 +271,7 @@ class StudySearcher(Searcher):
         failure = why_diverged(result or {}, self.metric) or (error_text if error else "")
         if not failure and not curve:
             failure = f"no report of a finite {self.metric}"
-        complete = not failure and max(curve) >= self._budget.total
+        complete = not failure and (max(curve) >= self._budget.total or self._budget.spent(result or {}))
         state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
         value = best(curve.values()) if complete else None
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})

@@ -25,12 +25,16 @@ from ray import tune
 from experiments import Experiment, SweepError, SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import duration
 from experiments.sweep.plan import check
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.summary import summarise, write_summary
+from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.tune_bert import EXPERIMENT
 from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
 from search_spaces.bert import BASELINE
+from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
@@ -61,6 +65,27 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
+
+
+def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path) -> None:
+    def time_line(**changes: Any) -> list[str]:
+        plan = plan_for(storage, device="cpu", num_samples=5, confirm=0, **changes)
+        return [line for line in plan.lines() if line.startswith("time")]
+
+    assert not time_line()
+    began = plan_for(storage, device="cpu", name="began", epochs=3, confirm=0)
+    began.folder.mkdir(parents=True)
+    write_sweep_file(began)
+    fed = Fed()
+    fed.begin(1)
+    for epoch in (1, 2):
+        fed.report(1, epoch, 0.5, train_s=1.5, eval_s=0.5)
+    write_summary(began.summary_file, summarise(began, fed.state, {}))
+    rounds = -(-5 // began.groups)
+    as_then = "once the workers are up, if each epoch takes 2 s as in began"
+    assert time_line() == [f"time    at most about {duration(rounds * 9 * 2)} {as_then}"]
+    assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
+    assert not time_line(seconds=60), "what a second takes is not known"
 
 
 def graphs_line(plan: Plan) -> list[str]:
@@ -136,6 +161,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
         ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
         ({"epochs": 0}, "--epochs 0: must be at least 1"),
+        ({"seconds": 60, "grace": 70}, "--seconds 60 --grace 70: grace must be from 0 to .* 60 seconds or 9 epochs"),
         ({"num_samples": -1}, "--num-samples -1: must be at least 1"),
         ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),

@@ -106,10 +106,33 @@ def promoting(trials: int = 1000, groups: int = 2) -> Controller:
         (Budget(epochs=10, reduction=2), [1, 2, 4, 8]),
         (Budget(epochs=10, grace=9), []),
         (Budget(steps=100, eval_every=100), []),
+        (Budget(epochs=90, seconds=3600), [400, 1200]),
+        (Budget(epochs=90, seconds=3600, grace=60), [60, 180, 540, 1620]),
+        (Budget(steps=100, eval_every=100, seconds=1), []),
     ],
 )
 def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -> None:
     assert budget.rungs() == rungs
+
+
+def test_with_a_budget_in_seconds_trials_are_compared_by_time_and_end_by_either() -> None:
+    budget = Budget(epochs=9, seconds=90)  # rungs at 10 and 30
+    sweep = Controller(SuccessiveHalving(budget))
+
+    def report(name: str, number: int, second: float, score: float) -> str:
+        if name not in sweep.trials:
+            sweep.add(name)
+        result = {"epoch": number, "second": second, "score": score, "training_iteration": number}
+        answer: str = sweep.scheduler.on_trial_result(sweep, sweep.trials[name], result)
+        return answer
+
+    assert [report("quick", n, 4.0 * n, 0.5 + n / 100) for n in range(1, 4)] == [CONTINUE] * 3
+    assert report("slow", 1, 29.9, 0.52) == STOP, "its first report lies beyond the first rung, where 0.53 is better"
+    assert sweep.scheduler.reasons["slow"] == "not among the best third of 2 at second 10"
+    assert report("late", 1, 31.0, 0.1) == CONTINUE, "the first at the second rung"
+    assert not budget.spent({"epoch": 8, "second": 89.9})
+    assert budget.spent({"epoch": 9, "second": 12.0}) and budget.spent({"epoch": 2, "second": 90.0})
+    assert str(budget) == "90 seconds or 9 epochs"
 
 
 def objectives(state: dict[str, Any]) -> list[dict[int, dict[str, float]]]:

@@ -201,6 +201,21 @@ def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
     assert states(searcher) == [TrialState.COMPLETE]
 
 
+def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_its_last_epoch_too(
+    tmp_path: Path,
+) -> None:
+    searcher = searcher_in(tmp_path, budget=Budget(epochs=3, seconds=60))
+    for name, result in {
+        "a": {"score": 0.2, "second": 20.7, "epoch": 3},
+        "b": {"score": 0.1, "second": 61.2, "epoch": 2},
+        "c": {"score": 0.1, "second": 20.1, "epoch": 2},
+    }.items():
+        proposal(searcher, name)
+        searcher.on_trial_complete(name, result)
+    assert [trial.intermediate_values for trial in trials(searcher)] == [{20: 0.2}, {61: 0.1}, {20: 0.1}]
+    assert states(searcher) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED]
+
+
 def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     for name in "abcd":
