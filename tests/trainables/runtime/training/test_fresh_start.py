@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 
@@ -70,3 +71,12 @@ def test_variables_are_as_they_were_before_a_trial(monkeypatch: pytest.MonkeyPat
         os.environ |= {"CHANGED": "by the trial", "PL_GLOBAL_SEED": "7"}
         del os.environ["REMOVED"]
     assert dict(os.environ) == before
+
+
+def test_what_the_first_trial_left_behind_is_not_looked_at_again() -> None:
+    release_memory()
+    frozen = gc.get_freeze_count()
+    assert frozen > 0
+    of_a_later_trial = [[number] for number in range(10_000)]
+    release_memory()
+    assert gc.get_freeze_count() <= frozen, f"a leak of a later trial is to be found: {len(of_a_later_trial)} objects"
