@@ -15,7 +15,7 @@ decision is one step of Tune's controller with an event of a group; the percenti
 trials. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all groups have
 one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on.
 
-    python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha-promote] [--profile]
+    python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha] [--profile]
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import os
 import pstats
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +37,8 @@ import numpy as np
 import optuna
 import psutil
 import ray
-from optuna.storages import InMemoryStorage
+import sqlalchemy
+from optuna.storages import InMemoryStorage, RDBStorage
 from ray import tune
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
@@ -49,6 +49,7 @@ from experiments.sweep.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from experiments import Budget, Experiment
+from experiments.sweep.decide.search.study_record import study_address
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
@@ -56,7 +57,6 @@ from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.trackers.delivery import Sender
 from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
 from tests.benchmarks.simulated_groups import Clock, Groups
-from trainables.runtime.internals import optuna as internals
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),
@@ -73,7 +73,7 @@ def train_loop(config: dict[str, Any]) -> None:
     """Is never called."""
 
 
-class Enough(Exception):
+class EnoughError(Exception):
     """The simulation has what it wants."""
 
 
@@ -89,7 +89,7 @@ class Driver:
         self.cpu_at: dict[int, float] = {}
         """The driver's CPU seconds when so many trials had begun."""
         self.last_began = 0.0
-        self.memory: list[int] = []
+        self._memory = psutil.Process().memory_info().rss
         step = TuneController.step
 
         def timed(controller: TuneController) -> None:
@@ -106,9 +106,8 @@ class Driver:
             self.decisions.append((begun, time.perf_counter() - before - (self.groups.outside_s - skipped)))
         if begun not in self.cpu_at:
             self.cpu_at[begun], self.last_began = time.thread_time() + self.groups.cpu_s, self._clock.now()
-            self.memory.append(psutil.Process().memory_info().rss)
         if self._until(controller):
-            raise Enough
+            raise EnoughError
 
     def figures(self) -> dict[str, float]:
         """Return what was measured."""
@@ -126,7 +125,7 @@ class Driver:
             "decision_p99_ms": round(1000 * p99, 2),
             "driver_ms_first": round(self._cpu_ms(first, first + 100), 2),
             "driver_ms_last": round(self._cpu_ms(reached - 100, reached), 2),
-            "memory_growth_mb": round((self.memory[-1] - self.memory[0]) / 1e6),
+            "memory_growth_mb": round((psutil.Process().memory_info().rss - self._memory) / 1e6),
         }
 
     def _cpu_ms(self, one: int, other: int) -> float:
@@ -153,7 +152,10 @@ def main() -> None:
         if asked.plain_minutes:
             plain = plain_ray(clock, asked.trials, asked.groups, Path(storage), 60 * asked.plain_minutes)
             print("plain Ray Tune:", json.dumps(plain), flush=True)
-        plan = plan_of(asked, Path(storage))
+        plan = plan_of(
+            asked, Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
+            scheduler=asked.scheduler, confirm=0,
+        )  # fmt: skip
         study = InMemoryStorage()
         profile = cProfile.Profile()
         if asked.profile:
@@ -179,11 +181,7 @@ def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
         mode="max",
         budget=Budget(epochs=EPOCHS),
     )
-    options = SweepOptions(
-        device="cpu", storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db",
-        **({"num_samples": asked.trials, "search": asked.search, "scheduler": asked.scheduler, "name": "scale",
-            "confirm": 0} | changes),
-    )  # fmt: skip
+    options = SweepOptions(storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db", **changes)
     plan = make_plan(experiment, options)
     return replace(plan, groups=asked.groups, devices=replace(plan.devices, nodes=(asked.groups,)))
 
@@ -204,9 +202,7 @@ def sweep(clock: Clock, plan: Plan, study: InMemoryStorage) -> dict[str, float]:
 
 def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
     """Let the sweep go on, and return the seconds to its first trial."""
-    changes = {"num_samples": None, "name": None, "resume": "scale", "add_trials": 10, "confirm": None}
-    unset = {name: getattr(SweepOptions(), name) for name in ("num_samples", "search", "scheduler", "name", "confirm")}
-    plan = plan_of(asked, storage, **(unset | {k: v for k, v in changes.items() if v is not None}))
+    plan = plan_of(asked, storage, resume="scale", add_trials=10)
     began = time.perf_counter()
     simulated(clock, plan.groups, 1, tuner_of(plan).fit, lambda controller: bool(controller._staged_trials))
     return time.perf_counter() - began
@@ -249,7 +245,7 @@ def simulated(
     driver = Driver(clock, groups, trials, until)
     try:
         fit()
-    except Enough:
+    except EnoughError:
         pass
     finally:
         driver.undo()
@@ -258,7 +254,13 @@ def simulated(
 
 
 def store(study: InMemoryStorage, plan: Plan) -> None:
-    """Write the study to the sweep's database, as its thread would have."""
+    """Write the study to the sweep's database, as its thread would have, but without waiting for the disk."""
+    storage = RDBStorage(study_address(plan.folder))
+    with storage.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=MEMORY")
+    sqlalchemy.event.listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+    storage.engine.dispose()
+    optuna.copy_study(from_study_name=plan.name, from_storage=study, to_storage=storage)
 
 
 if __name__ == "__main__":

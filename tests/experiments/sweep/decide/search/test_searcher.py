@@ -16,11 +16,10 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler, own_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
-from experiments.sweep.decide.search.surrogate import Surrogate
+from experiments.sweep.decide.search.surrogate import GUESSED, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
