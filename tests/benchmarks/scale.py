@@ -1,56 +1,63 @@
 """What the driver costs when a sweep is large: ten thousand trials on 512 simulated groups.
 
-The project's own searcher, scheduler, state, tracker (its outbox) and the sweep's snapshot are the real ones. The
-groups are simulated: each reports every 10 s of a simulated clock, and waits for the driver, whose time is measured and
-counts on that clock. Left out are Ray Tune's own controller with its files, the study's database (other threads
-write to it, and to MLflow, in the real time that is not there) and the pictures. Prints, last, one JSON object:
+Ray Tune's own controller, its files, and this project's searcher, scheduler, state, tracker and snapshots are the real
+ones. The groups are simulated (:mod:`tests.benchmarks.simulated_groups`): each reports about every 10 s of a clock that
+jumps where the driver would wait, and waits itself while the driver is busy, which counts. Left out is what other
+threads do in the real time that is not there: the study's database, the delivery to MLflow, the pictures and the
+terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHAScheduler`` on the same groups, for as long as
+``--plain-minutes`` allows. Prints, last, one JSON object:
 
     {"trials": ..., "groups": ..., "busy": ..., "decision_p50_ms": ..., "decision_p99_ms": ..., "driver_ms_first": ...,
-     "driver_ms_last": ..., "snapshot_ms_last": ..., "memory_growth_mb": ..., "resume_s": ...}
+     "driver_ms_last": ..., "memory_growth_mb": ..., "resume_s": ...}
 
-``busy`` is the share of the groups' time, until the last trial has begun, in which they do not wait for the driver. A
-decision is an answer to a report or a proposal; the percentiles are those of the last tenth of the trials.
-``driver_ms_*``: the driver's CPU time for one trial, mean of the first and the last hundred. ``resume_s``: reading the
-last snapshot, and the study from memory.
+``busy`` is the share of the groups' time, until the last trial begins, in which they start, train, save or restore. A
+decision is one step of Tune's controller with an event of a group; the percentiles are those of the last tenth of the
+trials. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all groups have
+one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on.
 
-    python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--profile]
+    python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha] [--profile]
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
-import heapq
 import json
-import pickle
+import os
 import pstats
-import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import optuna
 import psutil
-from optuna.storages import InMemoryStorage
+import ray
+import sqlalchemy
+from optuna.storages import InMemoryStorage, RDBStorage
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.execution import tune_controller
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.optuna import OptunaSearch
 
+from experiments.sweep.define.options import PROJECT_ROOT
+
+sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from experiments import Budget, Experiment
+from experiments.sweep.decide.search.study_record import study_address
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.sweep_run import SweepRun
-from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.trackers.delivery import Sender
 from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
-from experiments.sweep.state.events import SweepBegan
-from trainables.runtime import names
+from tests.benchmarks.simulated_groups import Clock, Groups
 
-REPORT_EVERY_S = 10.0
-SNAPSHOT_EVERY_S = 5.0
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),
     "weight_decay": tune.loguniform(1e-6, 1e-2),
@@ -59,165 +66,201 @@ SPACE = {
     "optimizer": tune.choice(["sgd", "adamw"]),
     "warmup": tune.uniform(0.0, 0.2),
 }
+EPOCHS = 27
 
 
 def train_loop(config: dict[str, Any]) -> None:
     """Is never called."""
 
 
-class Sweep:
-    """The driver's part of a sweep, called as Tune calls it, and how long each call took."""
+class EnoughError(Exception):
+    """The simulation has what it wants."""
 
-    def __init__(self, plan: Plan, groups: int, study: InMemoryStorage) -> None:
-        self.run = SweepRun(plan, make_searcher(plan, study), [MlflowTracker(plan)])
-        self.run.views.clear()  # they show it on a terminal and in pictures, now and then
-        self.run.searcher.set_max_concurrency(groups)
-        self.decisions: list[float] = []
-        """Seconds of each proposal and each answer to a report."""
-        self.in_all = 0.0
-        """Seconds of CPU."""
 
-    def timed(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Return what a call returns, and its seconds."""
-        began, worked = time.perf_counter(), time.thread_time()
-        answer = call()
-        self.in_all += time.thread_time() - worked
-        self.decisions.append(time.perf_counter() - began)
-        return answer, self.decisions[-1]
+class Driver:
+    """Tune's controller, step by step, and how long each step took."""
 
-    def propose(self, number: int) -> Any:
-        """Return the next trial, None after the last."""
-        config = self.run.searcher.suggest(f"id{number}")
-        if not isinstance(config, dict):
-            return None
-        trial = SimpleNamespace(trial_id=f"id{number}", experiment_tag=f"{number}_", config=config, status="RUNNING")
-        self.run.scheduler.on_trial_add(None, trial)
-        self.run.on_trial_start(0, [], trial)
-        return trial
+    def __init__(self, clock: Clock, groups: Groups, trials: int, until: Callable[[TuneController], bool]) -> None:
+        self.groups, self.trials, self._until = groups, trials, until
+        self._clock = clock
+        self.began = clock.now()
+        self.decisions: list[tuple[int, float]] = []
+        """Trials that had begun, and seconds, of each step with an event."""
+        self.cpu_at: dict[int, float] = {}
+        """The driver's CPU seconds when so many trials had begun."""
+        self.last_began = 0.0
+        self._memory = psutil.Process().memory_info().rss
+        step = TuneController.step
 
-    def report(self, trial: Any, result: dict[str, Any]) -> bool:
-        """Hand in a report, and return whether the trial goes on."""
-        if self.run.reported(None, trial, result) == TrialScheduler.CONTINUE:
-            self.run.searcher.on_trial_result(trial.trial_id, result)
-            self.run.on_trial_result(0, [], trial, result)
-            return True
-        self.run.scheduler.on_trial_complete(None, trial, result)
-        self.run.searcher.on_trial_complete(trial.trial_id, result)
-        self.run.on_trial_complete(0, [], trial)
-        return False
+        def timed(controller: TuneController) -> None:
+            self._step(controller, step)
 
-    def snapshot(self, folder: Path) -> None:
-        """Write what a resumed sweep must know."""
-        (folder / "snapshot.pkl").write_bytes(pickle.dumps(self.run.snapshot()))
-        self.run.searcher.save(str(folder / "searcher.json"))
+        self.undo: Callable[[], None] = lambda: setattr(TuneController, "step", step)
+        TuneController.step = timed
+
+    def _step(self, controller: TuneController, step: Callable[[TuneController], None]) -> None:
+        before, skipped, handled = time.perf_counter(), self.groups.outside_s, self.groups.handled
+        step(controller)
+        begun = len(controller.get_trials())
+        if self.groups.handled > handled:
+            self.decisions.append((begun, time.perf_counter() - before - (self.groups.outside_s - skipped)))
+        if begun not in self.cpu_at:
+            self.cpu_at[begun], self.last_began = time.thread_time() + self.groups.cpu_s, self._clock.now()
+        if self._until(controller):
+            raise EnoughError
+
+    def figures(self) -> dict[str, float]:
+        """Return what was measured."""
+        reached, groups = max(self.cpu_at), self.groups.count
+        last = [seconds for begun, seconds in self.decisions if begun >= 0.9 * reached]
+        p50, p99 = np.percentile(last, [50, 99])
+        first = min(groups, reached - 100)
+        span = self.last_began - self.began
+        worked = sum(max(0.0, min(took, self.last_began - at)) for at, took in self.groups.worked)
+        return {
+            "trials": reached,
+            "groups": groups,
+            "busy": round(worked / (groups * span), 4),
+            "decision_p50_ms": round(1000 * p50, 2),
+            "decision_p99_ms": round(1000 * p99, 2),
+            "driver_ms_first": round(self._cpu_ms(first, first + 100), 2),
+            "driver_ms_last": round(self._cpu_ms(reached - 100, reached), 2),
+            "memory_growth_mb": round((psutil.Process().memory_info().rss - self._memory) / 1e6),
+        }
+
+    def _cpu_ms(self, one: int, other: int) -> float:
+        """Return the CPU for one trial between two counts of trials."""
+        known = np.array(sorted(self.cpu_at))
+        a, b = (int(known[np.searchsorted(known, n)]) for n in (one, other))
+        return 1000 * (self.cpu_at[b] - self.cpu_at[a]) / (b - a)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=512)
-    parser.add_argument("--search", default="gp")
+    parser.add_argument("--search", default=SweepOptions().search)
+    parser.add_argument("--scheduler", default=SweepOptions().scheduler)
+    parser.add_argument("--plain-minutes", type=float, default=3.0, help="for plain Ray Tune; 0 leaves it out")
     parser.add_argument("--profile", action="store_true", help="print what took the driver's time")
     asked = parser.parse_args()
-    profile = cProfile.Profile()
-    with tempfile.TemporaryDirectory() as storage:
-        plan = plan_of(asked.trials, asked.search, Path(storage))
-        plan.folder.mkdir(parents=True)
+    os.environ.update(ENVIRONMENT)
+    Sender.start = lambda self: None  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
+        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+        clock = Clock()
+        if asked.plain_minutes:
+            plain = plain_ray(clock, asked.trials, asked.groups, Path(storage), 60 * asked.plain_minutes)
+            print("plain Ray Tune:", json.dumps(plain), flush=True)
+        plan = plan_of(
+            asked, Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
+            scheduler=asked.scheduler, confirm=0,
+        )  # fmt: skip
+        study = InMemoryStorage()
+        profile = cProfile.Profile()
         if asked.profile:
             profile.enable()
-        figures = simulate(plan, asked.trials, asked.groups)
+        figures = sweep(clock, plan, study)
         profile.disable()
-    if asked.profile:
-        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(30)
-    print(json.dumps({"trials": asked.trials, "groups": asked.groups, **figures}))
+        if asked.profile:
+            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(40)
+        print(json.dumps(figures), flush=True)
+        store(study, plan)
+        figures["resume_s"] = round(resumed(clock, asked, Path(storage)), 2)
+        print(json.dumps(figures), flush=True)
+        os._exit(0)  # the sweep is left as it is
 
 
-def plan_of(trials: int, search: str, storage: Path) -> Plan:
-    """Return the plan of a sweep."""
+def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
+    """Return the plan of a sweep on simulated groups."""
     experiment = Experiment(
-        name="scale", train_loop=train_loop, space=SPACE, metric="val_accuracy", mode="max", budget=Budget(epochs=27)
+        name="scale",
+        train_loop=train_loop,
+        space=SPACE,
+        metric="val_accuracy",
+        mode="max",
+        budget=Budget(epochs=EPOCHS),
     )
-    options = SweepOptions(
-        num_samples=trials, search=search, device="cpu", storage=storage, name="scale", confirm=0,
-        tracking_uri=f"sqlite:///{storage}/mlflow.db",
-    )  # fmt: skip
-    return make_plan(experiment, options)
+    options = SweepOptions(storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db", **changes)
+    plan = make_plan(experiment, options)
+    return replace(plan, groups=asked.groups, devices=replace(plan.devices, nodes=(asked.groups,)))
 
 
-def simulate(plan: Plan, trials: int, groups: int) -> dict[str, float]:
-    """Run the sweep on the simulated clock, and return its figures."""
-    study, noise, process = InMemoryStorage(), random.Random(0), psutil.Process()
-    sweep = Sweep(plan, groups, study)
-    sweep.run.tell(SweepBegan())
-    due: list[tuple[float, int, Any]] = [(0.0, group, None) for group in range(groups)]
-    epochs: dict[str, int] = {}
-    driver_free_at = waited = snapshot_at = full_until = snapshot_s = 0.0
-    begun = ended = last_tenth_from = 0
-    worked_at: dict[int, float] = {}  # the driver's CPU seconds when so many trials had ended
-    memory = process.memory_info().rss
-    while due:
-        asked_at, group, trial = heapq.heappop(due)
-        now = max(asked_at, driver_free_at)
-        if now >= snapshot_at:
-            began = time.perf_counter()
-            sweep.snapshot(plan.folder)
-            snapshot_s = time.perf_counter() - began
-            now, snapshot_at = now + snapshot_s, now + SNAPSHOT_EVERY_S
-        goes_on = False
-        if trial is not None:
-            epochs[trial.trial_id] += 1
-            result = result_of(trial, epochs[trial.trial_id], group, noise)
-            goes_on, took = sweep.timed(partial(sweep.report, trial, result))
-            now += took
-            ended += not goes_on
-            worked_at[ended] = sweep.in_all
-        if not goes_on and begun < trials:
-            begun += 1
-            trial, took = sweep.timed(partial(sweep.propose, begun))
-            epochs[trial.trial_id] = 0
-            now, goes_on = now + took, True
-        driver_free_at = now
-        if begun < trials:
-            waited, full_until = waited + now - asked_at, now
-        if goes_on:
-            heapq.heappush(due, (now + REPORT_EVERY_S, group, trial))
-        if not last_tenth_from and ended >= 0.9 * trials:
-            last_tenth_from = len(sweep.decisions)
-    grown = process.memory_info().rss - memory
-    sweep.snapshot(plan.folder)
+def tuner_of(plan: Plan) -> SweepTuner:
+    """Return the sweep's own Tuner, which shows nothing."""
+    tuner = SweepTuner(plan, trackers=[MlflowTracker(plan)])
+    tuner.run.views.clear()
+    return tuner
+
+
+def sweep(clock: Clock, plan: Plan, study: InMemoryStorage) -> dict[str, float]:
+    """Run a sweep until its last trial has ended, and return its figures."""
+    tuner = tuner_of(plan)
+    tuner.run.searcher._storage = study
+    return simulated(clock, plan.groups, plan.num_samples, tuner.fit, lambda controller: controller.is_finished())
+
+
+def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
+    """Let the sweep go on, and return the seconds to its first trial."""
+    plan = plan_of(asked, storage, resume="scale", add_trials=10)
     began = time.perf_counter()
-    again = SweepRun(plan, make_searcher(plan, study), [])
-    again.restore(pickle.loads((plan.folder / "snapshot.pkl").read_bytes()))
-    again.searcher.restore(str(plan.folder / "searcher.json"))
-    assert len(again.searcher.trials()) == len(again.state.trials) == trials
-    resume_s = time.perf_counter() - began
-    first, last = min(100, trials // 2), max(trials - 100, trials // 2)
-    p50, p99 = np.percentile(sweep.decisions[last_tenth_from:], [50, 99])
-    return {
-        "busy": round(1 - waited / (groups * full_until), 4),
-        "decision_p50_ms": round(1000 * p50, 2),
-        "decision_p99_ms": round(1000 * p99, 2),
-        "driver_ms_first": round(1000 * worked_at[first] / first, 2),
-        "driver_ms_last": round(1000 * (worked_at[trials] - worked_at[last]) / (trials - last), 2),
-        "snapshot_ms_last": round(1000 * snapshot_s, 1),
-        "memory_growth_mb": round(grown / 1e6),
-        "resume_s": round(resume_s, 2),
-    }
+    simulated(clock, plan.groups, 1, tuner_of(plan).fit, lambda controller: bool(controller._staged_trials))
+    return time.perf_counter() - began
 
 
-def result_of(trial: Any, epoch: int, group: int, noise: random.Random) -> dict[str, Any]:
-    """Return a report as a worker group makes it."""
-    away = abs(np.log10(trial.config["lr"]) + 2.5) / 3 + abs(trial.config["momentum"] - 0.9) / 2
-    return {
-        "val_accuracy": max(0.0, 0.9 - away) * (1 - 1 / (1 + epoch)) + 0.01 * noise.random(),
-        "val_loss": 1 / epoch,
-        "train_loss": 1 / epoch,
-        names.EPOCH: epoch,
-        names.DEVICES: f"node:{group}",
-        names.TRAIN_SECONDS: REPORT_EVERY_S,
-        names.STEP_SECONDS: REPORT_EVERY_S,
-        "training_iteration": epoch,
-    }
+def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: float) -> dict[str, float]:
+    """Run the same with Ray's own parts for so many seconds, and return the figures."""
+    tuner = tune.Tuner(
+        PlainTrainable,
+        param_space=SPACE,
+        tune_config=tune.TuneConfig(
+            metric="val_accuracy",
+            mode="max",
+            search_alg=OptunaSearch(seed=0),
+            scheduler=ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=3),
+            num_samples=trials,
+            max_concurrent_trials=groups,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(name="plain", storage_path=str(storage), verbose=0),
+    )
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    until = time.perf_counter() + seconds
+    return simulated(
+        clock, groups, trials, tuner.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
+    )
+
+
+class PlainTrainable(tune.Trainable):
+    """Is never made."""
+
+
+def simulated(
+    clock: Clock, count: int, trials: int, fit: Callable[[], Any], until: Callable[[TuneController], bool]
+) -> dict[str, float]:
+    """Let Tune fit with simulated groups until that is true, and return the figures."""
+    groups = Groups(clock, count)
+    made = tune_controller.RayActorManager
+    tune_controller.RayActorManager = cast(Any, groups)
+    driver = Driver(clock, groups, trials, until)
+    try:
+        fit()
+    except EnoughError:
+        pass
+    finally:
+        driver.undo()
+        tune_controller.RayActorManager = made
+    return driver.figures() if len(driver.cpu_at) > 101 else {}
+
+
+def store(study: InMemoryStorage, plan: Plan) -> None:
+    """Write the study to the sweep's database, as its thread would have, but without waiting for the disk."""
+    storage = RDBStorage(study_address(plan.folder))
+    with storage.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=MEMORY")
+    sqlalchemy.event.listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+    storage.engine.dispose()
+    optuna.copy_study(from_study_name=plan.name, from_storage=study, to_storage=storage)
 
 
 if __name__ == "__main__":

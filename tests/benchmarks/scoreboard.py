@@ -272,8 +272,8 @@ def between(figures: Array) -> str:
 
 def main() -> None:
     options = SweepOptions()
-    default = f"{options.search}+{options.scheduler}"
-    strategies = [default, "random+asha", f"{options.search}+asha-promote", "ray-random", "ray-tpe", "optuna"]
+    default = f"gp+{options.scheduler}"
+    strategies = [default, "random+asha", "gp+asha-promote", "ray-random", "ray-tpe", "optuna"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
     parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")

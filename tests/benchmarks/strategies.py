@@ -77,6 +77,14 @@ class OnTune:
     def get_trials(self) -> list[Trial]:
         return self.trials
 
+    @property
+    def _running_trials(self) -> set[Trial]:
+        return {trial for trial in self.trials if trial.status == "RUNNING"}
+
+    @property
+    def _pending_trials(self) -> set[Trial]:
+        return {trial for trial in self.trials if trial.status == "PENDING"}
+
     def next(self, take: Take) -> Trial | None:
         while self._propose(take):
             pass

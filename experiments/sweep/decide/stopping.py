@@ -74,10 +74,11 @@ class StoppingRules:
     def after_trial(self, state: SweepState) -> Ending | None:
         """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, or all fail
         alike."""
-        pauses_good_ones = self._options.scheduler == "pbt"
-        since_best = sum(state.trials[n].has_ended or not pauses_good_ones for n in state.since_best)
-        if self._options.patience is not None and since_best >= self._options.patience:
-            return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
+        if self._options.patience is not None:
+            pauses_good_ones = self._options.scheduler == "pbt"
+            since_best = sum(state.trials[n].has_ended or not pauses_good_ones for n in state.since_best)
+            if since_best >= self._options.patience:
+                return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
         limit = self._options.same_errors
         last = state.ended_here[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}

@@ -103,8 +103,8 @@ class SearchOptions:
     """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, with the baseline; else as the recipe says."""
-    search: Annotated[str, shown("NAME")] = "gp"
-    """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
+    search: Annotated[str | None, shown("NAME", "(gp)"), AS_GIVEN] = None
+    """gp, tpe (usual with more than 64 trials at a time), random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
     """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()

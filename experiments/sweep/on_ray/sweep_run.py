@@ -21,6 +21,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.schedulers.factory import make_scheduler
+from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
 from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
@@ -133,7 +134,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
-        for other in trials:
+        for other in () if isinstance(self.scheduler, SuccessiveHalving) else trials:  # which is always asked
             if other.status != Trial.PAUSED:
                 continue
             known = self.state.trials.get(number_of(other))
@@ -231,7 +232,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def waiting_to_stop(self, trials: Callable[[], Sequence[Trial]]) -> list[Trial]:
         """Return those of Tune's trials that wait and that a person wants stopped; with pbt, all go on in a moment."""
-        wanted = {trial.number for trial in self.state.paused if trial.to_stop}
+        wanted = {number for number in self.state.asked_to_stop if self.state.trials[number].status == "paused"}
         if not wanted or self.plan.options.scheduler == "pbt":
             return []
         return [trial for trial in trials() if trial.status == Trial.PAUSED and number_of(trial) in wanted]

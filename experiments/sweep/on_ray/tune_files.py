@@ -34,7 +34,8 @@ KEPT = 2
 LOOK_EVERY_S = 1.0
 """How often to see whether Tune has written its state."""
 SHARE_OF_TIME = 0.05
-"""How much of the event loop's time copies take at most: the files grow with the number of trials."""
+"""How much of the event loop's time Tune takes at most to write its state, and we to copy it: both grow with the number
+of trials."""
 OURS = "gaudi-tune"
 """What our part of Tune's callback states is called; Tune itself knows callbacks by their position alone."""
 

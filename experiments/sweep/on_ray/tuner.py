@@ -25,7 +25,7 @@ from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
-from experiments.sweep.on_ray.tune_files import put_back, read_snapshot, reports_of
+from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, put_back, read_snapshot, reports_of
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.reproduction import compared
@@ -38,7 +38,7 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
-from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors
+from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors, write_state_within
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
@@ -52,6 +52,8 @@ ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    # Groups that start at a time: one after the other, 512 of them would take half an hour.
+    "TUNE_MAX_PENDING_TRIALS_PG": "16",
     # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
@@ -128,6 +130,7 @@ class SweepTuner(tune.Tuner):
                 put_back(snapshot, plan.folder, plan.options.retries)
             write_sweep_file(plan)
             retry_losses_alone()
+            write_state_within(SHARE_OF_TIME)
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
             self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())

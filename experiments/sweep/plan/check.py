@@ -220,7 +220,9 @@ def _config_of(folder: Path, number: int) -> Mapping[str, Any]:
     return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}
 
 
-def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None) -> BaseSampler | None:
+def check_search(
+    experiment: Experiment, search: str, options: SweepOptions, sampler: BaseSampler | None
+) -> BaseSampler | None:
     """See that the sampler can be made, and proposes from this space before and after it has a value.
 
     Returns:
@@ -230,8 +232,8 @@ def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSam
 
     from experiments.sweep.decide.search.samplers import make_sampler, own_sampler
 
-    sampler = sampler or own_sampler(options.search, options.seed)
-    tried = make_sampler(options.search, options.seed) if sampler is None else copy.deepcopy(sampler)
+    sampler = sampler or own_sampler(search, options.seed)
+    tried = make_sampler(search, options.seed) if sampler is None else copy.deepcopy(sampler)
     study = optuna.create_study(sampler=tried)
     try:
         for value in range(2):
@@ -242,7 +244,7 @@ def check_search(experiment: Experiment, options: SweepOptions, sampler: BaseSam
         raise
     except Exception as error:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
-        raise SweepError(f"--search {options.search}: this sampler cannot search this space ({error})") from error
+        raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
     if options.scheduler == "pbt":
         from experiments.sweep.decide.schedulers.population import check_changeable
 

@@ -69,7 +69,9 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     common, fixed = decide.choose_settings(experiment, options, recipe, hold_out=bool(seeds))
     experiment = decide.fix(experiment, fixed)
     learned = learn(experiment, options, name)
-    sampler = check.check_search(experiment, options, sampler)
+    groups = min(room, trials)
+    search, search_reason = decide.choose_search(options, groups)
+    sampler = check.check_search(experiment, search, options, sampler)
     check.check_sent(experiment)
     settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
@@ -78,7 +80,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         experiment=experiment,
         options=options,
         devices=devices,
-        groups=min(room, trials),
+        groups=groups,
         recipe=recipe,
         recipe_reason=reason,
         settings=settings,
@@ -93,6 +95,8 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         learned=[config for found in learned for config in found.configs],
         learns=[found.said for found in learned],
         graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
+        search=search,
+        search_reason=search_reason,
         sampler=sampler,
         cluster=str(cluster) if cluster else None,
     )
@@ -114,7 +118,7 @@ def make_searcher(
         metric=plan.experiment.metric,
         mode=plan.experiment.mode,
         baseline=plan.experiment.baseline,
-        sampler=plan.sampler or plan.options.search,
+        sampler=plan.sampler or plan.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Objective
@@ -68,6 +68,9 @@ class SweepState:
         self.since_best: set[int] = set()
         """Trials of the search that have paused or ended since the best value was reported; one that a scheduler paused
         before does not count when it ends."""
+        self.asked_to_stop: set[int] = set()
+        """Trials that a person wants stopped."""
+        self._outcomes: Counter[Outcome] = Counter()
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
         self.steered: list[tuple[float, str]] = []
@@ -223,8 +226,7 @@ class SweepState:
 
     def counts(self) -> Counter[Outcome]:
         """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
-        outcomes: Counter[Any] = Counter(trial.status for trial in self.trials.values() if trial.has_ended)
-        return outcomes
+        return +self._outcomes
 
     def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
         """Return the checkpoint with the best value of these trials that is still in the sweep's folder."""
@@ -255,6 +257,8 @@ class SweepState:
         self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}
         self.best = self.best_at_end = None
+        self.asked_to_stop = {trial.number for trial in trials if trial.to_stop}
+        self._outcomes = Counter(outcome for trial in trials if (outcome := outcome_of(trial)))
         for trial in trials:
             leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader)
             if leads and not trial.confirms:
@@ -270,6 +274,8 @@ class SweepState:
                 number=event.trial, trial_id=event.trial_id, began_with=config, config=config, best_config=config
             )
             self.trials[event.trial] = trial
+        if outcome := outcome_of(trial):  # it goes on after all
+            self._outcomes[outcome] -= 1
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = Decision("continue"), time.monotonic()
         self.device_time.started(trial.number)
@@ -309,6 +315,7 @@ class SweepState:
     def _end(self, trial: TrialState, event: TrialEnded) -> None:
         self._count_since_best(trial)
         trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
+        self._outcomes[event.outcome] += 1
         self.device_time.leave(trial.number, LOST if event.raised else WAITING)
         if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
             trial.best = None
@@ -324,6 +331,7 @@ class SweepState:
         self.steered.append((event.time, event.what))
         if isinstance(event, StopAsked):
             self.trials[event.trial].to_stop = True
+            self.asked_to_stop.add(event.trial)
         elif isinstance(event, TrialsAsked):
             self.num_trials = event.num_trials
 
@@ -337,3 +345,8 @@ class SweepState:
         value = math.nan if trial.value is None else trial.value
         if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
             self.best_at_end = trial
+
+
+def outcome_of(trial: TrialState) -> Outcome | None:
+    """Return what became of a trial; None of one that has not ended."""
+    return cast("Outcome", trial.status) if trial.has_ended else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from optuna import Study, Trial, create_study
@@ -87,23 +86,29 @@ def study_of(trials: Sequence[FrozenTrial], best: int | None, direction: StudyDi
     most of the time of a proposal.
 
     Args:
-        trials: In the order of their numbers, which are their ids, too. They may change afterwards.
-        best: Number of the complete trial with the best value.
+        trials: In the order of their numbers, which are their ids, too; some may be left out. They may change
+            afterwards.
+        best: Place of the complete trial with the best value among them.
         direction: What is better.
         sampler: Of the study.
     """
     study = create_study(direction=direction, sampler=sampler)
     storage, own = study._storage, study._study_id
     assert isinstance(storage, InMemoryStorage)
-    storage._studies[own].trials, storage._studies[own].best_trial_id = list(trials), best
+    storage._studies[own].trials = list(trials)
+    storage._studies[own].best_trial_id = None if best is None else id_of(trials[best])
     assert own == 0
-    for number in range(len(PLACES), len(trials)):
-        PLACES[number] = (own, number)
-    storage._trial_id_to_study_id_and_number = dict(islice(PLACES.items(), len(trials)))
-    storage._max_trial_id = len(trials) - 1
+    last = id_of(trials[-1]) if trials else -1
+    if last == len(trials) - 1:
+        for number in range(len(PLACES), len(trials)):
+            PLACES[number] = (own, number)
+        places = PLACES.copy()  # those beyond the last trial are never asked for
+    else:
+        places = {id_of(trial): (own, place) for place, trial in enumerate(trials)}
+    storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last
     return study
 
 
 def tell(trial: FrozenTrial, value: float) -> None:
     """Make a trial of :func:`study_of` a complete one with this value. ``study.tell()`` takes no complete trial."""
-    trial.state, trial._values = TrialState.COMPLETE, [value]
+    trial.state, trial._values = TrialState.COMPLETE, [float(value)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -9,12 +10,14 @@ from typing import Any, Protocol
 from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import Searcher
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
+_write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
 def never_retry(errors: tuple[type[BaseException], ...]) -> None:
@@ -50,6 +53,29 @@ def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Calla
         _actor_task_failed(self, tracked_actor_task, exception)
 
     RayActorManager._actor_task_failed = actor_task_failed
+
+
+def write_state_within(share: float) -> None:
+    """Have Tune, in this process, write its state so seldom that this takes no more than a share of its time.
+
+    With ``num_to_keep``, each checkpoint of a trial makes Tune (Ray 2.60) write the state of all trials at the next
+    step, after it has waited until the files of the time before are copied to the sweep's folder. Where there are
+    thousands of trials that pause with a checkpoint each, it does little else, and no setting changes that. What is
+    written at the end of a sweep is written in any case.
+    """
+
+    def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
+        began, written, copying = time.monotonic(), self._last_save_time, self._storage.syncer._sync_process
+        if not force and began < getattr(self, "not_before", began):
+            return
+        if copying is not None and copying.is_running:
+            self._should_force_sync_up = False  # nothing waits for the copy: the state is written when it is due
+        _write_state(self, save_fn, force=force, wait=wait)
+        if self._last_save_time != written:
+            now = time.monotonic()
+            self.not_before = now + (now - began) / share
+
+    _ExperimentCheckpointManager.sync_up_experiment_state = write_state
 
 
 class Saved(Protocol):
@@ -104,6 +130,14 @@ def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
 def searcher_of(tune_controller: Any) -> Searcher:
     """Return the searcher of a sweep. Schedulers are given the controller, and Tune wraps the searcher in it."""
     return tune_controller.search_alg.searcher
+
+
+def training_of(tune_controller: Any) -> set[Trial]:
+    """Return the trials that run or are about to. Publicly all trials can be had, and asked one by one, which takes
+    milliseconds of each step where there are ten thousand."""
+    controller = getattr(tune_controller, "_tune_controller", tune_controller)
+    training: set[Trial] = controller._running_trials | controller._pending_trials
+    return training
 
 
 def end_paused(tune_controller: Any, trial: Trial) -> None:

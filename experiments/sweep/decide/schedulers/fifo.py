@@ -42,8 +42,8 @@ class Fifo(FIFOScheduler):
         return None
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed sweep must know."""
-        return copy.deepcopy({name: self.__dict__[name] for name in self._kept})
+        """Return what a resumed sweep must know, as plain data that is written at once: it is not copied."""
+        return {name: self.__dict__[name] for name in self._kept}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
@@ -14,7 +17,7 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import REPORTS, Budget
 from trainables.runtime import names
-from trainables.runtime.internals.ray_tune import end_paused, searcher_of
+from trainables.runtime.internals.ray_tune import end_paused, searcher_of, training_of
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,49 @@ Score: TypeAlias = tuple[float, float]
 """The objective, and for ties the validation loss; more is better in both."""
 SHARES = {2: "half", 3: "third", 4: "quarter"}
 """Words for one in so many trials."""
+
+
+class Rung:
+    """The trials that got to a rung, in order as they come: thousands are not sorted again for each report."""
+
+    def __init__(self, scores: dict[str, Score]) -> None:
+        """Begin with these scores; more are added to the same object."""
+        self.scores = scores
+        # The better comes first: both parts of a score with the other sign; among equals, who came first.
+        self._place = {name: (-score[0], -score[1], at) for at, (name, score) in enumerate(scores.items())}
+        self._ranked = sorted(self._place.values())
+        self._names = list(scores)
+        self._waiting: list[tuple[float, float, int]] = []
+
+    def add(self, name: str, score: Score) -> None:
+        """Take a trial, or another score of one that is there."""
+        if name in self._place:
+            del self._ranked[bisect_left(self._ranked, self._place[name])]
+        else:
+            self._names.append(name)
+        self.scores[name] = score
+        at = self._place[name][2] if name in self._place else len(self._names) - 1
+        self._place[name] = (-score[0], -score[1], at)
+        insort(self._ranked, self._place[name])
+
+    def better_than(self, score: Score) -> int:
+        """Return how many trials are better than that."""
+        return bisect_left(self._ranked, (-score[0], -score[1], -1))
+
+    def is_among(self, name: str, best: int) -> bool:
+        """Whether a trial is among so many best."""
+        return bisect_left(self._ranked, self._place[name]) < best
+
+    def waits(self, name: str) -> None:
+        """Note that a trial waits to be among the best."""
+        heapq.heappush(self._waiting, self._place[name])
+
+    def those_among(self, best: int) -> Iterator[str]:
+        """Yield the trials that have waited until they are among so many best, the best first, each once."""
+        while best and self._waiting and self._waiting[0] <= self._ranked[best - 1]:
+            place = heapq.heappop(self._waiting)
+            if self._place[name := self._names[place[2]]] == place:  # it has no other score since
+                yield name
 
 
 class SuccessiveHalving(Fifo):
@@ -64,6 +110,10 @@ class SuccessiveHalving(Fifo):
         self._trials, self._groups = trials, groups
         self._bracket: dict[str, int] = {}
         """Bracket of each trial, in the order in which they were added."""
+        self._in_bracket = Counter[int]()
+        """How many trials each bracket has."""
+        self._tunes: dict[str, Trial] = {}
+        """Tune's object of each trial, which no snapshot keeps."""
         self._at: dict[str, int] = {}
         """Epochs or steps of each trial's last report."""
         self._scores: list[dict[int, dict[str, Score]]] = [
@@ -74,16 +124,20 @@ class SuccessiveHalving(Fifo):
         """Trials that wait, with their rung; where trials are stopped, those that have yet to end."""
         self._next: list[str] = []
         """Paused trials that are to go on."""
+        self._rungs = self._ranked()
+        """The rungs of each bracket, with these very scores."""
         self._said, self._changed = False, True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
         self._changed = True
+        self._tunes[trial.trial_id] = trial
         if trial.trial_id not in self._bracket:
-            there = list(self._bracket.values())
-            behind = [share * (len(there) + 1) - there.count(bracket) for bracket, share in enumerate(self._shares)]
+            there, in_each = len(self._bracket), self._in_bracket
+            behind = [share * (there + 1) - in_each[bracket] for bracket, share in enumerate(self._shares)]
             self._bracket[trial.trial_id] = behind.index(max(behind))
-        elif self._pausing and trial.status == Trial.PENDING and trial.trial_id in {*self._held, *self._next}:
+            in_each[self._bracket[trial.trial_id]] += 1
+        elif self._pausing and trial.status == Trial.PENDING and self._waits(trial.trial_id):
             trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
@@ -96,17 +150,18 @@ class SuccessiveHalving(Fifo):
         rung = self._rung_reached(name, self._budget.progress(result), first=result.get(REPORTS) == 1)
         if rung is None:
             return TrialScheduler.CONTINUE
-        scores = self._scores[self._bracket[name]][rung]
-        scores[name], self._changed = score, True
+        ranked = self._rungs[self._bracket[name]][rung]
+        ranked.add(name, score)
+        self._changed, there = True, len(ranked.scores)
         waits = self._pausing and result.get(SHOULD_CHECKPOINT) is not False
         if waits:
-            goes_on = name in self._promotable(scores)
+            goes_on = ranked.is_among(name, self._promotable(ranked))
         else:  # fewer than the share are better; a tie is not
-            better = sum(other > score for other in scores.values())
-            goes_on = better < max(1.0, len(scores) / self._budget.reduction)
+            goes_on = ranked.better_than(score) < max(1.0, there / self._budget.reduction)
         if not goes_on:
             self._held[name] = rung
-            self.reasons[name] = f"not among the best {self._share} of {len(scores)} at {self._budget.unit} {rung}"
+            ranked.waits(name)
+            self.reasons[name] = f"not among the best {self._share} of {there} at {self._budget.unit} {rung}"
         if not waits:
             self._say_that_none_waits()
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
@@ -124,14 +179,14 @@ class SuccessiveHalving(Fifo):
         over = self._no_more() and not self._next
         if not self._next and not (over and self._held):
             return None
-        trials = {trial.trial_id: trial for trial in tune_controller.get_trials()}
-        training = {name for name, trial in trials.items() if trial.status in (Trial.RUNNING, Trial.PENDING)}
-        for name in self._next:
-            if trials[name].status == Trial.PAUSED and len(training) < self._groups:
-                return trials[name]
+        training = {trial.trial_id for trial in training_of(tune_controller)}
+        if len(training) < self._groups:
+            for name in self._next:
+                if self._tunes[name].status == Trial.PAUSED:
+                    return self._tunes[name]
         if over and training.isdisjoint(self._bracket):  # those that confirm have no bracket
             for name in list(self._held):
-                end_paused(tune_controller, trials[name])
+                end_paused(tune_controller, self._tunes[name])
         return None
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
@@ -160,6 +215,19 @@ class SuccessiveHalving(Fifo):
         """Take another number of trials in the whole sweep."""
         self._trials, self._changed = trials, True
 
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned."""
+        super().set_state(state)
+        self._in_bracket, self._rungs = Counter(self._bracket.values()), self._ranked()
+        for name, rung in self._held.items():
+            self._rungs[self._bracket[name]][rung].waits(name)
+
+    def _ranked(self) -> list[dict[int, Rung]]:
+        return [{rung: Rung(scores) for rung, scores in bracket.items()} for bracket in self._scores]
+
+    def _waits(self, name: str) -> bool:
+        return name in self._held or name in self._next
+
     def _say_that_none_waits(self) -> None:
         if self._pausing and not self._said:
             self._said = True
@@ -178,18 +246,17 @@ class SuccessiveHalving(Fifo):
     def _no_more(self) -> bool:
         return len(self._bracket) >= self._trials
 
-    def _promotable(self, scores: Mapping[str, Score]) -> list[str]:
-        """Return the trials of a rung that belong to the next, the best first."""
-        share = self._budget.reduction
-        count = -(-len(scores) // share) if self._no_more() else len(scores) // share
-        return sorted(scores, key=lambda name: scores[name], reverse=True)[:count]
+    def _promotable(self, rung: Rung) -> int:
+        """Return how many trials of a rung belong to the next."""
+        there, share = len(rung.scores), self._budget.reduction
+        return -(-there // share) if self._no_more() else there // share
 
     def _promote(self, tune_controller: Any) -> None:
         """Choose paused trials that are to go on, those of the highest rungs first."""
         self._changed = False
         for rung in reversed(self._budget.rungs()):
-            for bracket in self._scores:
-                for name in self._promotable(bracket.get(rung, {})):
+            for ranked in (bracket[rung] for bracket in self._rungs if rung in bracket):
+                for name in ranked.those_among(self._promotable(ranked)):
                     if self._held.get(name) == rung:
                         del self._held[name]
                         self._next.append(name)

@@ -21,7 +21,9 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
         over: Whether all trials of the search have ended. Until then only those of the baseline are known, once it has
             ended or waits.
     """
-    chosen = state.to_confirm if over else [trial for trial in state.to_confirm if trial is state.baseline]
+    first = state.baseline
+    sound = first is not None and first.best is not None and first.status != "failed"
+    chosen = state.to_confirm if over else [first] if first is not None and sound and state.seeds else []
     seeds = [_seed(sweep_seed, number) for number in range(state.seeds)]
     return [
         {**trial.config, "seed": seed, names.CONFIRMS: trial.number}

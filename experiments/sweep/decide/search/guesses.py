@@ -11,6 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from experiments.sweep.decide.search.surrogate import GUESSED
 from experiments.sweep.define.search_space import nearest
 
 SPREAD = 0.1
@@ -22,14 +23,10 @@ AT_FIRST = 10
 
 ENOUGH = 3
 """Guesses that have reported, after which it is asked whether they are worth it."""
-GUESSED = "guessed"
-"""User attribute of a trial that is a guess."""
 
 
 def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection) -> bool:
     """Whether to guess on: the best guess is among the best third of all trials. What is known may be wrong."""
-    if not any(GUESSED in trial.user_attrs for trial in trials):  # as in most sweeps
-        return True
     best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
     scores = {
         trial.number: sign * best(trial.intermediate_values.values(), default=sign * math.inf)

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
-from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
+from experiments.sweep.decide.search.guesses import guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
-from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, Surrogate
+from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, GUESSED, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
@@ -30,6 +30,8 @@ ATTEMPTS = 50
 """How often to ask for a proposal that is likely to fit into the device's memory; then any will do."""
 ASKED = 3
 """How many of them are the sampler's, which may take a tenth of a second each; the others are random."""
+MOST = 500
+"""How many trials that have reported TPE is told of, of thousands: half the best, half any of the others."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
@@ -155,17 +157,19 @@ class StudySearcher(Searcher):
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
-        guesses_pay = worth_it(trials, self._record.memory.direction)
+        self._surrogate.update()
+        guessed = self._surrogate.guessed  # none in most sweeps
+        guesses_pay = not guessed or worth_it(trials, self._record.memory.direction)
         # A sampler that begins with what is wrong takes long to find its way: it is as if these had not been.
-        wrong = [] if guesses_pay else [trial.number for trial in trials if GUESSED in trial.user_attrs]
-        model = self._surrogate.study(sampler, left_out=wrong)
+        most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
+        model = self._surrogate.study(sampler, left_out=[] if guesses_pay else sorted(guessed), most=most)
         given = self._baseline if self._proposed == 1 else {}
         if not given and self._wanted:
             given = self._wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
-        elif guesses_pay and (guessed := self._guess(own_seed)):
-            model.enqueue_trial(guessed, user_attrs={GUESSED: True})
+        elif guesses_pay and (near := self._guess(own_seed)):
+            model.enqueue_trial(near, user_attrs={GUESSED: True})
         config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
             create_trial(
@@ -225,7 +229,7 @@ class StudySearcher(Searcher):
 
     def _proposal_that_fits(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return what the sampler proposes next, passing over what is likely to run out of memory."""
-        does_not_fit = too_large(self._record.trials())
+        does_not_fit = too_large(self._record.trials()) if self._surrogate.ran_out else None  # as in most sweeps
         for attempt in range(ATTEMPTS):
             if attempt == ASKED:
                 model.sampler = RandomSampler(seed=self._proposed)

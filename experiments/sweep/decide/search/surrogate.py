@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
@@ -26,6 +27,8 @@ ATTR_CONSTRAINTS = "constraints"
 """User attribute of a trial: the soft constraints it last reported."""
 ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
+GUESSED = "guessed"
+"""User attribute of a trial that is a guess."""
 
 
 class Surrogate:
@@ -43,54 +46,82 @@ class Surrogate:
         Args:
             record: A study in memory, which replaces the object of a trial that changes.
         """
-        self._record, self._values = record, list[float]()
+        self._record, self._values = record, np.empty(0)
         more = record.direction == StudyDirection.MAXIMIZE
         self._best_of, self._best, self._worst = (
             (max, np.nanargmax, np.nanmin) if more else (min, np.nanargmin, np.nanmax)
         )
         self._known: list[FrozenTrial] = []
         self._told: list[FrozenTrial] = []
+        self._unfinished: set[int] = set()
         self._hopeless: set[int] = set()
+        self.guessed: set[int] = set()
+        """Trials that are guesses, at the last :meth:`update`."""
+        self.ran_out: set[int] = set()
+        """Trials that did not fit into the device's memory, likewise."""
 
-    def study(self, sampler: BaseSampler, running: int | None = None, left_out: Collection[int] = ()) -> optuna.Study:
+    def update(self) -> None:
+        """Take what has changed in the record, in which a trial that has ended stays as it is."""
+        trials = self._record.get_trials(deepcopy=False)
+        new = range(len(self._known), len(trials))
+        self._values = np.append(self._values, np.full(len(new), math.nan))
+        self._known += trials[new.start :]
+        self._told += trials[new.start :]
+        for number in [number for number in self._unfinished if self._known[number] is not trials[number]] + [*new]:
+            self._take(number, trials[number])
+
+    def study(
+        self,
+        sampler: BaseSampler,
+        running: int | None = None,
+        left_out: Collection[int] = (),
+        most: int | None = None,
+    ) -> optuna.Study:
         """Return a study in memory with all trials in their order.
 
         Args:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
             left_out: Trials that have no value there, as if they had failed.
+            most: With how many trials that have a value, half of them the best, half any of the others, and no trial
+                without one; None: with all there are.
         """
-        for number, trial in enumerate(self._record.get_trials(deepcopy=False)):
-            if number == len(self._known):
-                self._known.append(trial)
-                self._told.append(_as_told(trial))
-                self._values.append(math.nan)
-            elif self._known[number] is trial:
-                continue
-            self._take(number, trial)
-        values = np.array(self._values)
-        if np.isfinite(values).any():
-            values[list(self._hopeless)] = self._worst(values)
+        self.update()
+        values = self._values.copy()
+        worst = self._worst(values) if np.isfinite(values).any() else math.nan
+        for number in self._hopeless:
+            values[number], self._told[number] = worst, _as_told(self._known[number], worst)
         told = list(self._told)
-        if running is not None:
-            values[running], told[running] = math.nan, _as_told(self._known[running])
-        for number in left_out:
+        for number in [*([] if running is None else [running]), *left_out]:
             values[number], told[number] = math.nan, _as_told(self._known[number])
+        if most is not None and np.isfinite(values).sum() > most:
+            chosen = self._chosen(values, most)
+            values, told = values[chosen], [told[number] for number in chosen]
         best = int(self._best(values)) if np.isfinite(values).any() else None
-        for trial, value in zip(told, values.tolist(), strict=True):
-            if value == value:
-                tell(trial, value)
         study = study_of(told, best, self._record.direction, sampler)
         carry_attributes(self._record, study)
         return study
 
+    def _chosen(self, values: npt.NDArray[np.float64], most: int) -> list[int]:
+        """Return the trials with the best half of ``most`` values, and as many any others, by number."""
+        there = np.flatnonzero(np.isfinite(values))
+        more = self._record.direction == StudyDirection.MAXIMIZE
+        ranked = there[np.argsort(-values[there] if more else values[there], kind="stable")]
+        any_others = np.random.default_rng(len(values)).choice(ranked[most // 2 :], most // 2, replace=False)
+        return sorted([*ranked[: most // 2].tolist(), *any_others.tolist()])
+
     def _take(self, number: int, trial: FrozenTrial) -> None:
-        self._known[number], self._told[number] = trial, _as_told(trial)
         curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values
         self._values[number] = self._best_of(curve.values(), default=math.nan)
+        self._known[number], self._told[number] = trial, _as_told(trial, self._values[number])
+        (self._unfinished.discard if trial.state.is_finished() else self._unfinished.add)(number)
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
-        if diverged or ran_out_of_memory(trial):
+        if ran_out_of_memory(trial):
+            self.ran_out.add(number)
+        if diverged or number in self.ran_out:
             self._hopeless.add(number)
+        if GUESSED in trial.user_attrs:
+            self.guessed.add(number)
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:
@@ -106,8 +137,8 @@ def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
             set_study_attribute(target, key, value)
 
 
-def _as_told(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial without a value, complete if a value is to follow."""
+def _as_told(trial: FrozenTrial, value: float = math.nan) -> FrozenTrial:
+    """Return a trial as a sampler is to see it: complete if it has a value."""
     # A trial that somebody put in the queue of the record would be handed out by the model in place of a proposal.
     state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
     attributes: dict[str, Any] = trial.system_attrs
@@ -115,7 +146,7 @@ def _as_told(trial: FrozenTrial) -> FrozenTrial:
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         attributes = {**attributes, **constraint_attributes(constraints)}
     began = trial.datetime_start or datetime.now()
-    return FrozenTrial(
+    told = FrozenTrial(
         number=trial.number,
         trial_id=trial.number,
         state=state,
@@ -128,3 +159,6 @@ def _as_told(trial: FrozenTrial) -> FrozenTrial:
         system_attrs=attributes,
         intermediate_values={},
     )
+    if value == value:
+        tell(told, value)
+    return told

@@ -126,7 +126,7 @@ class MlflowTracker:
             facts = {
                 "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
-                "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
+                "search": plan.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
             }  # fmt: skip
             if options.learn_from:
                 facts["learn_from"] = ", ".join(options.learn_from)

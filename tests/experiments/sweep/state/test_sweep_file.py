@@ -54,6 +54,7 @@ def plan_in(storage: Path, **changes: Any) -> Plan:
         name="sweep",
         tracking_uri=STORE,
         facts=[],
+        search="random",
     )
     return replace(plan, **changes)
 

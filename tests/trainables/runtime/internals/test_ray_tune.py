@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Experiment, Trial
 from ray.tune.result import TRAINING_ITERATION
@@ -194,3 +196,39 @@ def test_tune_begins_the_tag_of_a_trial_with_its_number() -> None:
     generator = SearchGenerator(OptunaSearch({"x": tune.uniform(0, 1)}, metric="score", mode="max"))
     generator.add_configurations([Experiment("sweep", Counting, config={"x": tune.uniform(0, 1)}, num_samples=2)])
     assert [generator.next_trial().experiment_tag.split("_")[0] for _ in range(2)] == ["1", "2"]
+
+
+def test_tune_writes_its_state_no_more_often_than_its_share_of_time_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ExperimentCheckpointManager, "sync_up_experiment_state", ray_tune._write_state)
+    storage = StorageContext(str(tmp_path), "sweep")
+    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
+    (tmp_path / "staging").mkdir()
+    manager = _ExperimentCheckpointManager(storage=storage, checkpoint_period=0, sync_every_n_trial_checkpoints=1)
+    written: list[float] = []
+
+    def write() -> None:
+        time.sleep(0.02)
+        written.append(time.monotonic())
+
+    manager.sync_up_experiment_state(write)
+    manager.on_trial_checkpoint(cast(Any, "trial"))
+    manager.sync_up_experiment_state(write)
+    assert len(written) == 2  # what Ray does: at once, for each checkpoint
+    ray_tune.write_state_within(0.1)
+    manager.sync_up_experiment_state(write)
+    manager.on_trial_checkpoint(cast(Any, "trial"))
+    until = time.monotonic() + 2
+    while len(written) < 4 and time.monotonic() < until:
+        manager.sync_up_experiment_state(write)
+    assert written[3] - written[2] > 0.2
+    manager.sync_up_experiment_state(write, force=True, wait=True)  # as at the end of a sweep
+    assert len(written) == 5
+
+
+def test_the_trials_that_train_are_those_that_run_or_are_about_to() -> None:
+    controller = object.__new__(TuneController)
+    running, pending = Trial("any", stub=True), Trial("any", stub=True)
+    controller._running_trials, controller._pending_trials = {running}, {pending}
+    assert ray_tune.training_of(controller) == {running, pending}

@@ -16,11 +16,10 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler, own_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
-from experiments.sweep.decide.search.surrogate import Surrogate
+from experiments.sweep.decide.search.surrogate import GUESSED, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
@@ -467,10 +466,33 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
             if number % 5 == 0:
                 kept.study(random)
         if number % 3:
-            searcher.on_trial_complete(name, None, error=number % 11 == 0)
+            last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
+            searcher.on_trial_complete(name, last, error=number % 11 == 0)
     anew = Surrogate(searcher._record.memory).study(random).get_trials()
     assert kept.study(random).get_trials() == anew
     assert len({trial.values[0] for trial in anew if trial.values}) > 10
+
+
+def test_of_many_trials_tpe_is_told_half_the_best_and_half_any_others(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, sampler="random")
+    for number in range(60):
+        searcher.suggest(str(number))
+        searcher.on_trial_result(str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
+        if number % 2:
+            searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
+    searcher.suggest("has not reported")
+    surrogate = Surrogate(searcher._record.memory)
+    every = surrogate.study(make_sampler("tpe", 0)).get_trials(deepcopy=False)
+    model = surrogate.study(make_sampler("tpe", 0), most=20)
+    told = model.get_trials(deepcopy=False)
+    assert all(trial is every[trial.number] for trial in told)
+    values = sorted((trial.values[0] for trial in told), reverse=True)
+    assert values[:10] == sorted((trial.values[0] for trial in every[:60]), reverse=True)[:10]
+    assert len(values) == 20
+    assert values[10:] != values[:10]
+    assert model.best_trial.values == values[:1]
+    assert set(model.ask(searcher._space.of_study).params) == set(every[0].params)
+    assert len(surrogate.study(make_sampler("tpe", 0), most=61).get_trials(deepcopy=False)) == 61
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
