@@ -28,7 +28,7 @@ from trainables.runtime.training.profiling import TRACE_FILE
 
 logger = logging.getLogger(__name__)
 
-NOT_METRICS = {names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH, names.STEP}
+NOT_METRICS = {names.FIRST_STEP_AT, names.STEP_SECONDS, names.EPOCH, names.STEP, names.SECOND}
 """Entries of a report that say nothing about the model, or are the time axis itself."""
 CHANGED = "hyperparameters/"
 """Before the name of a hyperparameter that changes while a trial trains, and so is a metric of it."""
