@@ -211,3 +211,54 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     assert (here / "mlflow" / "store" / "mlflow.db").is_file()
     assert {path.name for path in here.iterdir()} == {"mlflow", "results"}
     assert {path.name for path in there.iterdir()} - {"__pycache__"} == {"my loop.py", "helper.py"}
+
+
+WRONG = """
+import ray.train
+from experiments import Experiment, main, tune
+
+
+def train_loop(config):
+    if config["mistake"] == "metric":
+        ray.train.report({"acc": config["lr"]})
+    return config["batch_size"]
+
+
+space = {"lr": tune.loguniform(1e-4, 1e-1), "mistake": "metric"}
+main(Experiment(train_loop=train_loop, space=space, metric="accuracy"))
+"""
+
+
+def run_here(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a folder, as one who has the project from elsewhere."""
+    (folder / "my.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    del environment["MLFLOW_TRACKING_URI"]
+    command = [sys.executable, "my.py", "--device", "cpu", "--name", "own", *options]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.workers
+def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(tmp_path: Path) -> None:
+    done = run_here(WRONG, tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "Traceback" not in said, said
+    summary = json.loads((tmp_path / "results" / "own" / "summary.json").read_text())
+    assert summary["trials"]["failed"] <= sum(summary["trials"].values()) <= 2  # none began after the first report
+    assert summary["ended_early"]["why"] == (
+        "every trial would fail so: the train loop's report cannot be used: the experiment asks for 'accuracy', and "
+        "the report has acc; did you mean metric='acc'? Else have the train loop report 'accuracy' each time"
+    )
+    assert said.count("did you mean") == 2  # when it happens, and at the end
+
+
+@pytest.mark.workers
+def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(tmp_path: Path) -> None:
+    done = run_here(WRONG, tmp_path, "--set", "mistake=key", "--num-samples", "3", "--same-errors", "2")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert said.count("Traceback") == 1, said
+    assert 'my.py", line 9, in train_loop' in said
+    assert "site-packages" not in said
+    assert "failed: KeyError: 'batch_size'" in said

@@ -12,6 +12,7 @@ from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY
+from trainables.runtime.group.errors import CANNOT_USE
 
 VARIES = re.compile(
     r"""
@@ -72,13 +73,16 @@ class StoppingRules:
         return Ending(f"{state.objective.name} {best[0]:.4g} reached the target of {target:g}", status=0)
 
     def after_trial(self, state: SweepState) -> Ending | None:
-        """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, or all fail
-        alike."""
+        """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, all fail
+        alike, or nothing that the train loop reports can be used."""
         if self._options.patience is not None:
             pauses_good_ones = self._options.scheduler == "pbt"
             since_best = sum(state.trials[n].has_ended or not pauses_good_ones for n in state.since_best)
             if since_best >= self._options.patience:
                 return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
+        failed = state.ended_here[-1:]
+        if failed and CANNOT_USE in failed[0].reason and not any(trial.step for trial in state.trials.values()):
+            return Ending(f"every trial would fail so: {failed[0].reason}", status=1, at_once=True)
         limit = self._options.same_errors
         last = state.ended_here[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}

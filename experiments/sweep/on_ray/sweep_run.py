@@ -25,7 +25,7 @@ from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
 from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
-from experiments.sweep.decide.stopping import StoppingRules
+from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
@@ -107,6 +107,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
         self._interrupted = False
         self._checkpoints_changed = False
+        self._told = set[str]()  # kinds of errors whose traceback was shown
         self._freed_at = 0.0
         self._closing, self._leaving = threading.Lock(), threading.Lock()
         self.summary: dict[str, Any] | None = None
@@ -125,7 +126,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         A SweepError if Tune runs in a thread, where nothing can end it early, and an option wants to; or if it has not
         read the state of a sweep that is resumed.
         """
-        logging.getLogger("ray.tune.tune").setLevel(logging.ERROR)  # its hint is how Tune itself would be restored
+        logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the sweep itself says how it ended
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
@@ -241,8 +242,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         """Note that an error ended a trial."""
         if number_of(trial) not in self.state.trials:  # its trial actor could not be made
             self.on_trial_start(iteration, [], trial)
-        ended = events.TrialEnded(trial=number_of(trial), outcome="failed", reason=error_of(trial), raised=True)
-        self._trial_is_over(ended)
+        reason = error_of(trial)
+        if "\n" in reason and (kind := kind_of_error(reason)) not in self._told:
+            self._told.add(kind)
+            logger.error("trial %03d failed with this error (shown once):\n%s", number_of(trial), reason)
+        self._trial_is_over(events.TrialEnded(trial=number_of(trial), outcome="failed", reason=reason, raised=True))
 
     def _trial_is_over(self, ended: events.TrialEnded) -> None:
         self.tell(ended)

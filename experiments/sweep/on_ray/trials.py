@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ray.tune.experiment import Trial
 
 from experiments.sweep.state.trial_state import trial_name
+from trainables.runtime.group import errors
 
 
 def number_of(trial: Trial) -> int:
@@ -24,7 +26,13 @@ def name_of(trial: Trial) -> str:
     return trial_name(number_of(trial))
 
 
+OF_OURS = re.compile(rf"^{re.escape(errors.__name__)}\.\w+: ", re.MULTILINE)
+"""Begins the text of an error of ours in that of Ray, after Ray's traceback."""
+
+
 def error_of(trial: Trial) -> str:
-    """Return the text of the errors that a trial has had; it may have survived them. "" if there were none."""
+    """Return the text of the last error that a trial has had, without Ray's own frames; it may have survived it. "" if
+    there was none."""
     # Not trial.get_error(), which reads the copy in the sweep's folder, and that is made some time later.
-    return "" if trial.error_file is None else Path(trial.error_file).read_text().strip()
+    text = "" if trial.error_file is None else Path(trial.error_file).read_text().strip()
+    return OF_OURS.split(text)[-1]

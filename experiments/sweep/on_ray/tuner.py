@@ -56,6 +56,9 @@ ENVIRONMENT = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
     # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
     "RAY_agent_register_timeout_ms": "300000",
 }

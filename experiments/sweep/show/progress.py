@@ -35,6 +35,8 @@ class ShowProgress:
         self._began = self._said = time.monotonic()
         self._console = Console(soft_wrap=True)
         self._live: Live | None = None
+        self._failure = ""
+        """Why the last trial to end has failed."""
         self._trained_before = 0
         """Epochs or steps that the trials had when the sweep began in this process."""
 
@@ -53,14 +55,16 @@ class ShowProgress:
                 self._say(self._line_of(state.trials[event.trial], "paused", state))
             case events.TrialEnded() if not self._waits(state.trials[event.trial]):
                 failed = event.outcome == "failed" and event.reason
-                how = f"failed: {event.reason.splitlines()[-1]}" if failed else event.outcome
+                self._failure = event.reason.splitlines()[-1] if failed else ""
+                how = f"failed: {self._failure}" if failed else event.outcome
                 self._say(self._line_of(state.trials[event.trial], how, state))
             case events.Steered():
                 self._say(f"{event.by}: {event.what}")
             case events.SweepEnding():
                 waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C: at once)"
-                self._say(f"the sweep ends early: {event.ending.why}{waits}{hint}")
+                why = event.ending.why.removesuffix(f": {self._failure}")  # which the line above has
+                self._say(f"the sweep ends early: {why}{waits}{hint}")
             case events.SweepEnded():
                 if self._live is not None:
                     self._live.stop()
@@ -97,10 +101,8 @@ class ShowProgress:
             best = f"  confirms {trial.confirms:03d}" + (f": {trial.score:.4f} on test data" if tested else "")
         earlier = "" if trial.best is None or trial.best == value else f" (at best {trial.best:.4f})"
         params = format_params(trial.config, experiment.display_params)
-        return (
-            f"trial {trial.number:03d}  {params}  {state.budget.unit} {trial.step}  "
-            f"{experiment.metric} {value:.4f}{earlier}  {how}{best}"
-        )
+        reached = f"{state.budget.unit} {trial.step}  {experiment.metric} {value:.4f}{earlier}  " if trial.step else ""
+        return f"trial {trial.number:03d}  {params}  {reached}{how}{best}"
 
     def _status(self, state: SweepState) -> str:
         counts, running, paused = state.counts(), len(state.running), len(state.paused)

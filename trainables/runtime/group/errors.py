@@ -31,6 +31,8 @@ GONE = (
 memory was full."""
 NODE_DIED = "its node has died"
 """In the text of Ray's errors about actors that ended with their node."""
+CANNOT_USE = "the train loop's report cannot be used"
+"""Begins the text of the error of a report with which no sweep can do anything, or of none at all."""
 
 
 class WorkerGroupError(RuntimeError):

@@ -7,8 +7,9 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from ray import tune
 from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from trainables.runtime import names
-from trainables.runtime.group.errors import DevicesNotReadyError, LostTooOftenError, WorkerRaisedError, WorkersLostError
+from trainables.runtime.devices.device_metrics import PREFIX
+from trainables.runtime.group.errors import (
+    CANNOT_USE,
+    DevicesNotReadyError,
+    LostTooOftenError,
+    WorkerRaisedError,
+    WorkersLostError,
+)
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
 from trainables.runtime.training.checkpoint import last_whole, seal
@@ -31,6 +39,10 @@ NOT_TRAINED = (names.START_SECONDS, names.COMPILE_SECONDS, names.LOST_SECONDS)
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait before each retry to get devices that are being released. In all more than the 60 s that habana may
 take to close one; it also waits so long for one before it says that it is busy."""
+
+
+NOT_THE_LOOPS = {names.EPOCH, names.STEP, *names.BOOKED, *names.DEVICE_COUNTS}
+"""Entries of a report that are no metric of a train loop's own."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -140,8 +152,8 @@ class WarmTrainable(tune.Trainable):
         report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
-                "the train loop returned without a report: call ray.train.report() or trainables.runtime.report() once "
-                "an epoch"
+                f"{CANNOT_USE}: it returned without one; call ray.train.report() or trainables.runtime.report() once "
+                f"an epoch"
             )
         # The count of a loop that goes on from its checkpoint says how many it has finished, or which one this is.
         self._from_0 = report["metrics"].get(self._unit) == self._saved_at
@@ -272,28 +284,43 @@ def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:
     Raises:
         WorkerRaisedError: Names the entry, its value and the fix.
     """
-    if metric and not isinstance(metrics.get(metric), Real):
-        raise WorkerRaisedError(
-            f"every report must have {metric!r}, a number, but this one has {metrics.get(metric)!r}; "
-            f"it has: {', '.join(metrics)}"
-        )
+    wrong = _what_is_wrong(metrics, metric, unit)
+    if wrong is not None:
+        raise WorkerRaisedError(f"{CANNOT_USE}: {wrong}")
+
+
+def _what_is_wrong(metrics: Mapping[str, Any], metric: str, unit: str) -> str | None:
+    if metric and metric not in metrics:
+        return _missing(metric, [name for name in metrics if name not in NOT_THE_LOOPS and not name.startswith(PREFIX)])
+    if metric and not isinstance(metrics[metric], Real):
+        return f"{metric!r}, which the experiment asks for, must be a number, but this one has {metrics[metric]!r}"
     if unit in metrics and not (_is_finite(metrics[unit]) and metrics[unit] > 0):
-        raise WorkerRaisedError(
-            f"{unit!r} in a report must be the {unit}s finished, a finite number above 0, but this one has "
-            f"{metrics[unit]!r}; report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are "
-            f"counted then"
+        return (
+            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {metrics[unit]!r}; "
+            f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
         )
     for name, value in metrics.items():
         if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
-            raise WorkerRaisedError(
-                f"{name!r} in a report must be a number, above 0 where it is violated, but this one has {value!r}; "
-                f"leave it out where it is not known"
+            return (
+                f"{name!r} must be a number, above 0 where it is violated, but this one has {value!r}; leave it out "
+                f"where it is not known"
             )
         if name in names.BOOKED and not _is_finite(value):
-            raise WorkerRaisedError(
-                f"{name!r} in a report is read as a time, and must be a finite number of seconds, but this one has "
-                f"{value!r}; leave it out where it is not known, or give it another name"
+            return (
+                f"{name!r} is read as a time, and must be a finite number of seconds, but this one has {value!r}; "
+                f"leave it out where it is not known, or give it another name"
             )
+    return None
+
+
+def _missing(metric: str, reported: Sequence[str]) -> str:
+    """Say what a report has in place of the metric."""
+    near = get_close_matches(metric, reported, n=1, cutoff=0.5) or (reported if len(reported) == 1 else [])
+    fix = f"did you mean metric={near[0]!r}? Else" if near else "give the Experiment the metric that is meant, or"
+    return (
+        f"the experiment asks for {metric!r}, and the report has {', '.join(reported) or 'nothing'}; {fix} have the "
+        f"train loop report {metric!r} each time"
+    )
 
 
 def _is_finite(value: Any) -> bool:

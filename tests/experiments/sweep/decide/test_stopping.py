@@ -11,6 +11,7 @@ from experiments import SweepOptions
 from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from tests.experiments.sweep.fed_state import Fed
 from trainables.runtime.devices.device import OUT_OF_MEMORY
+from trainables.runtime.group.errors import CANNOT_USE
 
 
 def rules(**options: Any) -> StoppingRules:
@@ -159,3 +160,21 @@ def test_models_too_large_for_the_device_do_not_end_the_sweep() -> None:
 )
 def test_an_error_is_of_the_same_kind_with_other_paths_and_numbers(one: str, another: str, alike: bool) -> None:
     assert (kind_of_error(one) == kind_of_error(another)) is alike
+
+
+def test_a_first_report_that_cannot_be_used_ends_the_sweep_at_once() -> None:
+    fed, stopping = Fed(), rules(same_errors=0)
+    fed.begin(1, 2)
+    failed(fed, 1, f"{CANNOT_USE}: no score")
+    ending = stopping.after_trial(fed.state)
+    assert ending is not None
+    assert (ending.status, ending.at_once) == (1, True)
+    assert ending.why == f"every trial would fail so: {CANNOT_USE}: no score"
+
+
+def test_a_report_that_cannot_be_used_fails_its_trial_alone_once_another_could_be() -> None:
+    fed = Fed()
+    fed.begin(1, 2)
+    fed.report(2, 1, 0.5)
+    failed(fed, 1, f"{CANNOT_USE}: no score")
+    assert rules().after_trial(fed.state) is None
