@@ -107,14 +107,14 @@ class KeptSweep:
             "baseline": summary.get("baseline"),
             "confirmed": None if test is None else {"mean": test["mean"], "interval": test["interval"]},
             "wall_s": summary.get("wall_s"),
-            "began": (self.folder / SWEEP_FILE).stat().st_mtime,
+            "began": began.began or (self.folder / SWEEP_FILE).stat().st_mtime,
             "folder": str(self.folder),
         }
 
     def lines(self) -> list[str]:
         """Return all of it in words, a line each."""
         brief, began = self.brief(), self.began_with
-        options = began.options
+        options, recipe = began.options, began.options.get("recipe")
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
         result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
         run = ["python", "-m", "experiments", "run", began.script or "SCRIPT"]
@@ -127,8 +127,8 @@ class KeptSweep:
         ]
         return [
             f"sweep       {brief['name']}: {brief['state']}, {brief['trials']} of {brief['of']} trials, {how}",
-            f"experiment  {began.experiment}: {began.mode} {began.metric}, recipe {options.get('recipe')}, "
-            f"{options.get('device')}",
+            f"experiment  {began.experiment}: {began.mode} {began.metric}, "
+            f"{f'recipe {recipe}, ' if began.recipes else ''}{options.get('device')}",
             *result,
             *([f"go on       {resume}"] if goes_on else []),
             *in_rows("trials", rows),

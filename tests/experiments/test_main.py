@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray import tune
 
-from experiments import SweepError, SweepOptions
+from experiments import Experiment, SweepError, SweepOptions
 from experiments.__main__ import main
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
@@ -22,8 +25,11 @@ from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
+from experiments.sweep.sweeps import listed
+from tests.experiments.sweep.earlier import earlier_sweep
 from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import quadratic
 
 SCRIPT = '''
 """Tune a parabola."""
@@ -117,6 +123,24 @@ def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureF
     assert f"none: no such sweep; give its folder, or the name of one in {storage}; there: early" in (
         capsys.readouterr().err
     )
+
+
+def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, num_samples=5, ending=Ending("--patience 1", 0))
+    file = plan.folder / "sweep.json"
+    first = json.loads(file.read_text())["began"]
+    os.utime(file, (first + 5000, first + 5000))
+    write_sweep_file(replace(plan, options=replace(plan.options, resume="early")))
+    (found,) = listed(storage)
+    assert found["began"] == first == pytest.approx(time.time(), abs=100)
+
+
+def test_recipes_are_shown_where_there_are_some(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "two", 0.2, num_samples=2)
+    own = Experiment(name="own", train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+    earlier_sweep(own, storage, lambda config: config["x"])
+    assert "max score, recipe sample, cpu\n" in said(capsys, "show", "two", "--storage", str(storage))
+    assert "experiment  own: max score, cpu\n" in said(capsys, "show", "earlier", "--storage", str(storage))
 
 
 def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +43,10 @@ class SweepFile(BaseModel):
     """Configurations that were good in earlier sweeps (``--learn-from``), as they were when it began."""
     store: str
     """What distinguishes the tracking store from others."""
+    began: float = 0.0
+    """When it began (seconds since 1970); 0 where an earlier version did not write it down."""
+    recipes: bool = True
+    """Whether the experiment has more than one recipe."""
     script: str | None = None
     """The script whose experiment it is, as ``python -m experiments run`` takes it; None where no script began it."""
 
@@ -50,6 +55,8 @@ def write_sweep_file(plan: Plan) -> None:
     """Write what a resumption must know, whole or not at all."""
     experiment = plan.experiment
     contents = SweepFile(
+        began=read_sweep_file(plan.folder).began if plan.resumed else time.time(),
+        recipes=experiment.has_recipes,
         experiment=experiment.name,
         metric=experiment.metric,
         mode=experiment.mode,
