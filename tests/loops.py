@@ -86,7 +86,17 @@ def _write(directory: Path, epoch: int) -> None:
 def any_loop(config: dict[str, Any]) -> None:
     """Run the loop that the configuration names, so that tests of many loops share one worker group."""
     loop, rest = config["loop"], {name: value for name, value in config.items() if name != "loop"}
-    own = (quadratic, untidy, silent, failing_on_one_rank, environment_at_start, stopping_once, dying, counting)
+    own = (
+        quadratic,
+        untidy,
+        silent,
+        failing_on_one_rank,
+        environment_at_start,
+        stopping_once,
+        dying,
+        counting,
+        forgetful,
+    )
     here = {function.__name__: function for function in own}
     if loop in ("hugging_face", "lightning"):
         here = importlib.import_module("tests.trainer_loops").LOOPS  # takes seconds to import
@@ -142,6 +152,12 @@ def counting(config: dict[str, Any]) -> None:
             done = int((Path(directory) / "epoch.txt").read_text())
     for epoch in range(done, 3):
         report({"epoch": config["first"] + epoch}, save=partial(_write, epoch=epoch + 1))
+
+
+def forgetful(config: dict[str, Any]) -> None:
+    """Report four epochs with something to save, and never ask for it."""
+    for epoch in range(1, 5):
+        report({"epoch": epoch, "score": config.get("x", 0.0) / epoch}, save=partial(_write, epoch=epoch))
 
 
 def ending(config: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.notify import VARIABLE
-from tests.loops import quadratic
+from tests.loops import forgetful, quadratic
 from tests.webhook import SECRET, Webhook
 from trainables.runtime import TrialConfig
 
@@ -197,7 +197,8 @@ def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
     summary = json.loads((here / "results" / "own" / "summary.json").read_text())
     assert sum(summary["trials"].values()) == 2
     assert "failed" not in summary["trials"]
-    assert "so weak trials end and do not wait" in done.stdout + done.stderr
+    said = "the train loop saves no checkpoint: no model is kept, weak trials end and do not wait, and a trial that is"
+    assert (done.stdout + done.stderr).count(said) == 1
     assert (summary["experiment"], summary["baseline"], summary["settings"]) == ("my-loop", None, {"epochs": 3})
     best = summary["best"]
     assert best["value"] == pytest.approx(best["config"]["lr"] + 1 / best["epoch"])
@@ -262,3 +263,28 @@ def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(tmp_pat
     assert 'my.py", line 9, in train_loop' in said
     assert "site-packages" not in said
     assert "failed: KeyError: 'batch_size'" in said
+
+
+@pytest.mark.workers
+@pytest.mark.parametrize("scheduler", ["asha-promote", "pbt"])
+def test_a_loop_that_goes_on_from_nothing_is_told_so(
+    ray_here: None, storage: Path, scheduler: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
+    own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))
+    tuner: Any = build_tuner(own, storage=storage, device="cpu", scheduler=scheduler, num_samples=4, name="own")
+    tuner.fit()
+    warned = [record.message for record in caplog.records if "ask for its checkpoint" in record.message]
+    summary = tuner.run.summary
+    if scheduler == "pbt":
+        assert summary["ended_early"]["why"].startswith(
+            "--scheduler pbt continues trials with other hyperparameters, but the train loop does not ask for its check"
+        )
+        return
+    assert warned == [
+        "the train loop does not ask for its checkpoint: weak trials end and do not wait, and a trial that is "
+        "interrupted begins again. Begin it with get_checkpoint() (docs/own-model.md)"
+    ]
+    assert set(summary["trials"]) <= {"finished", "stopped early"}
+    assert not any(trial.reason.endswith("promoted later") for trial in tuner.run.state.trials.values())
+    assert summary["best"]["checkpoint"] is not None

@@ -50,6 +50,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if (self.space is None) != (self.baseline is None):
             raise ValueError("a recipe's space and baseline go together: give both, or neither")
+        if not isinstance(self.budget, Budget):
+            raise ValueError(f"budget must be a Budget, such as Budget(epochs=10), but got {self.budget!r}")
+        if type(self.num_samples) is not int or self.num_samples < 1:
+            raise ValueError(f"num_samples must be a whole number from 1, such as 20, but got {self.num_samples!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,13 @@ class Experiment:
     def __post_init__(self) -> None:
         Objective(self.metric, self.mode)  # says what is wrong with them
         if not callable(self.train_loop):
-            raise ValueError(f"train_loop must be a function of a configuration, but got {self.train_loop!r}")
+            raise ValueError(
+                f"train_loop must be a function of a configuration, but got {self.train_loop!r}; give the function "
+                f"itself, without calling it"
+            )
+        if not isinstance(self.baseline, Mapping):
+            raise ValueError(f"baseline must be values by name, such as {{'lr': 0.01}}, but got {self.baseline!r}")
+        Recipe(budget=self.budget, num_samples=self.num_samples)  # says what is wrong with them
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.train_loop))
         known = self.baseline or (self.search_space.names if self.per_worker else {})

@@ -20,9 +20,14 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.mode not in ("max", "min"):
-            raise ValueError(f"mode must be 'max' or 'min', but got {self.mode!r}")
-        if not self.name:
-            raise ValueError("metric must name what the train loop reports, but it is empty")
+            raise ValueError(
+                f"mode must be 'max' (more of the metric is better) or 'min' (less is better), but got {self.mode!r}"
+            )
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                f"metric must be the name of one number that the train loop reports, but got {self.name!r}; give it as "
+                f"a text, such as 'val_loss'"
+            )
 
     def better(self, value: float, than: float) -> bool:
         """Whether ``value`` is strictly better than another."""

@@ -22,7 +22,7 @@ WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
 SMALL_IS_GOOD = ("loss", "error", "perplexity", "mse", "mae")
 """Parts of the names of metrics of which less is better as a rule."""
-WAITING = "weak trials wait at a rung with a checkpoint each (--scheduler asha ends them instead)"
+WAITING = "weak trials wait at a rung with a checkpoint each{} (--scheduler asha ends them instead)"
 """What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
@@ -217,12 +217,13 @@ class Plan:
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
         searched = f" each, {self.search} search, {self.options.scheduler} scheduler{rungs}"
         alone = self.options.baseline_only
+        waiting = WAITING.format("" if self.mode is not None else ", and end there if the train loop saves none")
         mode_matters = self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
             f"{'' if alone else searched}",
             *([f"        {self.search_reason}"] if self.search_reason and not alone else []),
-            *([f"        {WAITING}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
+            *([f"        {waiting}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
             f"metric  {self._metric()}",

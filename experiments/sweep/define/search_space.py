@@ -388,8 +388,8 @@ def _parts(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dic
     ranges: dict[str, BaseDistribution] = {}
     priors = {name: entry.prior for name, entry in entries.items() if isinstance(entry, WithPrior)}
     constants: dict[str, Any] = {}
-    wrong = []
-    for name, entry in ((name, _with_its_prior(entry)[0]) for name, entry in entries.items()):
+    wrong = [f"{name!r} is no name; give a text, such as 'lr'" for name in entries if not isinstance(name, str)]
+    for name, entry in ((name, _with_its_prior(entry)[0]) for name, entry in entries.items() if isinstance(name, str)):
         if isinstance(entry, BaseDistribution):
             ranges[name] = entry
         elif entry is None or isinstance(entry, str | Real):
@@ -423,7 +423,13 @@ def _of_tune(name: str, entry: Any) -> BaseDistribution:
         choices = entry["grid_search"]
         raise ValueError(f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler")
     if isinstance(entry, list | tuple):
-        raise ValueError(f"{entry!r} is no range; to search among these values give tune.choice({list(entry)!r})")
+        ends = ", ".join(map(repr, entry))
+        between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
+        numbers = len(entry) == 2 and all(isinstance(end, Real) for end in entry)
+        raise ValueError(
+            f"{entry!r} is no range; {between if numbers else 'give'} tune.choice({list(entry)!r}) to search among "
+            f"these values"
+        )
     if not _is_range(entry):
         raise ValueError(f"{entry!r} is no range and no constant; {FIX}")
     from ray.tune.search.optuna import OptunaSearch
@@ -431,6 +437,8 @@ def _of_tune(name: str, entry: Any) -> BaseDistribution:
 
     if not isinstance(entry, Categorical | Float | Integer):
         raise ValueError(f"tune.sample_from draws without a range, and a sampler needs one; {FIX}")
+    if not isinstance(entry, Categorical) and entry.lower > entry.upper:
+        raise ValueError(f"its lower bound, {entry.lower}, is above its upper, {entry.upper}; give the lower one first")
     try:
         return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
     except ValueError as error:

@@ -19,7 +19,7 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
+from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint, why_begins_anew
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
@@ -46,12 +46,13 @@ from experiments.sweep.state import events
 from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
+from trainables.runtime import names
 from trainables.runtime.internals.ray_core import free_orphans
 
 logger = logging.getLogger(__name__)
 
-RAYS_OWN = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, "trial_id"}
-"""Entries that Tune adds to a result."""
+NO_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.BEGINS_ANEW, "trial_id"}
+"""Entries of a result that are for Tune and for those who decide."""
 FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
 
@@ -107,6 +108,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
         self._interrupted = False
         self._checkpoints_changed = False
+        self._said_begins_anew = False
         self._told = set[str]()  # kinds of errors whose traceback was shown
         self._freed_at = 0.0
         self._closing, self._leaving = threading.Lock(), threading.Lock()
@@ -151,10 +153,13 @@ class SweepRun(KeptInProcess, tune.Callback):
             trial=number,
             step=self.plan.budget.progress(result),
             value=float(result.get(metric, math.nan)),
-            metrics={k: v for k, v in result.items() if k not in RAYS_OWN and not k.startswith("config/")},
+            metrics={k: v for k, v in result.items() if k not in NO_METRICS and not k.startswith("config/")},
             config=trial.config,
         )
         self.state.apply(report)
+        if result.get(names.BEGINS_ANEW) and not self._said_begins_anew:
+            self._said_begins_anew = True
+            self._say_that_trials_begin_anew(saves=result.get(SHOULD_CHECKPOINT) is not False)
         decision, answer = self._decide(tune_controller, trial, result)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
@@ -164,6 +169,16 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._show(report)
         self._show(decided)
         return answer
+
+    def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
+        why, fix = why_begins_anew(saves=saves)
+        if self.plan.options.scheduler == "pbt":
+            why = f"--scheduler pbt continues trials with other hyperparameters, but {why}; {fix}, or take another"
+            self.end_early(events.Ending(why, status=1, at_once=True))
+        else:
+            waits = "weak trials end and do not wait, and " if self.plan.options.scheduler == "asha-promote" else ""
+            kept = "" if saves else "no model is kept, "
+            logger.warning("%s: %s%sa trial that is interrupted begins again. %s", why, kept, waits, fix)
 
     def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.

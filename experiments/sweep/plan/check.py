@@ -141,6 +141,11 @@ def check_space(experiment: Experiment) -> None:
     everything that is wrong at once.
     """
     space, baseline = experiment.search_space, experiment.baseline
+    if not space.ranges:
+        raise SweepError(
+            f"experiment {experiment.name}: the search space has no range, so that there is nothing to search; give it "
+            f"one, such as space={{'lr': tune.loguniform(1e-4, 1e-1)}}"
+        )
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
     outside = set(space.outside(baseline))
     differs = {name for name, value in space.constants.items() if baseline.get(name, value) != value}

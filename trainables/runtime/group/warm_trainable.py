@@ -113,7 +113,13 @@ class WarmTrainable(tune.Trainable):
         assert self.group is not None, "it has just reported"
         took = time.monotonic() - ordered_at
         self._trained_s += max(0.0, took - sum(reported.get(name, 0.0) for name in NOT_TRAINED))
-        booked = {names.STEP_SECONDS: took, names.SECOND: self._trained_s, names.DEVICES: self.group.devices}
+        booked: dict[str, Any] = {
+            names.STEP_SECONDS: took,
+            names.SECOND: self._trained_s,
+            names.DEVICES: self.group.devices,
+        }
+        if not (report["saves"] and report["asked"]):
+            booked[names.BEGINS_ANEW] = True
         # A loop that gives nothing to save is not asked for a checkpoint.
         return {**reported, **booked, **({} if report["saves"] else {SHOULD_CHECKPOINT: False})}
 
@@ -155,6 +161,8 @@ class WarmTrainable(tune.Trainable):
                 f"{CANNOT_USE}: it returned without one; call ray.train.report() or trainables.runtime.report() once "
                 f"an epoch"
             )
+        if not report["asked"]:
+            self._saved_at = 0  # it has begun anew, whatever there is
         # The count of a loop that goes on from its checkpoint says how many it has finished, or which one this is.
         self._from_0 = report["metrics"].get(self._unit) == self._saved_at
         self._checked(report)

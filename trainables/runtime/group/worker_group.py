@@ -329,13 +329,15 @@ class _WarmSession:
         self._channel, self._counts = channel, counts
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
+        self._asked = False  # whether the loop has asked for its checkpoint
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         self._save = save
         sampled = self._channel.device_metrics.take()
         counted = self._counts.added_to(metrics, sampled)
         device = {"system": sampled, "residue": self._channel.residue}
-        command = self._answer({"kind": "metrics", "metrics": counted, "saves": save is not None, **device})
+        does = {"saves": save is not None, "asked": self._asked}
+        command = self._answer({"kind": "metrics", "metrics": counted, **does, **device})
         if command["do"] != "continue":
             raise _TrialStopped(command)
 
@@ -344,6 +346,7 @@ class _WarmSession:
         return self._answer({"kind": "finished"})
 
     def get_checkpoint(self) -> Checkpoint | None:
+        self._asked = True
         return self._checkpoint
 
     def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
@@ -351,10 +354,7 @@ class _WarmSession:
         while command["do"] == "save":
             if self._channel.rank == 0:
                 if self._save is None:
-                    raise ValueError(
-                        "the scheduler pauses this trial, which takes a checkpoint, and the train loop's report() has "
-                        "neither save= nor checkpoint=; add one, or take a --scheduler other than pbt"
-                    )
+                    raise ValueError("a checkpoint is wanted, and this report() has neither save= nor checkpoint=")
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)
                 once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")

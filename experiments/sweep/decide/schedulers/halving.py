@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import math
 from bisect import bisect_left, insort
 from collections import Counter
@@ -11,15 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
-from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import REPORTS, Budget
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_paused, searcher_of, training_of
-
-logger = logging.getLogger(__name__)
 
 Score: TypeAlias = tuple[float, float]
 """The objective, and for ties the validation loss; more is better in both."""
@@ -77,7 +73,7 @@ class SuccessiveHalving(Fifo):
     ends otherwise. *Pausing* (the paper's promotion): it goes on if it is in the best share now; otherwise it writes a
     checkpoint and waits until enough others have come that it is. When no new trial is to come, the share is rounded
     up, so that one trial at least trains in full, and those that are left are ended when nothing else is to do. A trial
-    whose report gives nothing to save cannot wait, and is held to the rule of *stopping*.
+    that cannot be continued cannot wait, and is held to the rule of *stopping*.
 
     The share is one in ``budget.reduction``, usually a third. Trials that report the same are told apart by their
     validation loss: an accuracy on few samples has few values.
@@ -126,7 +122,7 @@ class SuccessiveHalving(Fifo):
         """Paused trials that are to go on."""
         self._rungs = self._ranked()
         """The rungs of each bracket, with these very scores."""
-        self._said, self._changed = False, True
+        self._changed = True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
@@ -153,7 +149,7 @@ class SuccessiveHalving(Fifo):
         ranked = self._rungs[self._bracket[name]][rung]
         ranked.add(name, score)
         self._changed, there = True, len(ranked.scores)
-        waits = self._pausing and result.get(SHOULD_CHECKPOINT) is not False
+        waits = self._pausing and not result.get(names.BEGINS_ANEW)
         if waits:
             goes_on = ranked.is_among(name, self._promotable(ranked))
         else:  # fewer than the share are better; a tie is not
@@ -163,7 +159,6 @@ class SuccessiveHalving(Fifo):
             ranked.waits(name)
             self.reasons[name] = f"not among the best {self._share} of {there} at {self._budget.unit} {rung}"
         if not waits:
-            self._say_that_none_waits()
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         if not goes_on:
             searcher_of(tune_controller).on_pause(name)
@@ -227,14 +222,6 @@ class SuccessiveHalving(Fifo):
 
     def _waits(self, name: str) -> bool:
         return name in self._held or name in self._next
-
-    def _say_that_none_waits(self) -> None:
-        if self._pausing and not self._said:
-            self._said = True
-            logger.warning(
-                "the train loop's report() has neither save= nor checkpoint=, so weak trials end and do not wait: "
-                "--scheduler asha in place of asha-promote"
-            )
 
     def _rung_reached(self, name: str, progress: int, *, first: bool) -> int | None:
         """Return the rung that the trial has reached since its last report; the ``first`` may be far from the start."""

@@ -45,7 +45,16 @@ def test_an_experiment_has_one() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"mode": "maximum"}, "mode must be 'max' or 'min', but got 'maximum'"), ({"metric": ""}, "metric must name")],
+    [
+        ({"mode": "maximum"}, r"mode must be 'max' .* or 'min' \(less is better\), but got 'maximum'"),
+        ({"metric": ""}, "metric must be the name of one number .* but got ''; give it as a text"),
+        ({"metric": 3}, "metric must be the name of one number .* but got 3; give it as a text"),
+        ({"metric": ["loss"]}, r"but got \['loss'\]; give it as a text, such as 'val_loss'"),
+        ({"budget": 10}, r"budget must be a Budget, such as Budget\(epochs=10\), but got 10"),
+        ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
+        ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
+        ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
+    ],
 )
 def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -200,14 +200,18 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ([0.1, 0.2], r"lr: \[0.1, 0.2\] is no range; to search among these values give tune.choice\(\[0.1, 0.2\]\)"),
-        ((0.1, 0.2), r"lr: \(0.1, 0.2\) is no range; to search among these values give tune.choice"),
+        ([0.1, "a"], r"lr: \[0.1, 'a'\] is no range; give tune.choice\(\[0.1, 'a'\]\) to search among these values"),
+        (
+            (0.1, 0.2),
+            r"lr: \(0.1, 0.2\) is no range; give tune.uniform\(0.1, 0.2\) or tune.loguniform\(0.1, 0.2\) to search between "
+            r"them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
+        ),
         ({"a": 1}, r"lr: \{'a': 1\} is no range and no constant; give a range of Optuna"),
         (lambda: 0.1, "lr: <function .*lambda.* is no range and no constant; give a range"),
         (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\)"),
         (tune.sample_from(lambda spec: 0.1), "lr: tune.sample_from draws without a range"),
         (tune.randn(), "lr: Float from -inf to inf cannot be searched by Optuna .*_Normal.*; give a range"),
-        (tune.uniform(1.0, 0.1), "lr: Float from 1.0 to 0.1 cannot be searched by Optuna .*low <= high.*; give"),
+        (tune.uniform(1.0, 0.1), "lr: its lower bound, 1.0, is above its upper, 0.1; give the lower one first"),
         (tune.choice([]), r"lr: the choices \[\] cannot be searched by Optuna .*one or more elements\); give"),
         (FloatDistribution(0.0, float("inf")), "search space's lr: bounds must be finite numbers, but got Float"),
         (
@@ -224,8 +228,9 @@ def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message
 
 
 def test_all_wrong_entries_are_named_at_once() -> None:
-    with pytest.raises(SweepError, match=r"lr: \[1\] is no range.*; wd: \[2\] is no range"):
-        SearchSpace({"lr": [1], "wd": [2]})
+    spaces: Any = {1: tune.uniform(0, 1), "lr": [1], "wd": [2]}
+    with pytest.raises(SweepError, match=r"1 is no name; give a text.*lr: \[1\] is no range.*; wd: \[2\] is no range"):
+        SearchSpace(spaces)
 
 
 @pytest.mark.parametrize(

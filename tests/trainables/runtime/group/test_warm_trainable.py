@@ -86,6 +86,21 @@ def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: WarmTrainable,
     assert again[names.SECOND] == pytest.approx(again[names.STEP_SECONDS] - again[names.START_SECONDS])
 
 
+def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(
+    trainable: WarmTrainable, tmp_path: Path
+) -> None:
+    trainable.reset(trial("forgetful"))
+    assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
+    saved = trainable.save(str(tmp_path / "saved"))
+    trainable.reset(trial("forgetful"))
+    trainable.restore(saved)
+    result = trainable.train()
+    assert result["epoch"] == 3  # the first two were trained again, and not reported again
+    assert result[names.BEGINS_ANEW]
+    trainable.reset(trial("counting", first=1))
+    assert names.BEGINS_ANEW not in trainable.train()
+
+
 def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: WarmTrainable, tmp_path: Path) -> None:
     trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
     first = trainable.train()
