@@ -52,6 +52,12 @@ def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:
     assert "metric  val_loss: less is better" in plan_of(less, storage).lines()
 
 
+@pytest.mark.parametrize("space", [{}, {"x": 0.5}])
+def test_a_space_without_a_range_is_an_error(space: dict[str, Any], storage: Path) -> None:
+    with pytest.raises(SweepError, match=r"the search space has no range, .*; give it one, such as space="):
+        plan_of(Experiment(train_loop=quadratic, space=space, metric="score"), storage)
+
+
 def test_without_a_baseline_the_sampler_proposes_the_first(storage: Path) -> None:
     storage.mkdir()
     experiment = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")

@@ -203,8 +203,8 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
         ([0.1, "a"], r"lr: \[0.1, 'a'\] is no range; give tune.choice\(\[0.1, 'a'\]\) to search among these values"),
         (
             (0.1, 0.2),
-            r"lr: \(0.1, 0.2\) is no range; give tune.uniform\(0.1, 0.2\) or tune.loguniform\(0.1, 0.2\) to search between "
-            r"them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
+            r"lr: \(0.1, 0.2\) is no range; give tune.uniform\(0.1, 0.2\) or tune.loguniform\(0.1, 0.2\) to search "
+            r"between them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
         ),
         ({"a": 1}, r"lr: \{'a': 1\} is no range and no constant; give a range of Optuna"),
         (lambda: 0.1, "lr: <function .*lambda.* is no range and no constant; give a range"),
