@@ -1,6 +1,15 @@
 """Experiments to run, and the programmatic API: ``from experiments import build_tuner``."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import trainables
+
+if Path(str(trainables.__file__)).parents[1] != Path(__file__).parents[1]:
+    raise ImportError(
+        f"{Path(str(trainables.__file__)).parent} hides the package trainables of gaudi-tune, and no train loop runs "
+        f"without that; give it another name"
+    )
 
 from experiments.sweep.command_line import main
 from experiments.sweep.define.budget import Budget

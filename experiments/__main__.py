@@ -1,4 +1,4 @@
-"""``python -m experiments``: run the experiment of a script, and look at the sweeps that there are.
+"""``python -m experiments``, or ``gaudi-tune``: run the experiment of a script, and look at the sweeps that there are.
 
     python -m experiments run my.py[:EXPERIMENT] [options of a sweep]
     python -m experiments ls [FOLDER] [--json]
@@ -25,6 +25,8 @@ from experiments.sweep.script import load_experiment
 
 PROGRAM = ("-m", "experiments", "run")
 """What Python runs for ``run``, before the script."""
+COMMAND = "gaudi-tune"
+"""What an installation has; unlike Python with ``-m`` it does not look for modules in the current folder."""
 AGAIN = (
     "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "eval_every", "skip_bad_images",
     "settings", "space",
@@ -37,21 +39,22 @@ SEEDS = 5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked, and return the exit status."""
     parser = _parser()
-    asked, others = parser.parse_known_args(arguments)
-    if others and asked.command not in ("run", "rerun"):
-        parser.error(f"{asked.command} has no option {' '.join(others)}")
-    try:
-        status: int = asked.do(asked, others)
-    except SweepError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return command_line.WRONG
+    with command_line.readers_may_leave():
+        asked, others = parser.parse_known_args(arguments)
+        if others and asked.command not in ("run", "rerun"):
+            parser.error(f"{asked.command} has no option {' '.join(others)}")
+        try:
+            status: int = asked.do(asked, others)
+        except SweepError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return command_line.WRONG
     return status
 
 
 def _parser() -> argparse.ArgumentParser:
     words, _, usage = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
-        prog="python -m experiments",
+        prog=COMMAND if Path(sys.argv[0]).name == COMMAND else "python -m experiments",
         description=words.partition(": ")[2] + "\n\n" + usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

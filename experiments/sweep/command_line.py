@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,8 @@ PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
 WRONG = 2
 """Exit status where what was asked for cannot be."""
-CTRL_C = 130
-"""Exit status of a process that Ctrl-C ended, as shells have it."""
+CTRL_C, BROKEN_PIPE = 130, 141
+"""Exit status of a process that Ctrl-C ended, or that wrote where nobody reads, as shells have them."""
 
 
 def main(experiment: Experiment, description: str | None = None, arguments: Sequence[str] | None = None) -> None:
@@ -44,12 +45,26 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
     """
     if script.wanted:
         raise script.MainCalled(experiment, description)
+    with readers_may_leave():
+        try:
+            options = parsed(sys.argv[1:] if arguments is None else arguments, description)
+        except SweepError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(WRONG)
+        sys.exit(run(experiment, options, sys.argv[:1]))
+
+
+@contextmanager
+def readers_may_leave() -> Iterator[None]:
+    """End the process without a word where nobody reads its output any more, as after ``| head -1``."""
     try:
-        options = parsed(sys.argv[1:] if arguments is None else arguments, description)
-    except SweepError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(WRONG)
-    sys.exit(run(experiment, options, sys.argv[:1]))
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        sys.exit(BROKEN_PIPE)
 
 
 def parsed(

@@ -247,3 +247,53 @@ def test_lists_and_pages_import_nothing_that_takes_seconds(storage: Path) -> Non
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+ENTRY = "import sys\nfrom experiments.__main__ import main\nsys.exit(main())\n"
+"""What an installer makes of the command in pyproject.toml."""
+
+
+def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python there, with the project from elsewhere, as an installed one is."""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.processes
+def test_a_folder_of_ones_own_hides_the_package_and_the_command_does_without(tmp_path: Path) -> None:
+    assert 'gaudi-tune = "experiments.__main__:main"' in (PROJECT_ROOT / "pyproject.toml").read_text()
+    here, bin_ = tmp_path / "here", tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "gaudi-tune").write_text(ENTRY)
+    (here / "experiments").mkdir(parents=True)
+    (here / "experiments" / "__init__.py").touch()
+    (here / "my.py").write_text(SCRIPT.replace("LARGE", "main(SMALL)\n_"))
+    listing = in_folder(here, str(bin_ / "gaudi-tune"), "ls", ".")
+    assert listing.stdout == "no sweeps in .\n", listing.stderr
+    assert "cannot import name 'Experiment'" in in_folder(here, "my.py", "--dry-run").stderr
+    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
+    assert "dry run: all checks passed" in planned.stdout, planned.stderr
+    (here / "trainables").mkdir()
+    (here / "trainables" / "__init__.py").touch()
+    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
+    assert f"error: {here / 'trainables'} hides the package trainables of gaudi-tune from the workers" in planned.stderr
+    (here / "experiments" / "__init__.py").unlink()
+    hidden = in_folder(here, "my.py", "--dry-run").stderr
+    assert f"ImportError: {here / 'trainables'} hides the package trainables of gaudi-tune" in hidden
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", ["-m experiments ls .", "-m experiments --help", "my.py --help"])
+def test_a_reader_may_leave(command: str, tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(SCRIPT + "main(SMALL)\n")
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        stdout=writes, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writes)
+    assert done.returncode in (0, 141)  # argparse takes no notice
+    assert done.stderr == ""

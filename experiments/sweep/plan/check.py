@@ -23,6 +23,7 @@ import ray
 from ray import cloudpickle
 from ray.util import inspect_serializability
 
+import trainables
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, profiled
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from trainables.runtime.devices.device import DeviceType
     from trainables.runtime.training.training_config import ExecutionMode, TrainingConfig
 
+OURS = Path(str(trainables.__file__)).parent
+"""The package that every worker imports."""
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
 LOCKED_FOR_S = 5.0
@@ -94,6 +97,10 @@ def check_sent(experiment: Experiment) -> None:
     value.
     """
     experiment.config_class.resolve_types()
+    there = (Path(folder).absolute() / OURS.name for folder in sys.path)
+    found = next((folder for folder in there if (folder / "__init__.py").is_file()), OURS)
+    if found.resolve() != OURS.resolve():
+        raise SweepError(f"{found} hides the package trainables of gaudi-tune from the workers; give it another name")
     for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
         try:
             reader = _Reader(io.BytesIO(cloudpickle.dumps(sent)))
