@@ -189,7 +189,7 @@ def test_by_several_objectives_trials_that_wait_go_on_from_both_ends_of_the_fron
     assert [rung.better_than(name) for name in "dc"] == [0, 6]
     rung.waits("f")
     rung.waits("g")
-    assert (rung.those_among(1), rung.those_among(3), rung.those_among(7)) == ([], ["f", "e"], ["g", "b", "c"])
+    assert (rung.those_among(1), rung.those_among(3), rung.those_among(7)) == ([], ["f"], ["g", "b", "c"])
 
 
 def test_equal_scores_are_told_apart_by_the_validation_loss() -> None:
