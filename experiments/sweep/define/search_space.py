@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
@@ -13,13 +12,12 @@ import optuna
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
     distribution_to_json,
 )
 from optuna.trial import FixedTrial
 
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.ranges import check_range, holds, is_range, middle, of_tune, suggest_in, words_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -29,10 +27,6 @@ SpaceFunction: TypeAlias = "Callable[[Trial], Mapping[str, Any] | None]"
 
 DRAWS = 50
 """How often a space is asked to learn its names and ranges: what a function asks for may depend on the answers."""
-FIX = (
-    "give a range of Optuna (FloatDistribution, IntDistribution, CategoricalDistribution) or of Ray Tune "
-    "(tune.uniform, tune.loguniform, tune.randint, tune.choice, ...), or one number, text or bool for all trials"
-)
 
 
 class WithPrior(NamedTuple):
@@ -177,15 +171,15 @@ class SearchSpace:
                 f"the trial for need not be returned"
             )
         for name, range_ in trial.distributions.items():
-            _check_range(name, range_)
+            check_range(name, range_)
         draw = self._drawn(asked, trial, constants)
         for name, prior in draw.priors.items():
             if not holds(range_ := draw.ranges[name], prior):
                 raise SweepError(
-                    f"the search space's {name}: its prior, {prior!r}, is not in its range, {_words_of(range_)}; give "
+                    f"the search space's {name}: its prior, {prior!r}, is not in its range, {words_of(range_)}; give "
                     f"a value inside, such as {middle(range_)!r}"
                 )
-        if wrong := sorted(name for name, value in draw.config.items() if _is_range(value)):
+        if wrong := sorted(name for name, value in draw.config.items() if is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
                 f"the trial instead, for example trial.suggest_float({wrong[0]!r}, 0.0, 1.0)"
@@ -285,7 +279,7 @@ class SearchSpace:
     def in_words(self) -> dict[str, str]:
         """Return the ranges of each hyperparameter for people, and its priors."""
         return {
-            name: ", or ".join(map(_words_of, ranges))
+            name: ", or ".join(map(words_of, ranges))
             + "".join(f", prior {prior}" for own, prior in self.priors.items() if hyperparameter(own) == name)
             for name, ranges in self.ranges.items()
         }
@@ -330,7 +324,7 @@ class _Asked:
         range_, prior = _with_its_prior(self._others[own])
         if prior is not None:
             self.priors[own] = prior
-        return _suggest(self._trial, name, range_)
+        return suggest_in(self._trial, name, range_)
 
     def __getattr__(self, attribute: str) -> Any:
         found = getattr(self._trial, attribute)
@@ -365,17 +359,8 @@ def _ask_for_all(
 ) -> Mapping[str, Any]:
     """Ask for every range: a mapping as the function that it stands for."""
     for name, range_ in ranges.items():
-        _suggest(trial, name, range_, **({"prior": priors[name]} if name in priors else {}))
+        suggest_in(trial, name, range_, **({"prior": priors[name]} if name in priors else {}))
     return constants
-
-
-def _suggest(trial: Trial, name: str, range_: BaseDistribution, **more: Any) -> Any:
-    """Ask for a value in a range."""
-    if isinstance(range_, FloatDistribution):
-        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
-    if isinstance(range_, IntDistribution):
-        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
-    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices, **more)
 
 
 def _with_its_prior(range_: Any) -> tuple[Any, Any]:
@@ -396,106 +381,11 @@ def _parts(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dic
             constants[name] = entry
         else:
             try:
-                ranges[name] = _of_tune(name, entry)
+                ranges[name] = of_tune(name, entry)
             except ValueError as error:
                 wrong.append(f"{name}: {error}")
     if wrong:
         raise SweepError(f"the search space cannot be used: {'; '.join(wrong)}")
     for name, range_ in ranges.items():
-        _check_range(name, range_)
+        check_range(name, range_)
     return ranges, priors, constants
-
-
-def _is_range(value: object) -> bool:
-    """Whether it is a range of Optuna or of Ray Tune; Tune itself, which takes seconds to import, is not needed."""
-    return isinstance(value, BaseDistribution) or any(
-        kind.__module__ == "ray.tune.search.sample" and kind.__name__ == "Domain" for kind in type(value).__mro__
-    )
-
-
-def _of_tune(name: str, entry: Any) -> BaseDistribution:
-    """Return a range of Ray Tune as Optuna has it.
-
-    Raises:
-        ValueError: It is none, or Optuna has none like it.
-    """
-    if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
-        choices = entry["grid_search"]
-        raise ValueError(f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler")
-    if isinstance(entry, list | tuple):
-        ends = ", ".join(map(repr, entry))
-        between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
-        numbers = len(entry) == 2 and all(isinstance(end, Real) for end in entry)
-        raise ValueError(
-            f"{entry!r} is no range; {between if numbers else 'give'} tune.choice({list(entry)!r}) to search among "
-            f"these values"
-        )
-    if not _is_range(entry):
-        raise ValueError(f"{entry!r} is no range and no constant; {FIX}")
-    from ray.tune.search.optuna import OptunaSearch
-    from ray.tune.search.sample import Categorical, Float, Integer
-
-    if not isinstance(entry, Categorical | Float | Integer):
-        raise ValueError(f"tune.sample_from draws without a range, and a sampler needs one; {FIX}")
-    if not isinstance(entry, Categorical) and entry.lower > entry.upper:
-        raise ValueError(f"its lower bound, {entry.lower}, is above its upper, {entry.upper}; give the lower one first")
-    try:
-        return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
-    except ValueError as error:
-        given = (
-            f"the choices {list(entry.categories)}"
-            if isinstance(entry, Categorical)
-            else f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
-        )
-        raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
-
-
-def middle(range_: BaseDistribution) -> Any:
-    """Return the value in the middle of a range, of a logarithmic one by its logarithm; of choices the first."""
-    if isinstance(range_, CategoricalDistribution):
-        return range_.choices[0]
-    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    low, high = range_.low, range_.high
-    return nearest(range_, math.sqrt(low * high) if range_.log else (low + high) / 2)
-
-
-def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float:
-    """Return the value of a range that is nearest to a number."""
-    low, high = range_.low, range_.high
-    stepped = low + round((number - low) / range_.step) * range_.step if range_.step else number
-    inside = min(max(stepped, low), high)
-    return round(inside) if isinstance(range_, IntDistribution) else inside
-
-
-def _check_range(name: str, range_: BaseDistribution) -> None:
-    """See that a range has finite bounds, and choices that a database can hold."""
-    if isinstance(range_, CategoricalDistribution):
-        wrong = [choice for choice in range_.choices if not isinstance(choice, str | Real | None)]
-        if wrong:
-            raise SweepError(
-                f"the search space's {name}: choices must be numbers, texts, bools or None, but got {wrong!r}; name "
-                f"each by a text, and have the train loop translate it"
-            )
-    elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
-        raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")
-
-
-def _words_of(range_: BaseDistribution) -> str:
-    """Return a range for people."""
-    if isinstance(range_, CategoricalDistribution):
-        return f"one of {', '.join(map(str, range_.choices))}"
-    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    usual = 1 if isinstance(range_, IntDistribution) else None
-    steps = f" in steps of {range_.step:g}" if range_.step not in (None, usual) else ""
-    return f"{range_.low:g} to {range_.high:g}{steps}{', logarithmic' if range_.log else ''}"
-
-
-def holds(range_: BaseDistribution, value: Any) -> bool:
-    """Whether a value is in a range."""
-    if isinstance(range_, CategoricalDistribution):
-        return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in range_.choices)
-    assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    if type(value) is bool or not isinstance(value, Real) or not range_.low <= float(value) <= range_.high:
-        return False
-    steps = (float(value) - range_.low) / range_.step if range_.step else 0.0
-    return math.isclose(steps, round(steps), abs_tol=1e-8)

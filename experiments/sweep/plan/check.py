@@ -28,7 +28,8 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import SUMMARY_FILE
-from experiments.sweep.define.search_space import hyperparameter, middle
+from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.search_space import hyperparameter
 from experiments.sweep.define.words import format_value
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.decide import BY_OPTION, typed

@@ -18,7 +18,7 @@ from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS, Graphs
-from experiments.sweep.define.search_space import middle
+from experiments.sweep.define.ranges import middle
 from experiments.sweep.define.words import format_value
 from trainables.runtime import TrialConfig
 from trainables.runtime.devices.device import DeviceType

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.search_space import SearchSpace, holds, hyperparameter
+from experiments.sweep.define.ranges import holds
+from experiments.sweep.define.search_space import SearchSpace, hyperparameter
 from experiments.sweep.state.sweep_file import find_sweep, read_sweep_file
 
 if TYPE_CHECKING:

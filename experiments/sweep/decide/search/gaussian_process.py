@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.define.front import in_order
-from experiments.sweep.define.search_space import middle
+from experiments.sweep.define.ranges import middle
 from trainables.runtime.internals.optuna import study_of
 
 Array: TypeAlias = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.decide.search.surrogate import GUESSED
-from experiments.sweep.define.search_space import nearest
+from experiments.sweep.define.ranges import nearest
 
 SPREAD = 0.1
 """Standard deviation of a guess, as a share of its range; of a logarithmic one, of its logarithm."""

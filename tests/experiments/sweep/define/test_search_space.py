@@ -14,7 +14,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from ray import tune
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.search_space import SearchSpace, WithPrior, middle
+from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.search_space import SearchSpace, WithPrior
 
 
 def of_a_function(trial: optuna.Trial) -> dict[str, Any]:
