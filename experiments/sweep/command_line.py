@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import field, fields, make_dataclass, replace
@@ -25,7 +24,7 @@ from experiments.sweep.define.words import format_params, format_value
 if TYPE_CHECKING:
     from experiments.sweep.define.experiment import Experiment
     from experiments.sweep.define.plan import Plan
-    from experiments.sweep.on_ray.sweep_run import SweepRun
+    from experiments.sweep.on_ray.tuner import SweepTuner
 
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
@@ -157,7 +156,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     tuner = SweepTuner(plan)
     tuner.fit()
     assert tuner.run.summary is not None, "the sweep is over"
-    return _status(plan, tuner.run), tuner.run.summary
+    return _status(tuner), tuner.run.summary
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
@@ -189,22 +188,13 @@ def dry_run_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _status(plan: Plan, run: SweepRun) -> int:
-    """Print what the result does not say: why there is none, or how to go on; and return the exit status."""
-    summary = run.summary
+def _status(tuner: SweepTuner) -> int:
+    """Print what the result does not say, and return the exit status."""
+    summary = tuner.run.summary
     assert summary is not None, "the sweep is over"
+    for line in tuner.ending_lines():
+        print(line, file=sys.stderr)
+    no_best = summary["best"] is None
     if summary["complete"]:
-        if summary["best"] is None:
-            where = ", ".join(tracker.address for tracker in run.trackers)
-            trial = next((trial for trial in run.state.trials.values() if trial.reason.strip()), None)
-            why = f" (trial {trial.number}: {trial.reason.strip().splitlines()[-1]})" if trial else ""
-            print(f"error: no trial reported a finite {summary['metric']}{why}; see {where}", file=sys.stderr)
-        return int(summary["best"] is None)
-    ended = summary["ended_early"] or {"why": "interrupted", "status": CTRL_C}
-    counts = Counter(summary["trials"])
-    counts["not begun"] = run.state.expected - counts.total()
-    how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-    print(f"the sweep ended early: {ended['why']}", file=sys.stderr)
-    print(f"of {run.state.expected} trials: {how_many}", file=sys.stderr)
-    print(f"go on with it: {plan.how_to_resume()}", file=sys.stderr)
-    return int(ended["status"] or summary["best"] is None)
+        return int(no_best)
+    return int((summary["ended_early"] or {"status": CTRL_C})["status"] or no_best)

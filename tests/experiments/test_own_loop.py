@@ -275,7 +275,11 @@ def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(tmp_pat
 @pytest.mark.workers
 @pytest.mark.parametrize("scheduler", ["asha-promote", "pbt"])
 def test_a_loop_that_goes_on_from_nothing_is_told_so(
-    ray_here: None, storage: Path, scheduler: Any, caplog: pytest.LogCaptureFixture
+    ray_here: None,
+    storage: Path,
+    scheduler: Any,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
     own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))
@@ -287,6 +291,9 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
         assert summary["ended_early"]["why"].startswith(
             "--scheduler pbt continues trials with other hyperparameters, but the train loop does not ask for its check"
         )
+        told = capsys.readouterr().out  # also in a notebook, where nothing else is printed
+        assert "\nthe sweep ended early: --scheduler pbt continues trials" in told
+        assert "\ngo on with it: build_tuner(..., resume='own'" in told
         return
     assert warned == [
         "the train loop does not ask for its checkpoint: weak trials end and do not wait, and a trial that is "

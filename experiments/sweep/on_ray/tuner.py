@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -146,8 +147,28 @@ class SweepTuner(tune.Tuner):
             raise
         finally:
             lock.release()
-        print("\n".join(["", *self._result_lines()]), flush=True)
+        ending = [] if plan.called else self.ending_lines()  # which the command line prints as errors
+        print("\n".join(["", *ending, *self._result_lines()]), flush=True)
         return results
+
+    def ending_lines(self) -> list[str]:
+        """Return why the sweep has no result, or ended early and how to go on with it; none if it ran to its end."""
+        summary, state = self.run.summary, self.run.state
+        assert summary is not None, "the sweep is over"
+        if summary["complete"]:
+            where = ", ".join(tracker.address for tracker in self.run.trackers)
+            trial = next((trial for trial in state.trials.values() if trial.reason.strip()), None)
+            why = f" (trial {trial.number}: {trial.reason.strip().splitlines()[-1]})" if trial else ""
+            error = f"error: no trial reported a finite {summary['metric']}{why}; see {where}"
+            return [error] if summary["best"] is None else []
+        counts = Counter(summary["trials"])
+        counts["not begun"] = state.expected - counts.total()
+        how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+        return [
+            f"the sweep ended early: {(summary['ended_early'] or {'why': 'interrupted'})['why']}",
+            f"of {state.expected} trials: {how_many}",
+            f"go on with it: {self.plan.how_to_resume()}",
+        ]
 
     def get_results(self) -> tune.ResultGrid:
         """Return the results of the sweep that ``fit()`` ran."""
