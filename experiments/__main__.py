@@ -131,8 +131,8 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     usual = {name: began.options[name] for name in AGAIN if began.options.get(name) is not None}
     baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
     other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
-    settings = tuple(began.options.get("settings", ()))
-    options = command_line.parsed(others, description, {**usual, **baseline, "settings": settings, "seed": other})
+    lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
+    options = command_line.parsed(others, description, {**usual, **baseline, **lists, "seed": other})
     return command_line.run(experiment, options, [*PROGRAM, began.script])
 
 

@@ -94,7 +94,7 @@ def _parsed(arguments: Sequence[str], description: str | None, usual: Mapping[st
     found: Any = tyro.cli(
         tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
         description=description,
-        args=joined(joined(arguments), "--learn-from"),
+        args=joined(joined(joined(arguments), "--learn-from"), "--objectives"),
     )
     return checked({k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
 

@@ -14,7 +14,7 @@ from typing import Any
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.search_space import hyperparameter
-from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_interval
 from experiments.sweep.show.result import in_rows, result_lines
 from experiments.sweep.state.lock import is_running
@@ -72,6 +72,7 @@ class KeptSweep:
                     "trial": stored.number + 1,
                     "status": OUTCOMES.get(stored.state.name, left),
                     "value": None if step is None else values[step],
+                    **({"point": stored.user_attrs["point"]} if "point" in stored.user_attrs else {}),
                     "at": step,
                     "config": {hyperparameter(name): value for name, value in stored.params.items()},
                 }
@@ -121,18 +122,23 @@ class KeptSweep:
         resume = shlex.join([*run, "--resume", self.folder.name, "--storage", str(self.folder.parent)])
         goes_on = self.state not in ("running", "finished")
         rows = [
-            f"{trial['trial']:03d}  {format_value(trial['value']):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
+            f"{trial['trial']:03d}  {_values_of(trial):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
             f"{format_params(trial['config'])}"
             for trial in self.trials
         ]
         return [
             f"sweep       {brief['name']}: {brief['state']}, {brief['trials']} of {brief['of']} trials, {how}",
-            f"experiment  {began.experiment}: {began.mode} {began.metric}, "
+            f"experiment  {began.experiment}: {', '.join(began.objectives)}, "
             f"{f'recipe {recipe}, ' if began.recipes else ''}{options.get('device')}",
             *result,
             *([f"go on       {resume}"] if goes_on else []),
             *in_rows("trials", rows),
         ]
+
+
+def _values_of(trial: Mapping[str, Any]) -> str:
+    """Return the objectives of a trial in words."""
+    return "  ".join(f"{format_value(value):>8}" for value in trial.get("point", [trial["value"]]))
 
 
 def listed(storage: Path) -> list[dict[str, Any]]:
@@ -150,12 +156,7 @@ def listed(storage: Path) -> list[dict[str, Any]]:
 def in_table(sweeps: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sweeps in brief as the rows of a table."""
     head = ("sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state")
-    return _in_columns([head, *(_row(sweep) for sweep in sweeps)])
-
-
-def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return in_columns([head, *(_row(sweep) for sweep in sweeps)])
 
 
 def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
@@ -207,5 +208,5 @@ def compared_lines(found: Mapping[str, Any]) -> list[str]:
     for what, title in (("options", "asked for"), ("best", "best configuration")):
         rows = [(title, *names), *((key, *map(format_value, of_key.values())) for key, of_key in found[what].items())]
         if len(rows) > 1:
-            lines += ["", *_in_columns(rows)]
+            lines += ["", *in_columns(rows)]
     return lines

@@ -63,14 +63,16 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
     plan = replace(plan, called=("-m", "experiments", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
-    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples)
+    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.others)
     for number, score in enumerate(scores, start=1):
         config: Any = searcher.suggest(f"id{number}")
         lost = ending is not None and number == len(scores)
-        fed.trial(number, score, outcome=None if lost else "finished", **config)
-        searcher.on_trial_result(f"id{number}", {"score": score, "epoch": 1})
+        fed.begin(number, **config)
+        fed.report(number, 1, score, seconds=2 * score)
+        searcher.on_trial_result(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
         if not lost:
-            searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1})
+            fed.end(number)
+            searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
     assert searcher.study is not None  # everything is written
     if ending is not None:
         fed.state.apply(SweepEnding(ending=ending))
@@ -82,6 +84,25 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(arguments) == 0
     return capsys.readouterr().out
+
+
+def test_a_sweep_of_several_objectives_is_shown_with_its_front(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "both", 0.2, 0.8, 0.5, num_samples=3, objectives=("score:max", "seconds:min"))
+    text = said(capsys, "show", str(plan.folder))
+    assert "experiment  quadratic: max score, min seconds, recipe" in text
+    assert "front       trial     score  seconds  epoch  hyperparameters\n            002       0.8    1.6" in text
+    assert "trials      001       0.2       0.4       1  finished       x=0.9" in text
+    (brief,) = json.loads(said(capsys, "ls", str(storage), "--json"))
+    assert (brief["metric"], brief["mode"], brief["best"]) == ("score", "max", 0.8)
+    whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
+    assert whole["search"][1]["point"] == [0.8, 1.6]
+    assert whole["options"]["objectives"] == ["score:max", "seconds:min"]
+    resumed = SweepOptions(resume="both", storage=storage, add_trials=1)
+    assert make_plan(QUADRATIC, resumed).objectives == plan.objectives
+    with pytest.raises(SweepError, match="the sweep keeps what it began with; leave out --objectives"):
+        make_plan(QUADRATIC, replace(resumed, objectives=("score:max",)))
 
 
 def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,10 +37,11 @@ def why_begins_anew(*, saves: bool) -> tuple[str, str]:
 def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bool:
     """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
 
-    It should if the report is the best of the sweep so far, if the trial ends now as the best of those that have ended,
-    if a person stops it, if it has trained ``every_s`` seconds without one, and if the sweep ends early. So the best
-    trial has one, whether its best or its last value counts, no trial loses more than a while's work, and most trials
-    that are stopped early never write one. A trial that pauses has one anyway, which Tune asks for.
+    It should if the report is the best of the sweep so far (with several objectives: on its front), if the trial ends
+    now as the best of those that have ended, if a person stops it, if it has trained ``every_s`` seconds without one,
+    and if the sweep ends early. So the best trial has one, whether its best or its last value counts, no trial loses
+    more than a while's work, and most trials that are stopped early never write one. A trial that pauses has one
+    anyway, which Tune asks for.
     """
     ends = trial.decision.verdict not in ("continue", "pause")
     if trial.decision == BY_HAND:
@@ -50,18 +51,18 @@ def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bo
     if trial.value is None:
         return False
     at_end = state.best_at_end.value if state.best_at_end is not None else None
-    # A tie counts: the best by another rule, such as the lower number, then has a checkpoint too.
-    leads = state.leader is None or not state.objective.better(state.leader[0], than=trial.value)
-    return leads or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
+    # A tie leads, too: the best by another rule, such as the lower number, then has a checkpoint.
+    return state.leads(trial) or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
 
 
 class CheckpointBudget:
     """Deletes the checkpoints of trials that waited in vain, and others when all of them take more than they may,
     the worst first.
 
-    What stays in any case: the checkpoints of the trials that are best by their best and by their last value, the last
-    two of a trial that trains, and what is in use. Those of trials that wait go after all others. A trial that goes on,
-    or that a snapshot sends back to a checkpoint that is gone, starts again from an older one, or from its beginning.
+    What stays in any case: the checkpoints of the trials that are best by their best (with several objectives: of all
+    on the front) and by their last value, the last two of a trial that trains, and what is in use. Those of trials that
+    wait go after all others. A trial that goes on, or that a snapshot sends back to a checkpoint that is gone, starts
+    again from an older one, or from its beginning.
     """
 
     def __init__(self, folder: Path, limit: int | None) -> None:
@@ -104,7 +105,7 @@ class CheckpointBudget:
 
     def drop(self, state: SweepState, trial: TrialState) -> None:
         """Delete the checkpoints of a trial that waited to be promoted, and was not, unless it is the best."""
-        if trial is state.best or trial is state.best_at_end:
+        if trial in state.front or trial is state.best_at_end:
             return
         for saved in trial.checkpoints:
             shutil.rmtree(self._folder / saved.place, ignore_errors=True)
@@ -120,7 +121,7 @@ class CheckpointBudget:
                 latest = set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
                 (of_waiting if trial.status == "paused" else needed).update(latest)
         best = [state.best_checkpoint(self._folder, state.searched)]
-        best += [state.best_checkpoint(self._folder, [state.best])] if state.best else []
+        best += [state.best_checkpoint(self._folder, [trial]) for trial in state.front]
         needed |= {self._folder / saved.place for saved in best if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:
             needed.add(self._folder / state.best_at_end.checkpoints[-1].place)

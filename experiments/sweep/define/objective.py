@@ -33,6 +33,10 @@ class Objective:
         """Whether ``value`` is strictly better than another."""
         return value > than if self.mode == "max" else value < than
 
+    def score(self, value: float) -> float:
+        """Return ``value`` so that more is better."""
+        return value if self.mode == "max" else -value
+
     def leads(self, value: float, trial: int, best: tuple[float, int] | None) -> bool:
         """Whether ``value`` of this trial becomes the best of the sweep, which so far is ``best`` (value and trial).
 

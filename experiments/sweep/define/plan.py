@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from experiments.sweep.define.words import counted, duration
 from trainables.runtime.devices.find import Devices
@@ -56,6 +57,8 @@ class Plan:
     """What every trial has besides its hyperparameters."""
     budget: Budget
     num_samples: int
+    others: Sequence[Objective] = ()
+    """The objectives beside the experiment's own."""
     mode: ExecutionMode | None = None
     """How the models are run; None where the train loop is not the shared one."""
     confirm: int = 0
@@ -84,6 +87,11 @@ class Plan:
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
     called: tuple[str, ...] = ()
     """What Python runs where the command line began the sweep: the script, or ``-m experiments run my.py``."""
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All objectives, the experiment's own first."""
+        return self.experiment.objective, *self.others
 
     @property
     def folder(self) -> Path:
@@ -141,6 +149,7 @@ class Plan:
             self.budget.unit: self.budget.total,
             "metric": self.experiment.metric,
             "mode": self.experiment.mode,
+            **({"objectives": [str(objective) for objective in self.objectives]} if self.others else {}),
             "space": self.experiment.search_space.in_words(),
             "baseline": dict(self.experiment.baseline),
             "settings": self.settings,
@@ -165,6 +174,8 @@ class Plan:
 
     def _confirmation(self) -> str:
         best = ["the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"] if self.confirm else []
+        if self.others and self.confirm > 1:
+            best = [f"{self.confirm} trials of the front, far from each other,"]
         baseline = ["the baseline"] if self.experiment.baseline else []
         return f"{' and '.join(best + baseline)} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
 
@@ -200,12 +211,12 @@ class Plan:
         of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
         return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
 
-    def _metric(self) -> str:
-        """Say what is better, and doubt that a loss is to be large."""
-        metric, mode = self.experiment.metric, self.experiment.mode
-        if mode == "min":
+    def _metric(self, objective: Objective) -> str:
+        """Say what is better, and doubt that a loss is to be large, unless an option says so."""
+        metric = objective.name
+        if objective.mode == "min":
             return f"{metric}: less is better"
-        doubt = any(word in metric.lower() for word in SMALL_IS_GOOD)
+        doubt = not self.options.objectives and any(word in metric.lower() for word in SMALL_IS_GOOD)
         return f"{metric}: more is better" + ('; if less is, give the Experiment mode="min"' if doubt else "")
 
     def lines(self) -> list[str]:
@@ -226,7 +237,8 @@ class Plan:
             *([f"        {waiting}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
-            f"metric  {self._metric()}",
+            f"metric  {self._metric(self.experiment.objective)}",
+            *(f"        {self._metric(other)}" for other in self.others),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -20,6 +20,12 @@ def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None,
     """
     shown = config if names is None else [name for name in names if name in config]
     return " ".join(f"{name}={format_value(config[name], digits)}" for name in shown)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines, the columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def counted(number: int, what: str) -> str:

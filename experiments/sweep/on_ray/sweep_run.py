@@ -79,6 +79,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             space=plan.experiment.search_space,
             trials=plan.num_samples,
             groups=plan.groups,
+            others=plan.others,
         )
         device_time = DeviceTime(plan.devices, options.workers_per_trial, _address_of)
         self.state = SweepState(
@@ -89,6 +90,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             plan.confirm,
             plan.seeds,
             has_baseline=bool(plan.experiment.baseline),
+            others=plan.others,
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
@@ -185,7 +187,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         Asked in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
         """
-        if why := why_diverged(result, self.state.objective.name):
+        if why := why_diverged(result, *(objective.name for objective in self.state.objectives)):
             return events.Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP

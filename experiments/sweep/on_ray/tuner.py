@@ -185,7 +185,7 @@ class SweepTuner(tune.Tuner):
                 spec=spec,
                 settings=plan.settings,
                 environment_of=experiment.config_class.environment_of,
-                metric=experiment.metric,
+                objectives=[objective.name for objective in plan.objectives],
                 retries=options.retries,
                 profile=profile,
             ),

@@ -233,9 +233,10 @@ def _config_of(folder: Path, number: int) -> Mapping[str, Any]:
 
 
 def check_search(
-    experiment: Experiment, search: str, options: SweepOptions, sampler: BaseSampler | None
+    experiment: Experiment, search: str, options: SweepOptions, sampler: BaseSampler | None, objectives: int = 1
 ) -> BaseSampler | None:
-    """See that the sampler can be made, and proposes from this space before and after it has a value.
+    """See that the sampler can be made, and proposes from this space before and after it has a value, for so many
+    objectives.
 
     Returns:
         The one that the user brought, in Python or by the name of a module; None for those that have names.
@@ -246,16 +247,16 @@ def check_search(
 
     sampler = sampler or own_sampler(search, options.seed)
     tried = make_sampler(search, options.seed) if sampler is None else copy.deepcopy(sampler)
-    study = optuna.create_study(sampler=tried)
+    study = optuna.create_study(sampler=tried, directions=["minimize"] * objectives)
     try:
         for value in range(2):
             _, number = experiment.search_space.propose(study)
-            study.tell(number, float(value))
+            study.tell(number, [float(value)] * objectives)
         experiment.search_space.propose(study)
     except SweepError:
         raise
     except Exception as error:
-        # Each sampler has its own needs: a package that is not installed, ranges of one kind, a finite grid.
+        # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
         raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
     if options.scheduler == "pbt":
         from experiments.sweep.decide.schedulers.population import check_changeable

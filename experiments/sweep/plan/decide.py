@@ -15,8 +15,9 @@ from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
+from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.options import SweepOptions, flag
-from experiments.sweep.define.plan import Graphs
+from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS, Graphs
 from experiments.sweep.define.search_space import middle
 from experiments.sweep.define.words import format_value
 from trainables.runtime import TrialConfig
@@ -33,6 +34,10 @@ MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
+MOST_OBJECTIVES = 3
+"""With more, nearly every trial is on the front."""
+KNOWN_MODES: dict[Mode, tuple[str, ...]] = {"max": ("accuracy", "f1", "_per_s"), "min": SMALL_IS_GOOD}
+"""Parts of the names of metrics of which more, or less, is better as a rule."""
 BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
 """Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
@@ -57,6 +62,37 @@ def choose_name(experiment: Experiment, options: SweepOptions) -> str:
             f"letter or digit"
         )
     return name
+
+
+def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Experiment, tuple[Objective, ...]]:
+    """Return the experiment with the first objective that the options name for its own, and the others."""
+    if not options.objectives:
+        return experiment, ()
+    asked = f"--objectives {' '.join(options.objectives)}"
+    found = [_objective(written, experiment.objective, asked) for written in options.objectives]
+    known = [objective.name for objective in found]
+    if len({*known}) < len(known) or len(known) > MOST_OBJECTIVES:
+        raise SweepError(f"{asked}: name one to {MOST_OBJECTIVES} metrics, each once")
+    if len(found) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
+        raise SweepError(
+            f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names {len(found)}; "
+            f"take {', '.join(WITH_RUNGS)} or fifo"
+        )
+    return replace(experiment, metric=found[0].name, mode=found[0].mode), tuple(found[1:])
+
+
+def _objective(written: str, own: Objective, asked: str) -> Objective:
+    """Return what ``METRIC:max``, ``METRIC:min`` or a METRIC whose mode is known means."""
+    if written == own.name:
+        return own
+    name, _, mode = written.rpartition(":")
+    if name and mode in KNOWN_MODES:
+        return Objective(name, mode)
+    for usual, words in KNOWN_MODES.items():
+        if ":" not in written and any(word in written.lower() for word in words):
+            return Objective(written, usual)
+    metric = name or written
+    raise SweepError(f"{asked}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
 
 
 def choose_budget(options: SweepOptions, usual: Budget) -> Budget:

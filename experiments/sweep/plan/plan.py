@@ -40,6 +40,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     options = replace(options, notify=webhook(options.notify))
     name = decide.choose_name(experiment, options)
     check.check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
+    experiment, others = decide.choose_objectives(experiment, options)
     check.check_target(experiment, options.target)
     cluster = connect.join(options.address)
     try:
@@ -71,13 +72,14 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     learned = learn(experiment, options, name)
     groups = min(room, trials)
     search, search_reason = decide.choose_search(options, groups)
-    sampler = check.check_search(experiment, search, options, sampler)
+    sampler = check.check_search(experiment, search, options, sampler, 1 + len(others))
     check.check_sent(experiment)
     settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
     )
     plan = Plan(
         experiment=experiment,
+        others=others,
         options=options,
         devices=devices,
         groups=groups,
@@ -117,6 +119,7 @@ def make_searcher(
         plan.experiment.search_space,
         metric=plan.experiment.metric,
         mode=plan.experiment.mode,
+        others=plan.others,
         baseline=plan.experiment.baseline,
         sampler=plan.sampler or plan.search,
         seed=plan.options.seed,

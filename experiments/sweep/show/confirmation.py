@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev, variance
 from typing import Any
 
@@ -24,14 +24,17 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
     without test data it is that validation itself, which chose the configurations and flatters them.
 
     Intervals are Student's over the seeds. The winner is held against the baseline by Welch's test, and the probability
-    of chance is multiplied by the number of configurations of which the winner is the best (Bonferroni).
+    of chance is multiplied by the number of configurations of which the winner is the best (Bonferroni). All of that is
+    about the first objective; of the others, each configuration has the mean and its interval.
     """
     name, of_test = state.objective.name, names.of_test(state.objective.name)
     scores: dict[int, dict[int, float]] = {}
+    others: dict[int, dict[int, tuple[float, ...]]] = {}
     tested = True
     for trial in state.trials.values():
         if trial.confirms and trial.status == "finished" and trial.score is not None and math.isfinite(trial.score):
             scores.setdefault(trial.confirms, {})[trial.config["seed"]] = trial.score
+            others.setdefault(trial.confirms, {})[trial.config["seed"]] = trial.other_scores
             tested = tested and of_test in trial.metrics
     if not scores:
         return None
@@ -44,6 +47,7 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
             "seeds": list(by_seed),
             "mean": fmean(by_seed.values()),
             "interval": _interval(list(by_seed.values())),
+            **({"others": _others(state, [*others[number].values()])} if state.others else {}),
         }
         for number, by_seed in scores.items()
     ]
@@ -58,6 +62,12 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
         "rivals": rivals,  # the best first
         "gain": _gain(rivals, baseline, state.objective.mode) if rivals and baseline is not None else None,
     }
+
+
+def _others(state: SweepState, scores: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """Return mean and interval of each objective but the first."""
+    found = {o.name: list(values) for o, values in zip(state.others, zip(*scores, strict=True), strict=True)}
+    return {name: {"mean": fmean(values), "interval": _interval(values)} for name, values in found.items()}
 
 
 def _interval(scores: list[float]) -> list[float] | None:
@@ -96,6 +106,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{'baseline' if row is baseline else 'trial {:03d}'.format(row['trial']):<9}  {in_interval(row)} over "
         f"{counted(len(row['scores']), 'seed')} (in the search {format_value(row['searched'])})"
+        + "".join(f", {name} {_in_digits(other)}" for name, other in row.get("others", {}).items())
         for row in rows
     ]
     where = "data that the search has not seen" if result["tested"] else "the validation data that chose them"
@@ -120,6 +131,12 @@ def in_interval(row: Mapping[str, Any]) -> str:
     """Return a mean with half its interval."""
     half = f" ± {row['interval'][1] - row['mean']:.4f}" if row["interval"] else ""
     return f"{row['mean']:.4f}{half}"
+
+
+def _in_digits(row: Mapping[str, Any]) -> str:
+    """Return a mean with half its interval, of whatever size it is."""
+    half = f" ± {format_value(row['interval'][1] - row['mean'])}" if row["interval"] else ""
+    return f"{format_value(row['mean'])}{half}"
 
 
 def _share(confidence: float) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.define.plan import WITH_RUNGS, Plan
-from experiments.sweep.define.words import counted, duration, format_params
+from experiments.sweep.define.words import counted, duration, format_params, format_value
 from experiments.sweep.state import events
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -95,13 +95,17 @@ class ShowProgress:
     def _line_of(self, trial: TrialState, how: str, state: SweepState) -> str:
         experiment = self._plan.experiment
         value = trial.metrics.get(experiment.metric, math.nan)
-        best = "  best so far" if state.best is trial else ""
+        best = "" if trial not in state.front else "  on the front" if state.others else "  best so far"
+        also = "".join(f"  {o.name} {format_value(trial.metrics.get(o.name))}" for o in state.others)
         if trial.confirms:
             tested = names.of_test(experiment.metric) in trial.metrics and trial.score is not None
             best = f"  confirms {trial.confirms:03d}" + (f": {trial.score:.4f} on test data" if tested else "")
-        earlier = "" if trial.best is None or trial.best == value else f" (at best {trial.best:.4f})"
+        earlier = ""
+        if trial.best is not None and trial.best != value:
+            earlier = f" (at best {', '.join([f'{trial.best:.4f}', *map(format_value, trial.point[1:])])})"
         params = format_params(trial.config, experiment.display_params)
-        reached = f"{state.budget.unit} {trial.step}  {experiment.metric} {value:.4f}{earlier}  " if trial.step else ""
+        values = f"{experiment.metric} {value:.4f}{also}{earlier}"
+        reached = f"{state.budget.unit} {trial.step}  {values}  " if trial.step else ""
         return f"trial {trial.number:03d}  {params}  {reached}{how}{best}"
 
     def _status(self, state: SweepState) -> str:
@@ -111,6 +115,7 @@ class ShowProgress:
         parts += [f"{paused} paused"] if paused else []
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
         if state.best is not None:
+            parts += [f"{len(state.front)} on the front"] if state.others else []
             parts.append(f"best {state.objective.name} {state.best.best:.4f} (trial {state.best.number:03d})")
         trained, left = state.trained() - self._trained_before, state.left_to_train()
         if running and trained and left:

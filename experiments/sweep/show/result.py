@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.plan import REPORT_FILE, SUMMARY_FILE, TIMELINE_FILE
-from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.state.device_time import shares_of
 from trainables.runtime import names
@@ -27,6 +27,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
     return [
         f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
         f"config      {format_params(best['config'])}",
+        *(in_rows("front", front_lines(summary, unit)) if "front" in summary else []),
         *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
         f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
         *([f"load it     {best['load']}"] if best.get("load") else []),
@@ -35,6 +36,17 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
         f"report      {folder / REPORT_FILE}",
         *(f"{word:<10}  {what}" for word, what in others),
     ]
+
+
+def front_lines(summary: Mapping[str, Any], unit: str) -> list[str]:
+    """Return the front of a sweep of several objectives as a table, the best in the first objective first."""
+    rows = [("trial", *(objective.partition(" ")[2] for objective in summary["objectives"]), unit, "hyperparameters")]
+    for one in summary["front"]:
+        values = map(format_value, one["values"].values())
+        rows.append((f"{one['trial']:03d}", *values, str(one[unit]), format_params(one["config"])))
+    if of_baseline := summary["baseline_values"]:
+        rows.append(("baseline", *map(format_value, of_baseline.values()), "", ""))
+    return in_columns(rows)
 
 
 def in_rows(word: str, lines: Sequence[str]) -> list[str]:

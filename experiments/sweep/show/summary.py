@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.confirmation import confirmed
 from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 from trainables.runtime.writing import once_there_is_room, written_whole
 
@@ -30,18 +31,12 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
     """
     device_time, trials = state.device_time, state.trials.values()
     interrupted = sorted(trial.number for trial in trials if not trial.has_ended)
-    counts, best, load = dict(state.counts()), None, plan.experiment.load_line
-    if state.best is not None:
-        saved = state.best_checkpoint(plan.folder, [state.best])
-        best = {
-            "trial": state.best.number,
-            "trial_id": state.best.trial_id,
-            "config": saved.config if saved else state.best.best_config,
-            "value": saved.value if saved else state.best.best,
-            plan.budget.unit: saved.step if saved else state.best.best_step,
-            "checkpoint": str(plan.folder / saved.place) if saved else None,
-            "load": load.format(checkpoint=plan.folder / saved.place) if saved and load else None,
-        }
+    counts, front = dict(state.counts()), [_reached(plan, state, trial) for trial in state.front]
+    several = {
+        "objectives": [str(objective) for objective in state.objectives],
+        "front": front,
+        "baseline_values": _values(state, state.baseline.point if state.baseline is not None else ()),
+    }
     return {
         "name": plan.name,
         "experiment": plan.experiment.name,
@@ -50,7 +45,8 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "workers_per_trial": plan.options.workers_per_trial,
         "metric": state.objective.name,
         "mode": state.objective.mode,
-        "best": best,  # in any report; None if no trial reported a finite value
+        "best": front[0] if front else None,  # in any report; None if no trial reported a finite value
+        **(several if state.others else {}),
         "baseline": None if state.baseline is None else state.baseline.best,
         "confirmation": confirmed(state),
         "complete": state.complete,
@@ -70,6 +66,28 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "settings": plan.settings,
         **trackers,
     }
+
+
+def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
+    """Return the best that a trial has reached, and its checkpoint."""
+    saved, load = state.best_checkpoint(plan.folder, [trial]), plan.experiment.load_line
+    if state.others and saved is not None and saved.value != trial.best:
+        saved = None  # that is another point, which need not be on the front
+    return {
+        "trial": trial.number,
+        "trial_id": trial.trial_id,
+        "config": saved.config if saved else trial.best_config,
+        "value": saved.value if saved else trial.best,
+        **({"values": _values(state, (saved.value, *saved.others) if saved else trial.point)} if state.others else {}),
+        plan.budget.unit: saved.step if saved else trial.best_step,
+        "checkpoint": str(plan.folder / saved.place) if saved else None,
+        "load": load.format(checkpoint=plan.folder / saved.place) if saved and load else None,
+    }
+
+
+def _values(state: SweepState, point: Sequence[float]) -> dict[str, float]:
+    """Return a point by the names of the objectives; nothing of a trial that has none."""
+    return {objective.name: value for objective, value in zip(state.objectives, point, strict=False)}
 
 
 def _counted(state: SweepState) -> dict[str, int]:

@@ -10,10 +10,10 @@ from typing import Any
 from trainables.runtime import names
 
 
-def why_diverged(metrics: Mapping[str, Any], metric: str) -> str | None:
-    """Return which reported number is not finite, if the objective or a loss is not."""
+def why_diverged(metrics: Mapping[str, Any], *objectives: str) -> str | None:
+    """Return which reported number is not finite, if an objective or a loss is not."""
     for name, value in metrics.items():
-        watched = name == metric or name.endswith("loss")
+        watched = name in objectives or name.endswith("loss")
         if watched and isinstance(value, Real) and not math.isfinite(value):
             at = f" after epoch {metrics[names.EPOCH]}" if names.EPOCH in metrics else ""
             return f"diverged: {name} is {value}{at}"

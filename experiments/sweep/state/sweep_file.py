@@ -33,6 +33,8 @@ class SweepFile(BaseModel):
     experiment: str
     metric: str
     mode: str
+    others: list[str] = []
+    """The objectives beside that one, mode and metric."""
     groups: int
     """Trials at a time."""
     options: dict[str, Any]
@@ -50,6 +52,11 @@ class SweepFile(BaseModel):
     script: str | None = None
     """The script whose experiment it is, as ``python -m experiments run`` takes it; None where no script began it."""
 
+    @property
+    def objectives(self) -> list[str]:
+        """All objectives, mode and metric, the first one first."""
+        return [f"{self.mode} {self.metric}", *self.others]
+
 
 def write_sweep_file(plan: Plan) -> None:
     """Write what a resumption must know, whole or not at all."""
@@ -60,6 +67,7 @@ def write_sweep_file(plan: Plan) -> None:
         experiment=experiment.name,
         metric=experiment.metric,
         mode=experiment.mode,
+        others=[str(objective) for objective in plan.others],
         groups=plan.groups,
         options={name: value for name, value in plan.decided().items() if name not in MAY_DIFFER},
         space=experiment.search_space.describe(),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.front import in_order, on_front
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
 from experiments.sweep.state.events import (
@@ -49,12 +50,15 @@ class SweepState:
         confirm: int = 0,
         seeds: int = 0,
         has_baseline: bool = True,
+        others: Sequence[Objective] = (),
     ) -> None:
         """Begin with no trial.
 
         The search is to have ``num_trials``; a person may change that while it runs. After it, the ``confirm`` best and
-        the baseline are trained again, each ``seeds`` times (0: none is).
+        the baseline are trained again, each ``seeds`` times (0: none is). ``others`` are the objectives beside the
+        first.
         """
+        self.objectives, self.others = (objective, *others), tuple(others)
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
@@ -62,11 +66,13 @@ class SweepState:
         """By number, in the order in which they began."""
         self.best: TrialState | None = None
         """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
-        none has reported a finite value."""
+        none has reported a finite value. With several objectives the first of the front."""
         self.best_at_end: TrialState | None = None
         """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
+        self._front: list[TrialState] = []
         self.since_best: set[int] = set()
-        """Trials of the search that have paused or ended since the best value was reported; one that a scheduler paused
+        """Trials of the search that have paused or ended since the best value was reported, or the front got its last
+        point; one that a scheduler paused
         before does not count when it ends."""
         self.asked_to_stop: set[int] = set()
         """Trials that a person wants stopped."""
@@ -123,6 +129,23 @@ class SweepState:
     def leader(self) -> tuple[float, int] | None:
         """Value and number of the best trial."""
         return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
+
+    @property
+    def front(self) -> list[TrialState]:
+        """The trials of the search whose points no other dominates, the best in the first objective first; of one
+        objective the best trial alone."""
+        if self.others:
+            return self._front
+        return [] if self.best is None else [self.best]
+
+    def leads(self, trial: TrialState) -> bool:
+        """Whether the last report of a trial is the best of the sweep, which may be a tie; with several objectives,
+        whether it is on the front."""
+        if trial.value is None:
+            return False
+        if self.others:
+            return trial.best_step == trial.step and trial in self._front
+        return self.leader is None or not self.objective.better(self.leader[0], than=trial.value)
 
     @property
     def running(self) -> list[TrialState]:
@@ -212,7 +235,8 @@ class SweepState:
 
     @property
     def to_confirm(self) -> list[TrialState]:
-        """The baseline, if there is one, and then the best others of the search as it stands, the best first.
+        """The baseline, if there is one, and then the best others of the search as it stands, the best first; with
+        several objectives in the order of :func:`~experiments.sweep.define.front.in_order`.
 
         A trial that failed or reported no finite value cannot be confirmed.
         """
@@ -221,6 +245,8 @@ class SweepState:
         sign = -1.0 if self.objective.mode == "max" else 1.0
         sound = [(sign * t.best, t.number, t) for t in self.searched if t.best is not None and t.status != "failed"]
         ranked = [trial for _, _, trial in sorted(sound)]
+        if self.others:
+            ranked = [ranked[place] for place in in_order([self._scores(trial) for trial in ranked])]
         first = [trial for trial in ranked if trial is self.baseline]
         return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
@@ -256,13 +282,11 @@ class SweepState:
         self.since_best = set(kept["since_best"])
         self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}
-        self.best = self.best_at_end = None
+        self.best_at_end = None
+        self._find_best()
         self.asked_to_stop = {trial.number for trial in trials if trial.to_stop}
         self._outcomes = Counter(outcome for trial in trials if (outcome := outcome_of(trial)))
         for trial in trials:
-            leads = trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader)
-            if leads and not trial.confirms:
-                self.best = trial
             if trial.has_ended:
                 self._lead_at_end(trial)
 
@@ -283,7 +307,8 @@ class SweepState:
     def _report(self, trial: TrialState, event: Reported) -> None:
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
-        trial.value = event.value if math.isfinite(event.value) else None
+        point = (event.value, *(float(event.metrics.get(other.name, math.nan)) for other in self.others))
+        trial.value = event.value if all(map(math.isfinite, point)) else None
         self.device_time.reported(trial.number, event.metrics)
         if trial.value is None:
             return
@@ -291,13 +316,50 @@ class SweepState:
         leader = self.leader
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
-            trial.score = float(event.metrics.get(names.of_test(self.objective.name), trial.value))
-        if trial.confirms:
+            trial.point = point
+            trial.score, *scores = self._on_test_data(event.metrics, point)
+            trial.other_scores = tuple(scores)
+            if self.others and not trial.confirms:
+                self._join_front(trial)
+        if trial.confirms or self.others:
             return
         if self.objective.leads(trial.value, trial.number, leader):
             self.best = trial
             if leader is None or trial.value != leader[0]:
                 self.since_best = set()
+
+    def _find_best(self) -> None:
+        """Look for the best trial, and the front, among all trials of the search."""
+        self.best = None
+        if self.others:
+            self._take_front(self.searched)
+            return
+        for trial in self.searched:
+            if trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader):
+                self.best = trial
+
+    def _join_front(self, trial: TrialState) -> None:
+        """See whether a trial, which has a new point, is on the front."""
+        # What a point that was on the front has dominated until now may be on it without that.
+        was_on_it = trial in self._front
+        self._take_front(self.searched if was_on_it else [*self._front, trial])
+        if trial in self._front:
+            self.since_best = set()
+
+    def _take_front(self, trials: Sequence[TrialState]) -> None:
+        known = [trial for trial in trials if trial.best is not None]
+        front = [known[place] for place in on_front([self._scores(trial) for trial in known])]
+        self._front = sorted(front, key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
+        self.best = self._front[0] if self._front else None
+
+    def _scores(self, trial: TrialState) -> tuple[float, ...]:
+        """Return a trial's point so that more is better."""
+        return tuple(each.score(value) for each, value in zip(self.objectives, trial.point, strict=True))
+
+    def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
+        """Return what a report has of the objectives on test data, and the point where there is none."""
+        of_test = [names.of_test(objective.name) for objective in self.objectives]
+        return [float(metrics.get(name, value)) for name, value in zip(of_test, point, strict=True)]
 
     def _decide(self, trial: TrialState, decision: Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
@@ -309,7 +371,8 @@ class SweepState:
     def _save(self, trial: TrialState, place: str) -> None:
         value = math.nan if trial.value is None else trial.value
         others = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
-        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config)]
+        also = tuple(float(trial.metrics.get(other.name, math.nan)) for other in self.others)
+        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config, also)]
         trial.safe_since = time.monotonic()
 
     def _end(self, trial: TrialState, event: TrialEnded) -> None:
@@ -318,12 +381,9 @@ class SweepState:
         self._outcomes[event.outcome] += 1
         self.device_time.leave(trial.number, LOST if event.raised else WAITING)
         if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
-            trial.best = None
-            if self.best is trial:
-                self.best = None
-                for other in self.searched:
-                    if other.best is not None and self.objective.leads(other.best, other.number, self.leader):
-                        self.best = other
+            trial.best, trial.point = None, ()
+            if trial in self.front:
+                self._find_best()
         self.ended_here.append(trial)
         self._lead_at_end(trial)
 

@@ -23,6 +23,8 @@ class SavedCheckpoint(NamedTuple):
     """Of the objective at that step."""
     config: dict[str, Any]
     """What it was trained with until then; pbt changes it later."""
+    others: tuple[float, ...] = ()
+    """Of the other objectives at that step."""
 
 
 @dataclass(kw_only=True)
@@ -59,8 +61,12 @@ class TrialState:
     """The best of these."""
     best_step: int = 0
     """Where it was reported first."""
+    point: tuple[float, ...] = ()
+    """All objectives in that report, the first of which is ``best``; empty where there is no ``best``."""
     score: float | None = None
     """What that report has of the objective on test data; where there is none, ``best``."""
+    other_scores: tuple[float, ...] = ()
+    """Likewise of the other objectives."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     """In the order in which they were written; those that were deleted since are here, too."""
     safe_since: float = field(default_factory=time.monotonic)

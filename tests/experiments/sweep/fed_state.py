@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from experiments.sweep.define.budget import Budget
@@ -37,9 +38,11 @@ class Fed:
         width: int = 1,
         confirm: int = 0,
         seeds: int = 0,
+        others: Sequence[Objective] = (),
     ) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width)
-        self.state = SweepState(Objective("score", mode), Budget(epochs=epochs), trials, device_time, confirm, seeds)
+        objective, budget = Objective("score", mode), Budget(epochs=epochs)
+        self.state = SweepState(objective, budget, trials, device_time, confirm, seeds, others=others)
         self.state.apply(SweepBegan())
 
     def begin(self, *numbers: int, **config: Any) -> None:

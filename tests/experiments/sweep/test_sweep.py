@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,13 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.pictures.catalogue import PICTURES
 from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from experiments.sweep.show.trackers.tracker import TRACKERS
 from tests.experiments.sweep.earlier import earlier_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
-from tests.experiments.sweep.show.pictures.test_pictures import data_in
+from tests.experiments.sweep.show.pictures.test_pictures import NAMES, data_in
 from tests.experiments.sweep.show.trackers.json_lines import JsonLinesTracker
 
 
@@ -223,7 +222,7 @@ def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[s
 
 def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], folder: Path) -> None:
     there = {file.path for file in mlflow.MlflowClient().list_artifacts(runs[0].info.run_id)}
-    assert there >= {"report.html", *(f"{name}.png" for name in PICTURES if name != "confirmation")}
+    assert there >= {"report.html", *(f"{name}.png" for name in NAMES)}
     report = mlflow.artifacts.download_artifacts(run_id=runs[0].info.run_id, artifact_path="report.html")
     assert Path(report).read_bytes() == (folder / "report.html").read_bytes()
 
@@ -279,3 +278,37 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
     assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
+
+
+def test_a_sweep_of_several_objectives_ends_with_its_front(
+    ray_here: None, storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objectives = ("score:max", "noise:max", "train_loss:min")
+    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
+    build_tuner(experiment, objectives=objectives, storage=storage, **asked).fit()
+    summary = json.loads((storage / "front" / "summary.json").read_text())
+    assert summary["objectives"] == ["max score", "max noise", "min train_loss"]
+    points = {}
+    for row in summary["front"]:
+        reports = [
+            json.loads(line) for line in (storage / "front" / f"trial-{row['trial']:03d}" / "result.json").open()
+        ]
+        best = max(reports, key=lambda report: report["score"])
+        points[row["trial"]] = row["values"]
+        assert row["values"] == {name: best[name] for name in ("score", "noise", "train_loss")}
+        assert (Path(row["checkpoint"]) / "epoch.txt").read_text() == str(row["epoch"]) == str(best["epoch"])
+    for one, other in permutations(points.values(), 2):
+        assert one["score"] > other["score"] or one["noise"] > other["noise"] or one["train_loss"] < other["train_loss"]
+    rivals = summary["confirmation"]["rivals"]
+    assert {row["trial"] for row in rivals} <= {trial for trial in points if trial != 1} or len(points) < 3
+    assert all(set(row["others"]) == {"noise", "train_loss"} for row in rivals)
+    said = capsys.readouterr().out
+    assert "metric  score: more is better\n        noise: more is better\n        train_loss: less is better" in said
+    assert "front       trial     score" in said
+    assert "on the front" in said
+    assert {"front.png", "front_1_3.png", "front_2_3.png"} <= {file.name for file in (storage / "front").iterdir()}
+
+    found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+    tagged = {int(run.data.tags["trial"]) for run in found if run.data.tags.get("pareto_front") == "true"}
+    assert tagged == set(points)

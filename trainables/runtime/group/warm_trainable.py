@@ -71,7 +71,7 @@ class WarmTrainable(tune.Trainable):
         spec: WorkerGroupSpec,
         settings: dict[str, Any],
         environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
-        metric: str = "",
+        objectives: Sequence[str] = (),
         retries: int = 0,
         profile: tuple[str, Profile] | None = None,
     ) -> None:
@@ -82,12 +82,12 @@ class WarmTrainable(tune.Trainable):
             spec: What it takes to start the group.
             settings: What the train loop gets in every trial besides its hyperparameters.
             environment_of: Returns the variables with which the workers of a configuration must have been started.
-            metric: A number that every report must have; "" for none.
+            objectives: Numbers that every report must have.
             retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
             profile: The name of a trial, and what is wanted of it.
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
-        self.metric, self.retries, self.profile = metric, retries, profile
+        self.objectives, self.retries, self.profile = objectives, retries, profile
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -183,7 +183,7 @@ class WarmTrainable(tune.Trainable):
             metrics = report["metrics"]
             if self._from_0 and _is_finite(metrics.get(self._unit)):
                 metrics[self._unit] += 1
-            check_metrics(metrics, self.metric, self._unit)
+            check_metrics(metrics, self.objectives, self._unit)
         return report
 
     @property
@@ -280,28 +280,30 @@ class WarmTrainable(tune.Trainable):
         self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
 
 
-def check_metrics(metrics: Mapping[str, Any], metric: str, unit: str) -> None:
+def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> None:
     """Check that schedulers, searcher and device time can calculate with a report. One that they cannot would end the
     whole sweep from within Tune's process, and each resume of it again.
 
     Args:
         metrics: What the train loop reported.
-        metric: What must be in it, a number; "" for nothing.
+        objectives: What must be in it, numbers.
         unit: What the budget counts, "epoch" or "step".
 
     Raises:
         WorkerRaisedError: Names the entry, its value and the fix.
     """
-    wrong = _what_is_wrong(metrics, metric, unit)
+    wrong = _what_is_wrong(metrics, objectives, unit)
     if wrong is not None:
         raise WorkerRaisedError(f"{CANNOT_USE}: {wrong}")
 
 
-def _what_is_wrong(metrics: Mapping[str, Any], metric: str, unit: str) -> str | None:
-    if metric and metric not in metrics:
-        return _missing(metric, [name for name in metrics if name not in NOT_THE_LOOPS and not name.startswith(PREFIX)])
-    if metric and not isinstance(metrics[metric], Real):
-        return f"{metric!r}, which the experiment asks for, must be a number, but this one has {metrics[metric]!r}"
+def _what_is_wrong(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> str | None:
+    for metric in objectives:
+        if metric not in metrics:
+            loops = [name for name in metrics if name not in NOT_THE_LOOPS and not name.startswith(PREFIX)]
+            return _missing(metric, loops)
+        if not isinstance(metrics[metric], Real):
+            return f"{metric!r}, which the experiment asks for, must be a number, but this one has {metrics[metric]!r}"
     if unit in metrics and not (_is_finite(metrics[unit]) and metrics[unit] > 0):
         return (
             f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {metrics[unit]!r}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optuna import Study, Trial, create_study
@@ -74,25 +74,27 @@ def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
     return {f"constraints:{name}": value for name, value in constraints.items()}
 
 
-def tell_end(study: Study, number: int, value: float | None) -> None:
-    """Tell a study the value of a trial, None for one that failed. A sampler that has nothing left to propose stops the
-    study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
+def tell_end(study: Study, number: int, values: Sequence[float] | None) -> None:
+    """Tell a study the values of a trial, None for one that failed. A sampler that has nothing left to propose stops
+    the study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
     study._thread_local.in_optimize_loop = True
-    study.tell(number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
+    study.tell(number, values, state=TrialState.FAIL if values is None else TrialState.COMPLETE)
 
 
-def study_of(trials: Sequence[FrozenTrial], best: int | None, direction: StudyDirection, sampler: BaseSampler) -> Study:
+def study_of(
+    trials: Sequence[FrozenTrial], best: int | None, directions: Sequence[StudyDirection], sampler: BaseSampler
+) -> Study:
     """Return a study in memory with these very trials. ``study.add_trial()`` copies and checks each, which would be
     most of the time of a proposal.
 
     Args:
         trials: In the order of their numbers, which are their ids, too; some may be left out. They may change
             afterwards.
-        best: Place of the complete trial with the best value among them.
-        direction: What is better.
+        best: Place of the complete trial with the best value among them; None with several objectives.
+        directions: What is better, in each objective.
         sampler: Of the study.
     """
-    study = create_study(direction=direction, sampler=sampler)
+    study = create_study(directions=list(directions), sampler=sampler)
     storage, own = study._storage, study._study_id
     assert isinstance(storage, InMemoryStorage)
     storage._studies[own].trials = list(trials)
@@ -109,6 +111,6 @@ def study_of(trials: Sequence[FrozenTrial], best: int | None, direction: StudyDi
     return study
 
 
-def tell(trial: FrozenTrial, value: float) -> None:
-    """Make a trial of :func:`study_of` a complete one with this value. ``study.tell()`` takes no complete trial."""
-    trial.state, trial._values = TrialState.COMPLETE, [float(value)]
+def tell(trial: FrozenTrial, values: Iterable[float]) -> None:
+    """Make a trial of :func:`study_of` a complete one with these values. ``study.tell()`` takes no complete trial."""
+    trial.state, trial._values = TrialState.COMPLETE, [float(value) for value in values]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ray.tune.schedulers import TrialScheduler
@@ -11,6 +12,7 @@ from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.median import MedianRule
 from experiments.sweep.decide.schedulers.population import make_population
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import SchedulerName
 
 if TYPE_CHECKING:
@@ -24,18 +26,19 @@ def make_scheduler(
     space: SearchSpace | None = None,
     trials: int = 0,
     groups: int = 0,
+    others: Sequence[Objective] = (),
 ) -> TrialScheduler:
     """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
 
     pbt finds new values in the ``space``. asha-promote must know the ``trials`` of the whole sweep and the ``groups``
-    that train at a time.
+    that train at a time. Those with rungs compare trials by the ``others``, too, the objectives beside the first.
     """
     if name == "asha":
-        return SuccessiveHalving(budget)
+        return SuccessiveHalving(budget, others=others)
     if name == "asha-promote":
-        return SuccessiveHalving(budget, pausing=True, trials=trials, groups=groups)
+        return SuccessiveHalving(budget, pausing=True, trials=trials, groups=groups, others=others)
     if name == "hyperband":
-        return SuccessiveHalving(budget, shares=bracket_shares(budget))
+        return SuccessiveHalving(budget, shares=bracket_shares(budget), others=others)
     if name == "median":
         return MedianRule(budget)
     if name == "pbt":

@@ -14,11 +14,13 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.define.budget import REPORTS, Budget
+from experiments.sweep.define.front import in_order
+from experiments.sweep.define.objective import Objective
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_paused, searcher_of, training_of
 
-Score: TypeAlias = tuple[float, float]
-"""The objective, and for ties the validation loss; more is better in both."""
+Score: TypeAlias = tuple[float, ...]
+"""The objective, and for ties the validation loss; or several objectives. More is better in all."""
 SHARES = {2: "half", 3: "third", 4: "quarter"}
 """Words for one in so many trials."""
 
@@ -46,9 +48,9 @@ class Rung:
         self._place[name] = (-score[0], -score[1], at)
         insort(self._ranked, self._place[name])
 
-    def better_than(self, score: Score) -> int:
-        """Return how many trials are better than that."""
-        return bisect_left(self._ranked, (-score[0], -score[1], -1))
+    def better_than(self, name: str) -> int:
+        """Return how many trials are better than that one."""
+        return bisect_left(self._ranked, (*self._place[name][:2], -1))
 
     def is_among(self, name: str, best: int) -> bool:
         """Whether a trial is among so many best."""
@@ -66,6 +68,41 @@ class Rung:
                 yield name
 
 
+class RungOfSeveral:
+    """The same where several objectives count: all is sorted again for each report."""
+
+    def __init__(self, scores: dict[str, Score]) -> None:
+        self.scores, self._waiting = scores, set[str]()
+        self._ranked = self._in_order()
+
+    def add(self, name: str, score: Score) -> None:
+        """Take a trial, or another score of one that is there."""
+        self.scores[name] = score
+        self._ranked = self._in_order()
+
+    def better_than(self, name: str) -> int:
+        """Return how many trials come before that one."""
+        return self._ranked.index(name)
+
+    def is_among(self, name: str, best: int) -> bool:
+        """Whether a trial is among so many best."""
+        return name in self._ranked[:best]
+
+    def waits(self, name: str) -> None:
+        """Note that a trial waits to be among the best."""
+        self._waiting.add(name)
+
+    def those_among(self, best: int) -> list[str]:
+        """Return the trials that have waited until they are among so many best, the best first, each once."""
+        found = [name for name in self._ranked[:best] if name in self._waiting]
+        self._waiting -= {*found}
+        return found
+
+    def _in_order(self) -> list[str]:
+        names = list(self.scores)
+        return [names[place] for place in in_order(list(self.scores.values()))]
+
+
 class SuccessiveHalving(Fifo):
     """ASHA (Li et al., 2020) with the rungs of the budget, in two kinds.
 
@@ -76,7 +113,8 @@ class SuccessiveHalving(Fifo):
     that cannot be continued cannot wait, and is held to the rule of *stopping*.
 
     The share is one in ``budget.reduction``, usually a third. Trials that report the same are told apart by their
-    validation loss: an accuracy on few samples has few values.
+    validation loss: an accuracy on few samples has few values. With several objectives, trials are in the order of
+    :func:`~experiments.sweep.define.front.in_order`.
 
     With several brackets, trials of bracket *b* meet their first rung where it is rung *b* of the others.
 
@@ -94,16 +132,17 @@ class SuccessiveHalving(Fifo):
         shares: Sequence[float] = (1.0,),
         trials: int = 0,
         groups: int = 0,
+        others: Sequence[Objective] = (),
     ) -> None:
         """Open the brackets, each with its share of the trials.
 
         Weak trials wait if ``pausing``, and end otherwise. Where they wait, the ``trials`` of the whole sweep and the
-        ``groups`` that train at a time count.
+        ``groups`` that train at a time count. ``others`` are the objectives beside the first.
         """
         super().__init__()
         self._budget, self._pausing, self._shares = budget, pausing, list(shares)
         self._share = SHARES.get(budget.reduction, f"1/{budget.reduction}")
-        self._trials, self._groups = trials, groups
+        self._trials, self._groups, self._others = trials, groups, others
         self._bracket: dict[str, int] = {}
         """Bracket of each trial, in the order in which they were added."""
         self._in_bracket = Counter[int]()
@@ -138,11 +177,13 @@ class SuccessiveHalving(Fifo):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Decide at a rung; between rungs a trial goes on."""
-        name, score = trial.trial_id, (self._score(result), -float(result.get(names.VAL_LOSS, 0.0)))
+        name = trial.trial_id
+        others = [other.score(float(result.get(other.name, math.nan))) for other in self._others]
         if name in self._next:
             self._next.remove(name)
-        if not math.isfinite(score[0]):
+        if not all(map(math.isfinite, (self._score(result), *others))):
             return TrialScheduler.STOP
+        score = (self._score(result), *(others or [-float(result.get(names.VAL_LOSS, 0.0))]))
         rung = self._rung_reached(name, self._budget.progress(result), first=result.get(REPORTS) == 1)
         if rung is None:
             return TrialScheduler.CONTINUE
@@ -153,7 +194,7 @@ class SuccessiveHalving(Fifo):
         if waits:
             goes_on = ranked.is_among(name, self._promotable(ranked))
         else:  # fewer than the share are better; a tie is not
-            goes_on = ranked.better_than(score) < max(1.0, there / self._budget.reduction)
+            goes_on = ranked.better_than(name) < max(1.0, there / self._budget.reduction)
         if not goes_on:
             self._held[name] = rung
             ranked.waits(name)
@@ -217,8 +258,9 @@ class SuccessiveHalving(Fifo):
         for name, rung in self._held.items():
             self._rungs[self._bracket[name]][rung].waits(name)
 
-    def _ranked(self) -> list[dict[int, Rung]]:
-        return [{rung: Rung(scores) for rung, scores in bracket.items()} for bracket in self._scores]
+    def _ranked(self) -> Sequence[Mapping[int, Rung | RungOfSeveral]]:
+        kind = RungOfSeveral if self._others else Rung
+        return [{rung: kind(scores) for rung, scores in bracket.items()} for bracket in self._scores]
 
     def _waits(self, name: str) -> bool:
         return name in self._held or name in self._next
@@ -233,7 +275,7 @@ class SuccessiveHalving(Fifo):
     def _no_more(self) -> bool:
         return len(self._bracket) >= self._trials
 
-    def _promotable(self, rung: Rung) -> int:
+    def _promotable(self, rung: Rung | RungOfSeveral) -> int:
         """Return how many trials of a rung belong to the next."""
         there, share = len(rung.scores), self._budget.reduction
         return -(-there // share) if self._no_more() else there // share

@@ -13,6 +13,7 @@ from optuna.samplers import BaseSampler, GPSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from experiments.sweep.define.front import in_order
 from experiments.sweep.define.search_space import middle
 from trainables.runtime.internals.optuna import study_of
 
@@ -33,6 +34,7 @@ class GaussianProcessSampler(BaseSampler):
     GPSampler models only what all trials have. Here, a trial that lacks a hyperparameter, since its space branched, is
     taken to have it in the middle of its range. Losses have outliers, beside which all others look alike. So no trial
     is told to be further below the median than the best is above it. Trials with violated constraints are told to be.
+    Several objectives are told so one by one, and GPSampler looks for what adds most to the hypervolume of the front.
     """
 
     def __init__(self, seed: int) -> None:
@@ -56,15 +58,16 @@ class GaussianProcessSampler(BaseSampler):
         if len(known) < STARTUP or not search_space:
             return {}
         running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
-        scores = _scores(known, -1 if study.direction == StudyDirection.MINIMIZE else 1)
-        chosen = np.argsort(-scores, kind="stable")
+        signs = [-1 if direction == StudyDirection.MINIMIZE else 1 for direction in study.directions]
+        scores = _scores(known, signs)
+        chosen = np.argsort(-scores[:, 0], kind="stable") if len(signs) == 1 else np.array(in_order(scores.tolist()))
         if len(chosen) > MOST:
             rest = self._generator.choice(chosen[MOST // 2 :], MOST // 2, replace=False)
             chosen = np.append(chosen[: MOST // 2], rest)
-        told = [*((known[index], scores[index]) for index in chosen.tolist()), *((past, None) for past in running)]
+        told = [*((known[index], scores[index].tolist()) for index in chosen), *((past, None) for past in running)]
         sampler = GPSampler(seed=int(self._generator.integers(2**31)), n_startup_trials=STARTUP)
         seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
-        return study_of(seen, None, StudyDirection.MAXIMIZE, sampler).ask(dict(search_space)).params
+        return study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -73,25 +76,29 @@ class GaussianProcessSampler(BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _scores(trials: Sequence[FrozenTrial], sign: int) -> Array:
-    """Return what complete trials are told to be worth, more being better; (trials,)."""
+def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:
+    """Return what complete trials are told to be worth, more being better; (trials, objectives)."""
     # Few studies have constraints, and asking each of ten thousand trials takes long.
     violated = np.array([bool(t.system_attrs) and any(v > 0 for v in t.constraints.values()) for t in trials], bool)
-    scores = sign * np.array([trial.values[0] for trial in trials])
+    scores = np.array(signs) * np.array([trial.values for trial in trials])
     kept = scores[~violated]
-    worst = 2 * np.median(kept) - kept.max() if len(kept) else 0.0  # as far below the median as the best is above it
-    return np.where(violated, worst, np.maximum(scores, worst))
+    # As far below the median as the best is above it.
+    worst = 2 * np.median(kept, axis=0) - kept.max(axis=0) if len(kept) else np.zeros(len(signs))
+    return np.where(violated[:, None], worst, np.maximum(scores, worst))
 
 
-def _told(number: int, trial: FrozenTrial, value: float | None, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """Return a trial that has all hyperparameters of the space; without a value it runs."""
+def _told(
+    number: int, trial: FrozenTrial, values: list[float] | None, space: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """Return a trial that has all hyperparameters of the space; without values it runs."""
     return FrozenTrial(
         number=number,
         trial_id=number,
-        state=TrialState.RUNNING if value is None else TrialState.COMPLETE,
-        value=value,
+        state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
+        value=None,
+        values=values,
         datetime_start=trial.datetime_start,
-        datetime_complete=None if value is None else trial.datetime_start,
+        datetime_complete=None if values is None else trial.datetime_start,
         params={name: trial.params.get(name, middle(range_)) for name, range_ in space.items()},
         distributions=dict(space),
         user_attrs={},

@@ -19,8 +19,9 @@ from experiments.sweep.decide.search.guesses import guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
-from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, GUESSED, Surrogate
+from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_POINT, GUESSED, Surrogate
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
 from trainables.runtime import names
@@ -39,7 +40,9 @@ class StudySearcher(Searcher):
     """Proposes configurations by an Optuna sampler, and keeps a study of what became of them.
 
     The study in the database is the record: every report, COMPLETE for a trial with its full budget (with its best
-    value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. The sampler
+    value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. With several
+    objectives its reports have the first, and COMPLETE the point, all of them in the report that is best in the first;
+    PRUNED has no value there, and every trial has its point as an attribute. The sampler
     sees another study, made for each proposal (:mod:`experiments.sweep.decide.search.surrogate`), with a seed that
     depends on the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored
     sweep goes on as if it had never ended.
@@ -60,6 +63,7 @@ class StudySearcher(Searcher):
         num_trials: int | None = None,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
+        others: Sequence[Objective] = (),
     ) -> None:
         """Keep what the study is made of; it is opened at the first use.
 
@@ -77,8 +81,10 @@ class StudySearcher(Searcher):
             budget: Of a full trial.
             num_trials: How many to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
+            others: The objectives beside the first.
         """
         super().__init__(metric=metric, mode=mode)
+        self._objectives = (Objective(metric, "max" if mode == "max" else "min"), *others)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage, self._budget = study_name, storage, budget
         self.num_trials = num_trials
@@ -128,7 +134,7 @@ class StudySearcher(Searcher):
                 storage=self._storage,
                 study_name=self._study_name,
                 sampler=RandomSampler(seed=0),  # never asked
-                direction="maximize" if self.mode == "max" else "minimize",
+                directions=["maximize" if objective.mode == "max" else "minimize" for objective in self._objectives],
                 load_if_exists=True,
             )
             self._settle_orphans(study)
@@ -159,7 +165,7 @@ class StudySearcher(Searcher):
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
         self._surrogate.update()
         guessed = self._surrogate.guessed  # none in most sweeps
-        guesses_pay = not guessed or worth_it(trials, self._record.memory.direction)
+        guesses_pay = not guessed or worth_it(trials, self._record.memory.directions[0])
         # A sampler that begins with what is wrong takes long to find its way: it is as if these had not been.
         most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
         model = self._surrogate.study(sampler, left_out=[] if guesses_pay else sorted(guessed), most=most)
@@ -237,20 +243,26 @@ class StudySearcher(Searcher):
             number = asked.number
             if does_not_fit is None or not does_not_fit(asked):
                 break
-            known = [trial.values[0] for trial in model.get_trials(deepcopy=False) if trial.values]
-            model.tell(number, min(known) if self.mode == "max" else max(known))  # so that it looks elsewhere
+            known = [trial.values for trial in model.get_trials(deepcopy=False) if trial.values]
+            worst = [min if objective.mode == "max" else max for objective in self._objectives]
+            # So that it looks elsewhere.
+            model.tell(number, [of(values) for of, values in zip(worst, zip(*known, strict=True), strict=True)])
         return config, asked
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a report; one of a trial that has ended in the study already changes nothing."""
         trial = self._unfinished(trial_id)
-        value = result.get(self.metric, math.nan)
-        if trial is None or not math.isfinite(value):
+        point = [float(result.get(objective.name, math.nan)) for objective in self._objectives]
+        if trial is None or not all(map(math.isfinite, point)):
             return
+        earlier = trial.intermediate_values.values()
+        best = all(self._objectives[0].better(point[0], than=value) for value in earlier)
         step, constraints = self._budget.progress(result), constraints_of(result)
 
         def add(study: optuna.Study, at: int) -> None:
-            internals.set_intermediate_value(study, at, step, float(value))
+            internals.set_intermediate_value(study, at, step, point[0])
+            if len(point) > 1 and best:
+                internals.set_user_attribute(study, at, ATTR_POINT, point)
             if constraints:
                 internals.set_user_attribute(study, at, ATTR_CONSTRAINTS, constraints)
 
@@ -272,12 +284,13 @@ class StudySearcher(Searcher):
             return
         error_text = self._errors.pop(trial_id, "") or "an error ended it"
         curve, best = trial.intermediate_values, max if self.mode == "max" else min
-        failure = why_diverged(result or {}, self.metric) or (error_text if error else "")
+        objectives = [objective.name for objective in self._objectives]
+        failure = why_diverged(result or {}, *objectives) or (error_text if error else "")
         if not failure and not curve:
-            failure = f"no report of a finite {self.metric}"
+            failure = f"no report of a finite {' and '.join(objectives)}"
         complete = not failure and (max(curve) >= self._budget.total or self._budget.spent(result or {}))
         state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
-        value = best(curve.values()) if complete else None
+        values = trial.user_attrs.get(ATTR_POINT) or [best(curve.values())] if complete else None
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         kept = self._told_to_sampler(trial, failed=bool(failure))
 
@@ -289,7 +302,7 @@ class StudySearcher(Searcher):
                 handle.set_constraint(name, violation)
             if failure:
                 handle.set_user_attr(ATTR_FAILURE, failure)
-            study.tell(handle, value, state=state)
+            study.tell(handle, values, state=state)
 
         self._record.change(trial.number, end)
 
@@ -299,7 +312,7 @@ class StudySearcher(Searcher):
             return {}
         seen = self._surrogate.study(self._sampler).get_trials(deepcopy=False)[trial.number]
         model = self._surrogate.study(self._sampler, running=trial.number)
-        internals.tell_end(model, trial.number, None if failed or not seen.state.is_finished() else seen.value)
+        internals.tell_end(model, trial.number, None if failed or not seen.state.is_finished() else seen.values)
         self._record.keep_attributes_of(model)
         return model.get_trials(deepcopy=False)[trial.number].system_attrs
 

@@ -74,7 +74,7 @@ class StudyRecord:
             stored: In the database. Nobody else adds trials to it while the sweep runs.
         """
         self.stored = stored
-        self.memory = optuna.create_study(direction=stored.direction, sampler=RandomSampler(seed=0))
+        self.memory = optuna.create_study(directions=stored.directions, sampler=RandomSampler(seed=0))
         trials = stored.get_trials(deepcopy=False)
         self.memory.add_trials(trials)
         carry_attributes(stored, self.memory)

@@ -1,9 +1,9 @@
-"""What a sampler sees: every trial, running ones included, with its best value so far."""
+"""What a sampler sees: every trial, running ones included, with its best value (or point) so far."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from experiments.sweep.define.front import in_order
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import (
     constraint_attributes,
@@ -25,6 +26,8 @@ from trainables.runtime.internals.optuna import (
 
 ATTR_CONSTRAINTS = "constraints"
 """User attribute of a trial: the soft constraints it last reported."""
+ATTR_POINT = "point"
+"""User attribute of a trial: all objectives in its best report, where there are several."""
 ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
 GUESSED = "guessed"
@@ -46,11 +49,11 @@ class Surrogate:
         Args:
             record: A study in memory, which replaces the object of a trial that changes.
         """
-        self._record, self._values = record, np.empty(0)
-        more = record.direction == StudyDirection.MAXIMIZE
-        self._best_of, self._best, self._worst = (
-            (max, np.nanargmax, np.nanmin) if more else (min, np.nanargmin, np.nanmax)
-        )
+        self._record = record
+        self._signs = np.array([1.0 if each == StudyDirection.MAXIMIZE else -1.0 for each in record.directions])
+        self._best_of = max if self._signs[0] > 0 else min
+        self._scores = np.empty((0, len(self._signs)))
+        """The values of each trial so that more is better, NaN where it has none; (trials, objectives)."""
         self._known: list[FrozenTrial] = []
         self._told: list[FrozenTrial] = []
         self._unfinished: set[int] = set()
@@ -64,7 +67,7 @@ class Surrogate:
         """Take what has changed in the record, in which a trial that has ended stays as it is."""
         trials = self._record.get_trials(deepcopy=False)
         new = range(len(self._known), len(trials))
-        self._values = np.append(self._values, np.full(len(new), math.nan))
+        self._scores = np.append(self._scores, np.full((len(new), len(self._signs)), math.nan), axis=0)
         self._known += trials[new.start :]
         self._told += trials[new.start :]
         for number in [number for number in self._unfinished if self._known[number] is not trials[number]] + [*new]:
@@ -87,33 +90,36 @@ class Surrogate:
                 without one; None: with all there are.
         """
         self.update()
-        values = self._values.copy()
-        worst = self._worst(values) if np.isfinite(values).any() else math.nan
+        scores = self._scores.copy()
+        worst = np.nanmin(scores, axis=0) if np.isfinite(scores).any() else np.full(len(self._signs), math.nan)
         for number in self._hopeless:
-            values[number], self._told[number] = worst, _as_told(self._known[number], worst)
+            scores[number], self._told[number] = worst, _as_told(self._known[number], self._signs * worst)
         told = list(self._told)
         for number in [*([] if running is None else [running]), *left_out]:
-            values[number], told[number] = math.nan, _as_told(self._known[number])
-        if most is not None and np.isfinite(values).sum() > most:
-            chosen = self._chosen(values, most)
-            values, told = values[chosen], [told[number] for number in chosen]
-        best = int(self._best(values)) if np.isfinite(values).any() else None
-        study = study_of(told, best, self._record.direction, sampler)
+            scores[number], told[number] = math.nan, _as_told(self._known[number])
+        if most is not None and np.isfinite(scores[:, 0]).sum() > most:
+            chosen = self._chosen(scores, most)
+            scores, told = scores[chosen], [told[number] for number in chosen]
+        best = int(np.nanargmax(scores)) if len(self._signs) == 1 and np.isfinite(scores).any() else None
+        study = study_of(told, best, self._record.directions, sampler)
         carry_attributes(self._record, study)
         return study
 
-    def _chosen(self, values: npt.NDArray[np.float64], most: int) -> list[int]:
+    def _chosen(self, scores: npt.NDArray[np.float64], most: int) -> list[int]:
         """Return the trials with the best half of ``most`` values, and as many any others, by number."""
-        there = np.flatnonzero(np.isfinite(values))
-        more = self._record.direction == StudyDirection.MAXIMIZE
-        ranked = there[np.argsort(-values[there] if more else values[there], kind="stable")]
-        any_others = np.random.default_rng(len(values)).choice(ranked[most // 2 :], most // 2, replace=False)
+        there = np.flatnonzero(np.isfinite(scores[:, 0]))
+        one = len(self._signs) == 1
+        ranked = there[np.argsort(-scores[there, 0], kind="stable") if one else in_order(scores[there].tolist())]
+        any_others = np.random.default_rng(len(scores)).choice(ranked[most // 2 :], most // 2, replace=False)
         return sorted([*ranked[: most // 2].tolist(), *any_others.tolist()])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values
-        self._values[number] = self._best_of(curve.values(), default=math.nan)
-        self._known[number], self._told[number] = trial, _as_told(trial, self._values[number])
+        best = self._best_of(curve.values(), default=math.nan)
+        point = trial.user_attrs.get(ATTR_POINT) if curve else None
+        values = np.array(point or [best] * len(self._signs))  # of several objectives all have one, or none has
+        self._scores[number] = self._signs * values
+        self._known[number], self._told[number] = trial, _as_told(trial, values)
         (self._unfinished.discard if trial.state.is_finished() else self._unfinished.add)(number)
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
         if ran_out_of_memory(trial):
@@ -137,8 +143,8 @@ def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
             set_study_attribute(target, key, value)
 
 
-def _as_told(trial: FrozenTrial, value: float = math.nan) -> FrozenTrial:
-    """Return a trial as a sampler is to see it: complete if it has a value."""
+def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float64] = (math.nan,)) -> FrozenTrial:
+    """Return a trial as a sampler is to see it: complete if it has values."""
     # A trial that somebody put in the queue of the record would be handed out by the model in place of a proposal.
     state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
     attributes: dict[str, Any] = trial.system_attrs
@@ -159,6 +165,6 @@ def _as_told(trial: FrozenTrial, value: float = math.nan) -> FrozenTrial:
         system_attrs=attributes,
         intermediate_values={},
     )
-    if value == value:
-        tell(told, value)
+    if values[0] == values[0]:
+        tell(told, values)
     return told

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -13,7 +14,12 @@ import plotly.graph_objects as go
 from experiments.sweep.show.pictures.hyperparameter_pictures import importance, parallel_coordinates
 from experiments.sweep.show.pictures.sweep_view import GRID, INK, NothingToDrawError, SweepView
 from experiments.sweep.show.pictures.timeline import timeline
-from experiments.sweep.show.pictures.trial_pictures import confirmation, learning_curves, optimization_history
+from experiments.sweep.show.pictures.trial_pictures import (
+    confirmation,
+    front,
+    learning_curves,
+    optimization_history,
+)
 from experiments.sweep.state.device_time import shares_of
 
 logger = logging.getLogger(__name__)
@@ -75,7 +81,14 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
     return Picture(name, title, caption, figure)
 
 
+FRONT = (
+    "A mark is a trial, at the report in which its {metric} was the best; a ring: no other trial is better in one "
+    "objective and as good in all. With two objectives the line is the border of what was reached."
+)
 PICTURES: dict[str, tuple[str, str, Callable[[SweepView], go.Figure | None]]] = {
+    "front": ("The front", FRONT, partial(front, one=0, other=1)),
+    "front_1_3": ("The front: first and third objective", FRONT, partial(front, one=0, other=2)),
+    "front_2_3": ("The front: second and third objective", FRONT, partial(front, one=1, other=2)),
     "optimization_history": (
         "Optimization history",
         "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "

@@ -49,7 +49,10 @@ LARGEST_WISH = 64 * 2**10
 """Bytes."""
 FRAME_HEIGHT = 900
 """Of the page in a notebook, in pixels."""
-PICTURES = ("optimization_history", "confirmation", "learning_curves", "parallel_coordinates", "importance", "timeline")
+PICTURES = (
+    "front", "front_1_3", "front_2_3", "optimization_history", "confirmation", "learning_curves",
+    "parallel_coordinates", "importance", "timeline",
+)  # fmt: skip
 """Those of the catalogue, whose import takes seconds."""
 HEADERS = {
     "Cache-Control": "no-store",

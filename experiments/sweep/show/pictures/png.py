@@ -33,7 +33,7 @@ ROOM_FOR_NUMBER = 0.015
 """A bar shorter than this share of the axis has no room for a number inside."""
 ROOM_FOR_HATCHING = 0.001
 """A hatched bar shorter than this share of the axis is not to be seen."""
-SYMBOLS = {"circle": "o", "diamond": "D", "x": "X", "circle-open": "o", "square": "s", "diamond-open": "D"}
+SYMBOLS = {"circle": "o", "diamond": "D", "x": "X", "circle-open": "o", "square": "s", "diamond-open": "D", "star": "*"}
 DASHES = {"dot": ":", "dash": "--", "solid": "-", None: "-"}
 
 

@@ -68,6 +68,8 @@ class SweepView:
     address: str
     """Where a person looks at the sweep in the tracker."""
     running: bool
+    front: Sequence[int] = ()
+    """The numbers of the trials on the front; of one objective that of the best."""
     at: float = field(default_factory=time.time)
     """Clock time."""
 
@@ -96,6 +98,7 @@ class SweepView:
             num_trials=state.num_trials,
             address=address,
             running=not state.over,
+            front=[trial.number for trial in state.front],
         )
 
     @property

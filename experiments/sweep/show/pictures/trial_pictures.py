@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Any
 
 import plotly.graph_objects as go
 
-from experiments.sweep.define.words import format_params
+from experiments.sweep.define.objective import Mode
+from experiments.sweep.define.words import format_params, format_value
 from experiments.sweep.show.pictures.sweep_view import (
     COLOURS,
     INK,
@@ -48,6 +50,40 @@ def optimization_history(view: SweepView) -> go.Figure:
     for status, group in by_status(trials).items():
         _add_marks(figure, status, group, [(trial.number, trial.best or 0.0) for trial in group])
     return figure.update_layout(xaxis_title="trial", yaxis_title=metric)
+
+
+def front(view: SweepView, one: int, other: int) -> go.Figure | None:
+    """Return the trials by two of the objectives, those on the front in rings; None where there are not as many."""
+    objectives = view.plan.objectives
+    if max(one, other) >= len(objectives):
+        return None
+    trials, figure = _with_values(view.searched), go.Figure()
+
+    def draw(trials: Sequence[ShownTrial], name: str, **marker: Any) -> None:
+        x, y = zip(*[(trial.point[one], trial.point[other]) for trial in trials], strict=True)
+        figure.add_scatter(x=x, y=y, mode="markers", marker=marker, name=name, hoverinfo="skip")
+
+    best = [trial for trial in trials if trial.number in view.front]
+    if len(objectives) == 2:  # of three, the border is a surface
+        x, y = zip(*_border(sorted(trial.point for trial in best), objectives[0].mode), strict=True)
+        line = {"color": INK, "width": 1.5}
+        figure.add_scatter(x=x, y=y, mode="lines", line=line, name="border", hoverinfo="skip")
+    for status, group in by_status(trials).items():
+        _add_marks(figure, status, group, [(trial.point[one], trial.point[other]) for trial in group])
+    draw(best, f"on the front ({len(best)})", color=INK, symbol="circle-open", size=14)
+    if view.plan.experiment.baseline and trials[0].number == 1:
+        draw(trials[:1], "baseline", color=INK, symbol="star", size=13)
+    words = {"max": "more is better", "min": "less is better"}
+    titles = [f"{objectives[at].name} ({words[objectives[at].mode]})" for at in (one, other)]
+    return figure.update_layout(xaxis_title=titles[0], yaxis_title=titles[1])
+
+
+def _border(points: Sequence[Sequence[float]], mode: Mode) -> list[Sequence[float]]:
+    """Return the corners of what points of a front reach, from the left to the right; the mode is that of x."""
+    corners = [points[0]]
+    for (x, y), (next_x, next_y) in pairwise(points):
+        corners += [(x, next_y) if mode == "max" else (next_x, y), (next_x, next_y)]
+    return corners
 
 
 def learning_curves(view: SweepView) -> go.Figure:
@@ -107,7 +143,7 @@ def _add_marks(
         y=y,
         text=[
             "<br>".join(
-                [f"trial {one.number}: {one.best:.4f}, {one.status}"]
+                [f"trial {one.number}: {_values(one)}, {one.status}"]
                 + [format_params(one.params, [name]) for name in one.params]
             )
             for one in trials
@@ -118,6 +154,10 @@ def _add_marks(
         legendgroup=status,
         hovertemplate="%{text}<extra></extra>",
     )
+
+
+def _values(trial: ShownTrial) -> str:
+    return ", ".join([f"{trial.best:.4f}", *map(format_value, trial.point[1:])])
 
 
 def _with_values(trials: Sequence[ShownTrial]) -> list[ShownTrial]:

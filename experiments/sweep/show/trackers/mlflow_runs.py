@@ -31,6 +31,8 @@ EXPERIMENT = "experiment"
 """Where an outbox keeps the id of the experiment, among the ids of the runs."""
 STATUS, FAILURE, STOPPED_BECAUSE = "status", "failure", "stopped_because"
 """Tags of a trial's run that say how it ended."""
+ON_FRONT = "pareto_front"
+"""Tag of a trial's run in a sweep of several objectives that is on the front ("true"), or was ("false")."""
 MAX_TAG = 5000
 """MLflow's limit for the length of a tag."""
 MAX_METRICS = 800

@@ -15,7 +15,7 @@ from experiments.sweep.show.confirmation import verdict
 from experiments.sweep.show.trackers import records
 from experiments.sweep.show.trackers.best_model import load_line
 from experiments.sweep.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
-from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, FAILURE, MAX_TAG, STATUS, STOPPED_BECAUSE
+from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, FAILURE, MAX_TAG, ON_FRONT, STATUS, STOPPED_BECAUSE
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.provenance import provenance
 from experiments.sweep.show.trackers.records import SWEEP, RunStatus, Update, run_of
@@ -48,6 +48,7 @@ class MlflowTracker:
         self._steps: dict[str, int] = {}  # of the last report, by run
         self._configs: dict[str, dict[str, Any]] = {}  # likewise
         self._best: tuple[float, int] | None = None  # value and number of the trial
+        self._front: set[str] = set()  # runs of the trials on it, with several objectives
         self._checkpoint: str | None = None  # that the model is made of
 
     @property
@@ -128,6 +129,8 @@ class MlflowTracker:
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
                 "search": plan.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
             }  # fmt: skip
+            if plan.others:
+                facts["objectives"] = ", ".join(map(str, plan.objectives))
             if options.learn_from:
                 facts["learn_from"] = ", ".join(options.learn_from)
             self._put(
@@ -160,6 +163,8 @@ class MlflowTracker:
             elif isinstance(record, Update) and "best_trial" in record.tags:
                 (value,) = record.metrics.values()
                 self._best = value, int(record.tags["best_trial"])
+            elif isinstance(record, Update) and ON_FRONT in record.tags:
+                self._front ^= {record.run}  # it joins or leaves
             elif isinstance(record, Update) and record.run != SWEEP:
                 self._steps[record.run] = max(record.step, self._steps.get(record.run, -1))
 
@@ -190,6 +195,10 @@ class MlflowTracker:
             values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
             words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))
+        front = {run_of(trial.number) for trial in state.front} if state.others else set()
+        for other in sorted(front ^ self._front):
+            self._put(Update(run=other, time_ms=at, tags={ON_FRONT: str(other in front).lower()}))
+        self._front = front
         if (best := state.leader) is not None and best != self._best:
             self._best = best
             metrics, tags = {_named(f"best_{state.objective.name}"): best[0]}, {"best_trial": str(best[1])}
@@ -220,11 +229,19 @@ class MlflowTracker:
         best = event.summary["best"]
         if best is not None:
             metrics[_named(f"best_{state.objective.name}")] = best["value"]
+            for place, other in enumerate(state.others, start=1):
+                on_front = [trial.point[place] for trial in state.front]
+                metrics |= {
+                    _named(f"best_{other.name}"): max(on_front, key=other.score),
+                    "trials_on_front": len(on_front),
+                }
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
         if (confirmation := event.summary.get("confirmation")) is not None:
             name, gain = confirmation["metric"], confirmation["gain"]
             first = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
             metrics |= {_named(f"confirmed/{name} of {who}"): row["mean"] for who, row in first.items() if row}
+            also = [(who, k, v["mean"]) for who, row in first.items() if row for k, v in row.get("others", {}).items()]
+            metrics |= {_named(f"confirmed/{other} of {who}"): mean for who, other, mean in also}
             if gain is not None:
                 metrics["confirmed/gain"] = gain["mean"]
                 tags["confirmed"] = verdict(confirmation)

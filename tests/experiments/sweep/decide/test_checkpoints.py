@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
-from experiments.sweep.define.objective import Mode
+from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.state.events import Decided, Decision, Ending, SweepEnding, Verdict
 from tests.experiments.sweep.fed_state import Fed
 
@@ -73,15 +75,15 @@ def test_once_the_sweep_ends_early_every_running_trial_gets_a_checkpoint() -> No
 class Sweep(Fed):
     """A state whose checkpoints are on disk."""
 
-    def __init__(self, folder: Path, limit: int, mode: Mode = "max") -> None:
-        super().__init__(mode=mode, epochs=9)
+    def __init__(self, folder: Path, limit: int, mode: Mode = "max", others: Sequence[Objective] = ()) -> None:
+        super().__init__(mode=mode, epochs=9, others=others)
         self.folder, self.budget = folder, CheckpointBudget(folder, limit)
 
-    def add(self, number: int, *scores: float, saves: set[int], ended: bool = True) -> None:
+    def add(self, number: int, *scores: float, saves: set[int], ended: bool = True, **metrics: Any) -> None:
         """A trial that reported these scores, and saved after the given of them, from 1."""
         self.begin(number)
         for epoch, score in enumerate(scores, start=1):
-            self.report(number, epoch, score)
+            self.report(number, epoch, score, **metrics)
             if epoch in saves:
                 self.save(number)
                 self.write(number, epoch)
@@ -194,3 +196,26 @@ def test_what_is_in_use_stays(tmp_path: Path) -> None:
     sweep.add(1, 0.9, saves={1})
     sweep.add(2, 0.1, 0.2, saves={1, 2})
     assert sweep.keep(tmp_path / "trial-002" / "checkpoint_000001") == ["1/1", "2/1"]
+
+
+def test_with_several_objectives_each_new_point_of_the_front_gets_a_checkpoint() -> None:
+    fed = Fed(others=[Objective("seconds", "min")])
+    fed.begin(1, 2)
+    found = []
+    for number, score, seconds in ((1, 0.5, 5.0), (1, 0.4, 1.0), (2, 0.4, 4.0), (2, 0.45, 6.0), (2, 0.6, 6.0)):
+        trial = fed.state.trials[number]
+        fed.report(number, trial.step + 1, score, seconds=seconds)
+        found.append(wants_checkpoint(fed.state, trial, HOUR))
+    assert found == [True, False, True, False, True]
+
+
+def test_the_checkpoints_of_the_front_stay(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, limit=SIZE, others=[Objective("seconds", "min")])
+    sweep.add(1, 0.5, saves={1}, seconds=5.0)
+    sweep.add(2, 0.2, saves={1}, seconds=1.0)
+    sweep.add(3, 0.9, saves={1}, seconds=9.0)
+    sweep.add(4, 0.6, saves={1}, seconds=9.5)
+    assert sweep.keep() == ["1/1", "2/1", "3/1"]
+    for number in (1, 4):
+        sweep.budget.drop(sweep.state, sweep.state.trials[number])
+    assert sweep.keep() == ["1/1", "2/1", "3/1"]

@@ -23,6 +23,7 @@ from optuna.storages import InMemoryStorage
 from ray import tune
 
 from experiments import Experiment, SweepError, SweepOptions, build_tuner
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
@@ -193,6 +194,46 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
 )
 def test_what_cannot_work_is_an_error_with_rule_and_value(changes: dict[str, Any], message: str, storage: Path) -> None:
     with pytest.raises(SweepError, match=message):
+        plan_for(storage, **changes)
+
+
+def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> None:
+    plan = plan_for(storage, objectives=("samples_per_s", "val_loss", "peak_memory_gb:min"))
+    assert plan.objectives == (
+        Objective("samples_per_s", "max"), Objective("val_loss", "min"), Objective("peak_memory_gb", "min"),
+    )  # fmt: skip
+    assert plan.in_brief()["objectives"] == ["max samples_per_s", "min val_loss", "min peak_memory_gb"]
+    lines = plan.lines()
+    first = lines.index("metric  samples_per_s: more is better")
+    assert lines[first + 1 : first + 3] == [
+        "        val_loss: less is better",
+        "        peak_memory_gb: less is better",
+    ]
+    one = plan_for(storage, objectives=("val_loss:min",))
+    assert (one.experiment.metric, one.experiment.mode, one.others) == ("val_loss", "min", ())
+    assert plan_for(storage).objectives == (EXPERIMENT.objective,)
+    assert "objectives" not in plan_for(storage).in_brief()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"objectives": ("noise",)},
+            "is more or less of noise better? Give noise:max or noise:min",
+        ),
+        ({"objectives": ("val_loss:less",)}, "is more or less of val_loss better? Give val_loss:max or val_loss:min"),
+        ({"objectives": ("val_loss", "val_loss:max")}, "val_loss val_loss:max: name one to 3 metrics, each once"),
+        ({"objectives": ("a:max", "b:max", "c:max", "d:max")}, "name one to 3 metrics, each once"),
+        ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "pbt"}, "--scheduler pbt compares trials by one"),
+        (
+            {"objectives": ("val_accuracy", "val_loss"), "scheduler": "median"},
+            "take asha, asha-promote, hyperband or",
+        ),
+    ],
+)
+def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=re.escape(message)):
         plan_for(storage, **changes)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.show.confirmation import confirmed, in_lines, verdict
 from tests.experiments.sweep.fed_state import Fed
 
@@ -85,3 +86,25 @@ def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
     fed.trial(1, 0.5)
     fed.trial(2, 0.6, outcome=None, confirms=1, seed=0)
     assert confirmed(fed.state) is None
+
+
+def test_of_several_objectives_each_has_its_mean_on_test_data_where_there_is_some() -> None:
+    fed = Fed(trials=2, confirm=1, seeds=2, others=[Objective("val_loss", "min"), Objective("seconds", "min")])
+    fed.begin(1, 2)
+    for number in (1, 2):
+        fed.report(number, 1, number / 10, val_loss=1.0, seconds=2.0)
+        fed.end(number)
+    for number, (confirms, seed) in enumerate(((1, 0), (1, 1), (2, 0), (2, 1)), start=3):
+        fed.begin(number, confirms=confirms, seed=seed)
+        of_test: dict[str, Any] = {"test_score": confirms / 10 + seed / 100, "test_loss": 3.0 + seed}
+        fed.report(number, 1, 0.5, val_loss=1.0, seconds=2.0, **of_test)
+        fed.report(number, 2, 0.4, val_loss=9.0, seconds=9.0, test_score=0.0, test_loss=9.0)
+        fed.end(number)
+    result = confirmed(fed.state)
+    assert result is not None
+    assert (result["baseline"]["trial"], result["rivals"][0]["trial"]) == (1, 2)
+    others = result["rivals"][0]["others"]
+    assert {name: other["mean"] for name, other in others.items()} == {"val_loss": 3.5, "seconds": 2.0}
+    half = stats.t.ppf(0.975, 1) * 0.5
+    assert others["val_loss"]["interval"] == pytest.approx([3.5 - half, 3.5 + half])
+    assert in_lines(result)[2].endswith("2 seeds (in the search 0.2), val_loss 3.5 ± 6.353, seconds 2 ± 0")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.state.events import Decided, SweepBegan, SweepEnded, TrialEnded
@@ -43,6 +44,24 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
     assert status.startswith("0 of 3 trials done, 1 running, 1 paused, best score 0.2000 (trial 002), about 0 s left")
     assert finished == "trial 002  x=0.5  epoch 1  score 0.2000  finished  best so far"
     assert last == "2 of 3 trials done, 1 stopped early, 1 finished, best score 0.2000 (trial 002)"
+
+
+def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_front(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fed, shown = Fed(trials=3, others=[Objective("seconds", "min")]), progress("asha")
+    for number, reports in ((1, [(0.5, 3.0)]), (2, [(0.6, 5.25), (0.4, 1.0)]), (3, [(0.4, 4.0)])):
+        fed.begin(number)
+        for step, (score, seconds) in enumerate(reports, start=1):
+            fed.report(number, step, score, seconds=seconds)
+        fed.end(number)
+        shown.show(TrialEnded(trial=number, outcome="finished", reason=""), fed.state)
+    shown._say(shown._status(fed.state))
+    one, two, three, status = (line.partition("x=0.5")[2] or line for line in capsys.readouterr().out.splitlines())
+    assert one == "  epoch 1  score 0.5000  seconds 3  finished  on the front"
+    assert two == "  epoch 2  score 0.4000  seconds 1 (at best 0.6000, 5.25)  finished  on the front"
+    assert three == "  epoch 1  score 0.4000  seconds 4  finished"
+    assert status.endswith("3 finished, 2 on the front, best score 0.6000 (trial 002)")
 
 
 def test_pbt_pauses_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:

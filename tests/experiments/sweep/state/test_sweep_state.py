@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.state.events import Ending, SweepEnded, SweepEnding, TrialRecovered
 from tests.experiments.sweep.fed_state import Fed
 
@@ -165,3 +166,92 @@ def test_the_best_checkpoint_is_the_best_of_those_that_are_still_there(tmp_path:
     assert (best.step, best.value) == (3, 0.7)
     fed.save(1)  # the same place once more
     assert len(fed.state.trials[1].checkpoints) == 3
+
+
+def several() -> Fed:
+    """A sweep that wants a high score and few seconds."""
+    return Fed(trials=3, confirm=2, seeds=2, others=[Objective("seconds", "min")])
+
+
+def front_of(fed: Fed) -> list[tuple[int, tuple[float, ...]]]:
+    return [(trial.number, trial.point) for trial in fed.state.front]
+
+
+def test_of_one_objective_the_front_is_the_best() -> None:
+    fed = Fed()
+    assert fed.state.front == []
+    fed.trial(1, 0.5)
+    fed.trial(2, 0.7)
+    assert fed.state.front == [fed.state.best] == [fed.state.trials[2]]
+
+
+def test_a_trial_counts_with_all_objectives_of_its_best_report() -> None:
+    fed = several()
+    fed.begin(1)
+    fed.report(1, 1, 0.5, seconds=3.0)
+    fed.report(1, 2, 0.6, seconds=4.0)
+    fed.report(1, 3, 0.6, seconds=1.0)
+    fed.report(1, 4, 0.4, seconds=1.0)
+    assert front_of(fed) == [(1, (0.6, 4.0))]
+    assert fed.state.trials[1].best_step == 2
+
+
+def test_the_front_and_the_best_of_it() -> None:
+    fed = several()
+    fed.begin(1, 2, 3)
+    fed.report(1, 1, 0.5, seconds=3.0)
+    fed.report(2, 1, 0.7, seconds=5.0)
+    fed.report(3, 1, 0.4, seconds=3.0)
+    assert front_of(fed) == [(2, (0.7, 5.0)), (1, (0.5, 3.0))]
+    assert fed.state.best is fed.state.trials[2]
+    fed.report(2, 2, 0.8, seconds=2.0)
+    assert front_of(fed) == [(2, (0.8, 2.0))]
+    fed.report(2, 3, 0.9, seconds=9.0)  # what it had dominated is on the front again
+    assert front_of(fed) == [(2, (0.9, 9.0)), (1, (0.5, 3.0))]
+    fed.report(3, 2, 0.9, seconds=8.0)
+    assert front_of(fed) == [(3, (0.9, 8.0)), (1, (0.5, 3.0))]
+    fed.report(1, 2, math.nan, seconds=1.0)
+    fed.report(1, 3, 0.6)  # without one of the objectives
+    assert fed.state.trials[1].point == (0.5, 3.0)
+
+
+def test_a_new_point_of_the_front_ends_the_patience() -> None:
+    fed = several()
+    fed.begin(1, 2, 3)
+    fed.report(1, 1, 0.5, seconds=3.0)
+    fed.end(1)
+    fed.report(2, 1, 0.4, seconds=4.0)
+    assert fed.state.since_best == {1}
+    fed.report(2, 2, 0.45, seconds=2.0)
+    assert fed.state.since_best == set()
+
+
+def test_a_trial_of_the_front_of_which_nothing_is_left_leaves_it() -> None:
+    fed = several()
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.5, seconds=3.0)
+    fed.report(2, 1, 0.6, seconds=2.0)
+    fed.end(2, "failed", "no space left", raised=True)
+    assert front_of(fed) == [(1, (0.5, 3.0))]
+
+
+def test_a_snapshot_keeps_the_front() -> None:
+    fed, restored = several(), several()
+    fed.begin(1, 2, 3)
+    for number, score in ((1, 0.5), (2, 0.6), (3, 0.4)):
+        fed.report(number, 1, score, seconds=score * 10)
+        fed.save(number)
+    restored.state.restore(pickle.loads(pickle.dumps(fed.state.snapshot())))
+    assert front_of(restored) == front_of(fed)
+    assert len(front_of(fed)) == 3
+    assert restored.state.best is restored.state.trials[2]
+    assert restored.state.trials[2].checkpoints[0].others == (6.0,)
+
+
+def test_the_confirmed_are_of_the_front_and_far_from_each_other() -> None:
+    fed = several()
+    fed.begin(1, 2, 3, 4, 5)
+    for number, score, seconds in ((1, 0.1, 9.0), (2, 0.9, 8.0), (3, 0.85, 7.0), (4, 0.3, 1.0), (5, 0.95, 9.5)):
+        fed.report(number, 1, score, seconds=seconds)
+        fed.end(number)
+    assert [trial.number for trial in fed.state.to_confirm] == [1, 5, 4]

@@ -131,10 +131,13 @@ GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0
     ],
 )
 def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str, Any], message: str) -> None:
-    check_metrics(GOOD, "score", names.EPOCH)
-    check_metrics({"loss": 1.0}, "", names.EPOCH)
+    check_metrics(GOOD, ["score"], names.EPOCH)
+    check_metrics({"loss": 1.0}, [], names.EPOCH)
+    check_metrics({**GOOD, "samples_per_s": 3}, ["score", "samples_per_s"], names.EPOCH)
+    with pytest.raises(WorkerRaisedError, match=r"asks for 'samples_per_s', and the report has .*score"):
+        check_metrics(GOOD, ["score", "samples_per_s"], names.EPOCH)
     with pytest.raises(WorkerRaisedError, match=f"{CANNOT_USE}: .*{message}"):
-        check_metrics({**GOOD, **wrong}, "score", names.EPOCH)
+        check_metrics({**GOOD, **wrong}, ["score"], names.EPOCH)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +160,9 @@ def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(report
 
 
 def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
-    check_metrics({"epoch": 0.0, "step": 10}, "", names.STEP)
+    check_metrics({"epoch": 0.0, "step": 10}, [], names.STEP)
     with pytest.raises(WorkerRaisedError, match=r"'step' must be the steps finished, .* 0; report step"):
-        check_metrics({"epoch": 0.0, "step": 0}, "", names.STEP)
+        check_metrics({"epoch": 0.0, "step": 0}, [], names.STEP)
 
 
 def test_what_the_device_time_reads_is_checked() -> None:

@@ -75,7 +75,7 @@ def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other(
     made = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     made.add_trials([create_trial(value=x, params={"x": x}, distributions={"x": RANGE}) for x in (0.5, 0.25, 0.75)])
     given = made.get_trials()
-    study = internals.study_of(given, 1, StudyDirection.MINIMIZE, optuna.samplers.TPESampler(seed=0))
+    study = internals.study_of(given, 1, [StudyDirection.MINIMIZE], optuna.samplers.TPESampler(seed=0))
     assert all(one is other for one, other in zip(study.get_trials(deepcopy=False), given, strict=True))
     assert study.best_trial.number == 1
     proposals = []
@@ -89,7 +89,7 @@ def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other(
 
 def test_a_trial_of_such_a_study_can_be_completed_in_place() -> None:
     (trial,) = [create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE})]
-    internals.tell(trial, 0.5)
+    internals.tell(trial, [0.5])
     assert (trial.state, trial.value, trial.values) == (TrialState.COMPLETE, 0.5, [0.5])
 
 
@@ -113,7 +113,7 @@ def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
     number = study.ask({"x": RANGE}).number
     with pytest.raises(RuntimeError, match="supposed to be invoked inside"):
         study.tell(number, 0.5)
-    internals.tell_end(study, study.ask({"x": RANGE}).number, 0.7)
+    internals.tell_end(study, study.ask({"x": RANGE}).number, [0.7])
     internals.tell_end(study, study.ask({"x": RANGE}).number, None)
     assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
     assert study.trials[1].value == 0.7

@@ -23,6 +23,7 @@ from experiments.sweep.decide.schedulers.median import MedianRule
 from experiments.sweep.decide.schedulers.population import Population, make_population
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.search_space import SearchSpace
 from trainables.runtime import names
@@ -79,10 +80,11 @@ class Controller:
         self.trials[name] = ATrial(name, status)
         self.scheduler.on_trial_add(self, self.trials[name])
 
-    def report(self, name: str, epoch: int, score: float) -> str:
+    def report(self, name: str, epoch: int, score: float, **metrics: float) -> str:
         if name not in self.trials:
             self.add(name)
-        decision: str = self.scheduler.on_trial_result(self, self.trials[name], {"epoch": epoch, "score": score})
+        result = {"epoch": epoch, "score": score, **metrics}
+        decision: str = self.scheduler.on_trial_result(self, self.trials[name], result)
         self.trials[name].status = {CONTINUE: "RUNNING", PAUSE: "PAUSED", STOP: "TERMINATED"}[decision]
         return decision
 
@@ -158,6 +160,36 @@ def test_asha_keeps_the_best_third_at_each_rung() -> None:
     assert sweep.report("a", 2, 0) == CONTINUE  # between rungs nothing is compared
     assert sweep.report("a", 3, 1) == CONTINUE  # the first at its rung
     assert [sweep.report("c", 2, 9), sweep.report("c", 3, 0)] == [CONTINUE, STOP]
+
+
+SECONDS = [Objective("seconds", "min")]
+BOTH = {"a": (5, 5), "b": (1, 1), "c": (4, 6), "d": (6, 4), "e": (3, 3), "f": (2, 1), "g": (5.5, 5.2)}
+"""Score and seconds: d, f and e are the front, then g, b and a, then c."""
+
+
+def test_asha_keeps_the_best_third_by_several_objectives() -> None:
+    sweep = asha(others=SECONDS)
+    decisions = {name: sweep.report(name, 1, score, seconds=seconds) for name, (score, seconds) in BOTH.items()}
+    # b is on a front with a, which has the better score; e with d and b, which are far from each other; g is fourth.
+    assert decisions == {"a": CONTINUE, "b": STOP, "c": STOP, "d": CONTINUE, "e": STOP, "f": CONTINUE, "g": STOP}
+    assert sweep.report("a", 2, 1.0, seconds=math.nan) == STOP
+    assert sweep.report("d", 2, 1.0) == STOP, "one of the objectives is missing"
+
+
+def test_by_several_objectives_trials_that_wait_go_on_from_both_ends_of_the_front() -> None:
+    sweep = asha(others=SECONDS, pausing=True, trials=7, groups=1)
+    for name, (score, seconds) in BOTH.items():
+        sweep.report(name, 1, score, seconds=seconds)
+        for running in sweep.trials.values():
+            running.status = "PAUSED"
+    restored = asha(others=SECONDS, pausing=True, trials=7, groups=1)
+    restored.scheduler.set_state(pickle.loads(pickle.dumps(sweep.scheduler.get_state())))
+    rung = restored.scheduler._rungs[0][1]
+    assert rung._ranked == ["d", "f", "e", "g", "b", "a", "c"]
+    assert [rung.better_than(name) for name in "dc"] == [0, 6]
+    rung.waits("f")
+    rung.waits("g")
+    assert (rung.those_among(1), rung.those_among(3), rung.those_among(7)) == ([], ["f"], ["g", "b", "c"])
 
 
 def test_equal_scores_are_told_apart_by_the_validation_loss() -> None:
@@ -280,7 +312,7 @@ def test_a_rung_keeps_the_order_that_sorting_it_again_would_give() -> None:
         scores[name] = score
         rung.add(name, score)
         ranked = sorted(scores, key=lambda name: scores[name], reverse=True)
-        assert rung.better_than(score) == better
+        assert rung.better_than(name) == better
         count = len(ranked) // 3
         assert rung.is_among(name, count) == (name in ranked[:count])
         if name in ranked[:count]:

@@ -89,3 +89,19 @@ def test_the_best_trials_and_some_others_are_enough_and_an_outlier_does_not_hide
     study.add_trial(optuna.trial.create_trial(params=outlier, distributions=study.trials[0].distributions, value=1e9))
     study.optimize(loss, n_trials=17)
     assert np.median([trial.values[0] for trial in study.trials[14:]]) < 0.5
+
+
+def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
+    """Two parabolas with their least values at 0.3 and 0.7, in one of two branches: between them is the front."""
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0), directions=["minimize", "maximize"])
+
+    def of_a_branch(trial: optuna.Trial) -> tuple[float, float]:
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+            return 2 + trial.suggest_float("momentum", 0.0, 1.0), -2.0
+        x = trial.suggest_float("beta2", 0.0, 1.0)
+        return (x - 0.3) ** 2, -((x - 0.7) ** 2)
+
+    study.optimize(of_a_branch, n_trials=20)
+    late = [trial.params.get("beta2", -1.0) for trial in study.trials[12:]]
+    assert np.mean([0.28 <= x <= 0.72 for x in late]) > 0.6  # by chance 0.22
+    assert np.ptp([x for x in late if 0.28 <= x <= 0.72]) > 0.2, "both ends of the front"

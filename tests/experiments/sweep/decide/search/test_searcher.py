@@ -12,6 +12,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
@@ -22,6 +23,7 @@ from experiments.sweep.decide.search.study_record import trials_to_resume
 from experiments.sweep.decide.search.surrogate import GUESSED, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
@@ -603,3 +605,54 @@ def test_each_branch_of_berts_space_is_drawn_together_with_a_learning_rate_of_it
         study.tell(at, float(number))
     together = study.sampler.infer_relative_search_space(study, study.get_trials()[0])
     assert {"optimizer", "sgd.lr", "sgd.weight_decay", "momentum", "adamw.lr", "adamw.weight_decay"} <= set(together)
+
+
+SECONDS = [Objective("seconds", "min")]
+
+
+def train_both(searcher: StudySearcher, trial_id: str, *reports: tuple[float, float]) -> None:
+    for epoch, (score, seconds) in enumerate(reports, start=1):
+        result = {"score": score, "seconds": seconds, "epoch": epoch}
+        if epoch == BUDGET.total:
+            searcher.on_trial_complete(trial_id, result)
+        else:
+            searcher.on_trial_result(trial_id, result)
+
+
+def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, others=SECONDS)
+    for name in "abcd":
+        proposal(searcher, name)
+    train_both(searcher, "a", (0.5, 3.0), (0.7, 2.0), (0.6, 1.0))
+    train_both(searcher, "b", (0.4, 5.0))
+    searcher.on_trial_complete("b")
+    train_both(searcher, "c", (0.2, 4.0))
+    searcher.on_trial_complete("c", {"score": 0.3, "seconds": math.inf, "epoch": 2})
+    searcher.on_trial_result("d", {"score": 0.9, "epoch": 1})  # without one of the objectives
+    assert searcher.study.directions == [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
+    assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING]
+    assert [trial.values for trial in trials(searcher)] == [[0.7, 2.0], None, None, None]
+    assert trials(searcher)[1].user_attrs["point"] == [0.4, 5.0]
+    assert trials(searcher)[2].user_attrs["failure"] == "diverged: seconds is inf after epoch 2"
+    model = Surrogate(searcher.study).study(optuna.samplers.RandomSampler())
+    # The one that diverged counts as the worst in each.
+    assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
+
+
+@pytest.mark.parametrize("sampler", [*SAMPLERS, "NSGAIIISampler"])
+def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_record(sampler: str, tmp_path: Path) -> None:
+    proposals: list[list[dict[str, Any]]] = []
+    for interrupted in (False, True):
+        same: dict[str, Any] = {"others": SECONDS, "sampler": sampler, "storage": InMemoryStorage()}
+        searcher = searcher_in(tmp_path, **same)
+        proposals.append([])
+        for number in range(13):
+            if interrupted and number == 11:
+                searcher.save(str(tmp_path / "state"))
+                searcher = crashed(searcher, tmp_path / "state", **same)
+            config = proposal(searcher, str(number))
+            proposals[-1].append(config)
+            score = -abs(math.log10(config["lr"]) + 2)
+            train_both(searcher, str(number), *[(score, 1 / config["lr"])] * BUDGET.total)
+    assert proposals[0] == proposals[1]
+    assert len({config["lr"] for config in proposals[0]}) > 8

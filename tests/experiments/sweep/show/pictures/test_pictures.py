@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +18,16 @@ from matplotlib.image import imread
 from plotly.offline import get_plotlyjs
 
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.show.pictures.catalogue import PICTURES, draw_pictures
+from experiments.sweep.define.words import format_params
+from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
+from experiments.sweep.show.pictures.contents import contents, row
 from experiments.sweep.show.pictures.drawing import DrawPictures
 from experiments.sweep.show.pictures.report import draw_sweep, write_report
 from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.show.result import result_lines
 from experiments.sweep.state.device_time import Interval
 from experiments.sweep.state.events import CheckpointSaved, PicturesDrawn, Reported, SweepEnded, TrialBegan
 from experiments.sweep.state.outcome import why_diverged
@@ -32,7 +37,7 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
 EPOCHS = 4
-NAMES = [name for name in PICTURES if name != "confirmation"]
+NAMES = [name for name in PICTURES if name != "confirmation" and not name.startswith("front")]
 """Of the pictures that every sweep has."""
 
 
@@ -76,6 +81,71 @@ def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
             time.ended = began + 9
     time.intervals = time.intervals[-sum(bool(curve) for curve in curves) :]  # not those that feeding took
     return fed.state
+
+
+def of_several(folder: Path, modes: Sequence[Literal["max", "min"]]) -> SweepView:
+    """Eight trials of which 1, the baseline, 3 and 6 are on the front of the first two objectives."""
+    others = [Objective(f"other {place}", mode) for place, mode in enumerate(modes[1:], start=1)]
+    plan = replace(plan_of(folder, modes[0]), others=others)
+    fed = Fed(mode=modes[0], epochs=EPOCHS, trials=8, others=others)
+    points = [(1.0, 8.0), (1.0, 3.0), (5.0, 6.0), (4.0, 4.0), (5.0, 5.0), (9.0, 1.0), (2.0, 2.0), (6.0, 0.5)]
+    for number, point in enumerate(points, start=1):
+        signed = [value if mode == "max" else -value for value, mode in zip((*point, number), modes, strict=False)]
+        config, _ = plan.experiment.search_space.propose(optuna.create_study())
+        fed.state.apply(TrialBegan(trial=number, trial_id=str(number), config={**config, "seed": 1}))
+        also: dict[str, Any] = dict(zip([other.name for other in others], signed[1:], strict=True))
+        fed.report(number, 1, signed[0], **also)
+        fed.end(number)
+    return SweepView.of(plan, fed.state, "")
+
+
+def traces(view: SweepView, name: str) -> dict[str, list[tuple[float, float]]]:
+    picture = draw_picture(name, view)
+    assert picture is not None
+    assert picture.figure is not None, picture.caption
+    return {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in picture.figure.data}
+
+
+def test_the_front_is_drawn_with_its_border_and_the_baseline(tmp_path: Path) -> None:
+    drawn = traces(of_several(tmp_path, ["max", "max"]), "front")
+    assert drawn["on the front (3)"] == [(1.0, 8.0), (5.0, 6.0), (9.0, 1.0)]
+    assert drawn["border"] == [(1.0, 8.0), (1.0, 6.0), (5.0, 6.0), (5.0, 1.0), (9.0, 1.0)]
+    assert drawn["baseline"] == [(1.0, 8.0)]
+    assert len(drawn["finished (8)"]) == 8
+    less = traces(of_several(tmp_path, ["min", "min"]), "front")
+    assert less["border"] == [(-9.0, -1.0), (-5.0, -1.0), (-5.0, -6.0), (-1.0, -6.0), (-1.0, -8.0)]
+    (tmp_path / "results").mkdir()
+    files = {file.name for file in draw_sweep(of_several(tmp_path / "results", ["max", "min"]))}
+    assert "front.png" in files
+    assert not {"front_1_3.png", "front_2_3.png"} & files
+
+
+def test_of_three_objectives_each_pair_is_drawn(tmp_path: Path) -> None:
+    view = of_several(tmp_path, ["max", "max", "min"])
+    assert traces(view, "front_1_3")["on the front (6)"][0] == (1.0, -1.0)
+    assert len(traces(view, "front_2_3")["on the front (6)"]) == 6
+    assert "border" not in traces(view, "front")
+
+
+def test_the_page_knows_the_front(tmp_path: Path) -> None:
+    view = of_several(tmp_path, ["max", "max"])
+    head = contents(view)
+    assert (head["front"], head["others"]) == ([6, 3, 1], ["other 1"])
+    assert ("On the front", "3", "trials") in head["facts"]
+    assert row(view.trials[2])["others"] == (6.0,)
+    assert [one["trial"] for one in view.summary["front"]] == [6, 3, 1]
+    assert view.summary["front"][0]["values"] == {"score": 9.0, "other 1": 1.0}
+    assert view.summary["best"] == view.summary["front"][0]
+    configs = [format_params(one["config"]) for one in view.summary["front"]]
+    assert result_lines(tmp_path, {**view.summary, "device_seconds": {"training": 1.0}})[2:7] == [
+        "front       trial     score  other 1  epoch  hyperparameters",
+        f"            006       9      1        1      {configs[0]}",
+        f"            003       5      6        1      {configs[1]}",
+        f"            001       1      8        1      {configs[2]}",
+        "            baseline  1      8",
+    ]
+    one = contents(view_of([[0.1], [0.3]], tmp_path))
+    assert (one["front"], one["others"]) == ([2], [])
 
 
 def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:

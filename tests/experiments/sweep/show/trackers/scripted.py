@@ -24,7 +24,7 @@ def plan_of(storage: Path, name: str, experiment: Experiment = QUADRATIC, **opti
 
 def state_of(plan: Plan) -> SweepState:
     device_time = DeviceTime(plan.devices, plan.options.workers_per_trial)
-    return SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time)
+    return SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time, others=plan.others)
 
 
 def happen(tracker: Tracker, state: SweepState, *events: Event) -> None:
@@ -37,8 +37,8 @@ def began(trial: int, **more: Any) -> TrialBegan:
     return TrialBegan(trial=trial, trial_id=f"id-{trial}", config={"x": trial / 10, "seed": trial, **more})
 
 
-def reported(trial: int, step: int, score: float, **more: Any) -> Reported:
-    metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", "step_s": 1.5}
+def reported(trial: int, step: int, score: float, also: Any = (), **more: Any) -> Reported:
+    metrics = {"epoch": step, "score": score, "acc@1": score / 2, "note": "warm", "step_s": 1.5, **dict(also)}
     config = {"x": trial / 10, "seed": trial, **more}
     return Reported(trial=trial, step=step, value=score, metrics=metrics, config=config)
 

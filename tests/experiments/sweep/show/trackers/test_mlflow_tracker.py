@@ -62,6 +62,28 @@ def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
     return {file.path for file in MlflowClient(plan.tracking_uri).list_artifacts(run.info.run_id, folder)}
 
 
+def test_trials_on_the_front_have_a_tag_also_after_a_crash(storage: Path) -> None:
+    plan = plan_of(storage, "front", objectives=("score:max", "seconds:min"))
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), *(began(trial) for trial in (1, 2, 3)))
+    happen(tracker, state, reported(1, 1, 0.5, {"seconds": 5.0}), reported(2, 1, 0.4, {"seconds": 9.0}))
+    happen(tracker, state, reported(3, 1, 0.3, {"seconds": 1.0}))
+    tracker.close()
+    tags = {name: run.data.tags.get("pareto_front") for name, run in runs_of(plan).items()}
+    assert tags == {"sweep": None, "001": "true", "002": None, "003": "true"}
+    again = MlflowTracker(plan)
+    happen(again, state, SweepBegan(), reported(2, 2, 0.6, {"seconds": 2.0}))
+    over(again, state)
+    runs = runs_of(plan)
+    tags = {name: run.data.tags.get("pareto_front") for name, run in runs.items()}
+    assert tags == {"sweep": None, "001": "false", "002": "true", "003": "true"}
+    sweep = runs["sweep"].data
+    assert {name: sweep.metrics[name] for name in ("best_score", "best_seconds", "trials_on_front")} == {
+        "best_score": 0.6, "best_seconds": 1.0, "trials_on_front": 2,
+    }  # fmt: skip
+    assert sweep.params["objectives"] == "max score, min seconds"
+
+
 def test_a_sweep_of_every_outcome(storage: Path) -> None:
     plan = plan_of(storage, "outcomes")
     tracker, state = MlflowTracker(plan), state_of(plan)
