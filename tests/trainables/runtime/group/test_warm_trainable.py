@@ -155,7 +155,7 @@ def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str
 def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(reported: dict[str, Any], fix: str) -> None:
     added = {"epoch": 1, "system/cpu": 3.0, names.PEAK_MEMORY_GB: 1.0, names.TRAIN_SECONDS: 1.0}
     with pytest.raises(WorkerRaisedError) as raised:
-        check_metrics({**reported, **added}, "accuracy", names.EPOCH)
+        check_metrics({**reported, **added}, ["accuracy"], names.EPOCH)
     assert f"the experiment asks for 'accuracy', and the report {fix}" in str(raised.value)
 
 
