@@ -104,9 +104,8 @@ class ShowProgress:
         if trial.best is not None and trial.best != value:
             earlier = f" (at best {', '.join([f'{trial.best:.4f}', *map(format_value, trial.point[1:])])})"
         params = format_params(trial.config, experiment.display_params)
-        reached = (
-            f"{state.budget.unit} {trial.step}  {experiment.metric} {value:.4f}{also}{earlier}  " if trial.step else ""
-        )
+        values = f"{experiment.metric} {value:.4f}{also}{earlier}"
+        reached = f"{state.budget.unit} {trial.step}  {values}  " if trial.step else ""
         return f"trial {trial.number:03d}  {params}  {reached}{how}{best}"
 
     def _status(self, state: SweepState) -> str:
