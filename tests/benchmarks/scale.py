@@ -29,7 +29,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +39,7 @@ import ray
 import sqlalchemy
 from optuna.storages import InMemoryStorage, RDBStorage
 from ray import tune
+from ray.train._internal import storage as rays_storage
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import ASHAScheduler
@@ -52,11 +52,15 @@ from experiments import Budget, Experiment
 from experiments.sweep.decide.search.study_record import study_address
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray import sweep_run, tuner
 from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
-from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.plan import plan as plan_module
 from experiments.sweep.show.trackers.delivery import Sender
 from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
 from tests.benchmarks.simulated_groups import Clock, Groups
+from trainables.runtime.devices.cpu import CPU
+from trainables.runtime.devices.find import Devices
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),
@@ -145,33 +149,43 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print what took the driver's time")
     asked = parser.parse_args()
     os.environ.update(ENVIRONMENT)
-    Sender.start = lambda self: None  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
-        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+        without_ray(Path(storage), asked.groups)
         clock = Clock()
         if asked.plain_minutes:
             plain = plain_ray(clock, asked.trials, asked.groups, Path(storage), 60 * asked.plain_minutes)
             print("plain Ray Tune:", json.dumps(plain), flush=True)
         plan = plan_of(
-            asked, Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
+            Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
             scheduler=asked.scheduler, confirm=0,
         )  # fmt: skip
         study = InMemoryStorage()
-        profile = cProfile.Profile()
+        profile = cProfile.Profile(time.thread_time)
         if asked.profile:
             profile.enable()
         figures = sweep(clock, plan, study)
         profile.disable()
         if asked.profile:
-            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(40)
+            for order in ("cumulative", "tottime"):
+                pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(70)
         print(json.dumps(figures), flush=True)
         store(study, plan)
-        figures["resume_s"] = round(resumed(clock, asked, Path(storage)), 2)
+        figures["resume_s"] = round(resumed(clock, Path(storage)), 2)
         print(json.dumps(figures), flush=True)
         os._exit(0)  # the sweep is left as it is
 
 
-def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
+def without_ray(storage: Path, groups: int) -> None:
+    """Let this process do without a Ray that runs: the groups are no actors. And without deliveries to MLflow."""
+    os.environ["TUNE_DISABLE_AUTO_INIT"] = "1"
+    setattr(plan_module, "find_devices", lambda *_: Devices(CPU, (groups,), "simulated"))  # noqa: B010
+    ray.cluster_resources = lambda: {"CPU": 1.0}
+    rays_storage._get_ray_train_session_dir = lambda: str(storage / "session")
+    for where, name in ((tuner, "start_ray"), (sweep_run, "free_orphans"), (RayWatch, "start"), (Sender, "start")):
+        setattr(where, name, lambda *_: None)
+
+
+def plan_of(storage: Path, **changes: Any) -> Plan:
     """Return the plan of a sweep on simulated groups."""
     experiment = Experiment(
         name="scale",
@@ -182,27 +196,26 @@ def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
         budget=Budget(epochs=EPOCHS),
     )
     options = SweepOptions(storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db", **changes)
-    plan = make_plan(experiment, options)
-    return replace(plan, groups=asked.groups, devices=replace(plan.devices, nodes=(asked.groups,)))
+    return plan_module.make_plan(experiment, options)
 
 
 def tuner_of(plan: Plan) -> SweepTuner:
     """Return the sweep's own Tuner, which shows nothing."""
-    tuner = SweepTuner(plan, trackers=[MlflowTracker(plan)])
-    tuner.run.views.clear()
-    return tuner
+    made = SweepTuner(plan, trackers=[MlflowTracker(plan)])
+    made.run.views.clear()
+    return made
 
 
 def sweep(clock: Clock, plan: Plan, study: InMemoryStorage) -> dict[str, float]:
     """Run a sweep until its last trial has ended, and return its figures."""
-    tuner = tuner_of(plan)
-    tuner.run.searcher._storage = study
-    return simulated(clock, plan.groups, plan.num_samples, tuner.fit, lambda controller: controller.is_finished())
+    made = tuner_of(plan)
+    made.run.searcher._storage = study
+    return simulated(clock, plan.groups, plan.num_samples, made.fit, lambda controller: controller.is_finished())
 
 
-def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
+def resumed(clock: Clock, storage: Path) -> float:
     """Let the sweep go on, and return the seconds to its first trial."""
-    plan = plan_of(asked, storage, resume="scale", add_trials=10)
+    plan = plan_of(storage, resume="scale", add_trials=10)
     began = time.perf_counter()
     simulated(clock, plan.groups, 1, tuner_of(plan).fit, lambda controller: bool(controller._staged_trials))
     return time.perf_counter() - began
@@ -210,7 +223,7 @@ def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
 
 def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: float) -> dict[str, float]:
     """Run the same with Ray's own parts for so many seconds, and return the figures."""
-    tuner = tune.Tuner(
+    rays = tune.Tuner(
         PlainTrainable,
         param_space=SPACE,
         tune_config=tune.TuneConfig(
@@ -227,7 +240,7 @@ def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: fl
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     until = time.perf_counter() + seconds
     return simulated(
-        clock, groups, trials, tuner.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
+        clock, groups, trials, rays.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
     )
 
 

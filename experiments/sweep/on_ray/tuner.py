@@ -52,8 +52,6 @@ ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
-    # Groups that start at a time: one after the other, 512 of them would take half an hour.
-    "TUNE_MAX_PENDING_TRIALS_PG": "16",
     # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.

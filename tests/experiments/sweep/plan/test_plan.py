@@ -34,6 +34,7 @@ from search_spaces.bert import BASELINE
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
+from trainables.runtime.devices.cpu import CPU
 from trainables.runtime.devices.find import find_devices
 
 SPACE = {
@@ -61,6 +62,19 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
     assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
+
+
+def test_where_many_trials_train_at_a_time_tpe_proposes_and_the_plan_says_why(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(CPU), "count_here", lambda _: 500)
+    few, many = plan_for(storage, num_samples=64), plan_for(storage, num_samples=65)
+    asked = plan_for(storage, num_samples=65, search="gp")
+    assert [plan.search for plan in (few, many, asked)] == ["gp", "tpe", "gp"]
+    assert many.decided()["search"] == "tpe"
+    assert [any("gp in tenths of a second" in line for line in plan.lines()) for plan in (few, many, asked)] == [
+        False, True, False,
+    ]  # fmt: skip
 
 
 def graphs_line(plan: Plan) -> list[str]:
