@@ -11,9 +11,9 @@ terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHASchedul
      "driver_ms_last": ..., "memory_growth_mb": ..., "resume_s": ...}
 
 ``busy`` is the share of the groups' time, until the last trial begins, in which they start, train, save or restore. A
-decision is one step of Tune's controller with an event of a group; the percentiles are those of the last tenth of the
-trials. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all groups have
-one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on.
+decision is one step of Tune's controller with an event of a group; the percentiles are those while the last tenth of
+the trials begins. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all
+groups have one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on.
 
     python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha] [--profile]
 """
@@ -116,7 +116,7 @@ class Driver:
     def figures(self) -> dict[str, float]:
         """Return what was measured."""
         reached, groups = max(self.cpu_at), self.groups.count
-        last = [seconds for begun, seconds in self.decisions if begun >= 0.9 * reached]
+        last = [seconds for begun, seconds in self.decisions if 0.9 * reached <= begun < reached]
         p50, p99 = np.percentile(last, [50, 99])
         first = min(groups, reached - 100)
         span = self.last_began - self.began
