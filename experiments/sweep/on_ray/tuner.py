@@ -12,7 +12,6 @@ from typing import Any
 import ray
 from optuna.samplers import BaseSampler
 from ray import tune
-from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.search.searcher import StudySearcher
@@ -38,7 +37,13 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
-from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors, write_state_within
+from trainables.runtime.internals.ray_tune import (
+    CsvLogger,
+    JsonLogger,
+    never_retry,
+    take_for_lost_actors,
+    write_state_within,
+)
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
@@ -205,7 +210,7 @@ class SweepTuner(tune.Tuner):
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, JsonLoggerCallback(), CSVLoggerCallback(), *self._callbacks],
+            callbacks=[self.run, JsonLogger(2 * plan.groups), CsvLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago

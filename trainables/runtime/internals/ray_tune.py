@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import Searcher
 
@@ -76,6 +78,42 @@ def write_state_within(share: float) -> None:
             self.not_before = now + (now - began) / share
 
     _ExperimentCheckpointManager.sync_up_experiment_state = write_state
+
+
+class _FewOpenFiles:
+    """Beside one of Ray's loggers: keeps few files open, and leaves a file that is there as it is.
+
+    Ray's (2.60) close the files of a trial when it has ended, and open them again for each start. So thousands of
+    trials that wait keep theirs open, with a buffer each. And whenever a trial with a checkpoint goes on, they replace
+    its file by the copy in the sweep's folder, which is older, and lose the last reports.
+    """
+
+    _trial_files: dict[Trial, Any]
+    log_trial_end: Callable[[Trial], None]
+
+    def __init__(self, most: int) -> None:
+        """Keep the files of at most so many trials open."""
+        super().__init__()
+        self._most = most
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Write a report, and close the file that was not written for longest if there are too many."""
+        super().log_trial_result(iteration, trial, result)  # type: ignore[misc]
+        self._trial_files[trial] = self._trial_files.pop(trial)
+        if len(self._trial_files) > self._most:
+            self.log_trial_end(next(iter(self._trial_files)))
+
+    def _restore_from_remote(self, file_name: str, trial: Trial) -> None:
+        if trial.local_path is None or not Path(trial.local_path, file_name).exists():
+            super()._restore_from_remote(file_name, trial)  # type: ignore[misc]
+
+
+class JsonLogger(_FewOpenFiles, JsonLoggerCallback):
+    """Writes each trial's reports into its result.json."""
+
+
+class CsvLogger(_FewOpenFiles, CSVLoggerCallback):
+    """Writes each trial's reports into its progress.csv."""
 
 
 class Saved(Protocol):
