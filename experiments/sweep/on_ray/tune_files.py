@@ -18,7 +18,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from experiments.sweep.decide.search.study_record import STUDY_FILE, stored_trials
+from experiments.sweep.decide.search.study_record import STUDY_FILE, count_trials
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.trial_state import trial_name
@@ -167,7 +167,7 @@ def _seen(file: Path, see: Callable[[Path], Any]) -> Any:
 
 def _check_study(folder: Path, snapshot: Snapshot) -> None:
     """See that the study's database has the trials that the snapshot knows: it would give their numbers to others."""
-    there = len(stored_trials(folder))
+    there = count_trials(folder)
     if there < snapshot.study_length:
         raise SweepError(
             f"--resume {folder.name}: its study in {folder / STUDY_FILE} has {there} trials of "

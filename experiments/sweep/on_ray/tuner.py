@@ -40,7 +40,9 @@ from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import (
     CsvLogger,
     JsonLogger,
+    keep_what_is_read,
     never_retry,
+    no_earlier_results,
     take_for_lost_actors,
     write_state_within,
 )
@@ -134,12 +136,14 @@ class SweepTuner(tune.Tuner):
             write_sweep_file(plan)
             retry_losses_alone()
             write_state_within(SHARE_OF_TIME)
+            keep_what_is_read()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
             self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
             if snapshot is not None:
                 self.run.resumes(snapshot.trials)
-                self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
+                with no_earlier_results():
+                    self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
             results = self._tuner.fit()
         except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
             self.run.check_restored()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +23,12 @@ from ray.tune import CheckpointConfig
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Experiment, Trial
+from ray.tune.impl import tuner_internal
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
+from ray.tune.trainable.metadata import _TrainingRunMetadata
 
 from trainables.runtime.internals import ray_tune
 
@@ -260,3 +263,40 @@ def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
     lines = file.read_text().splitlines()
     assert len(lines) == 3 + (file.suffix == ".csv")
     assert "older" not in lines
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
+    moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_TrainingRunMetadata, "from_json_state", ray_tune._read_metadata)
+    monkeypatch.setattr(Trial, "set_storage", ray_tune._set_storage)
+    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
+    trial = Trial("any", stub=True, storage=StorageContext(str(tmp_path), "sweep", trial_dir_name="trial"))
+    Path(trial.storage.trial_fs_path).mkdir(parents=True)
+    trial.on_checkpoint(_TrainingResult(tune.Checkpoint(str(trial.storage.trial_fs_path)), {TRAINING_ITERATION: 1}))
+    trial.run_metadata.update_metric("score", 1.0, step=1)
+    written = trial.run_metadata.get_json_state()
+    ray_tune.keep_what_is_read()
+    again = Trial("any", stub=True, storage=trial.storage)
+    again.restore_run_metadata(written)
+    again.set_storage(StorageContext(str(tmp_path), "other" if moved else "sweep", trial_dir_name="trial"))
+    assert (again.run_metadata._cached_json is written) != moved
+    kept = json.loads(again.run_metadata.get_json_state())
+    again.run_metadata.invalidate_cache()
+    anew = json.loads(again.run_metadata.get_json_state())
+    del kept["checkpoint_manager"], anew["checkpoint_manager"]  # pickled, not always to the same bytes
+    assert kept == anew
+    again.run_metadata.update_metric("score", 2.0, step=2)
+    again.run_metadata.num_failures = 1
+    assert again.run_metadata.get_json_state() != written
+
+
+def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read() -> None:
+    source = inspect.getsource(tuner_internal.TunerInternal._restore_from_path_or_uri)
+    assert "self._experiment_analysis = ExperimentAnalysis(" in source
+    assert "except Exception:\n            self._experiment_analysis = None" in source
+    before = tuner_internal.ExperimentAnalysis
+    with ray_tune.no_earlier_results(), pytest.raises(LookupError):
+        tuner_internal.ExperimentAnalysis("anywhere")
+    assert tuner_internal.ExperimentAnalysis is before
