@@ -37,7 +37,9 @@ import optuna
 import psutil
 import ray
 import sqlalchemy
+from optuna.distributions import distribution_to_json
 from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.study import StudyDirection
 from ray import tune
 from ray.train._internal import storage as rays_storage
 from ray.tune.execution import tune_controller
@@ -71,6 +73,8 @@ SPACE = {
     "warmup": tune.uniform(0.0, 0.2),
 }
 EPOCHS = 27
+PARTS = ("params", "intermediate_values", "values")
+"""Of a trial in Optuna's database."""
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -267,13 +271,32 @@ def simulated(
 
 
 def store(study: InMemoryStorage, plan: Plan) -> None:
-    """Write the study to the sweep's database, as its thread would have, but without waiting for the disk."""
+    """Write the study to the sweep's database as its thread would have, but at once: one by one takes minutes."""
     storage = RDBStorage(study_address(plan.folder))
-    with storage.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA journal_mode=MEMORY")
-    sqlalchemy.event.listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
-    storage.engine.dispose()
-    optuna.copy_study(from_study_name=plan.name, from_storage=study, to_storage=storage)
+    made = storage.create_new_study([StudyDirection.MAXIMIZE], plan.name)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("trials", *(f"trial_{of}" for of in PARTS))}
+    for trial in study.get_all_trials(study.get_study_id_from_name(plan.name), deepcopy=False):
+        own = {"trial_id": trial.number + 1}
+        rows["trials"].append(
+            {**own, "number": trial.number, "study_id": made, "state": trial.state.name,
+             "datetime_start": trial.datetime_start, "datetime_complete": trial.datetime_complete}
+        )  # fmt: skip
+        for name, value in trial.params.items():
+            range_ = trial.distributions[name]
+            as_json = distribution_to_json(range_)
+            kept = {"param_value": range_.to_internal_repr(value), "distribution_json": as_json}
+            rows["trial_params"].append({**own, "param_name": name, **kept})
+        for step, value in trial.intermediate_values.items():
+            kept = {"intermediate_value": value, "intermediate_value_type": "FINITE"}
+            rows["trial_intermediate_values"].append({**own, "step": step, **kept})
+        for value in trial.values or []:
+            rows["trial_values"].append({**own, "objective": 0, "value": value, "value_type": "FINITE"})
+    with storage.engine.begin() as connection:
+        for table, of in rows.items():
+            columns = ", ".join(of[0])
+            connection.execute(
+                sqlalchemy.text(f"INSERT INTO {table} ({columns}) VALUES ({', '.join(f':{c}' for c in of[0])})"), of
+            )
 
 
 if __name__ == "__main__":
