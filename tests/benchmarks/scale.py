@@ -11,9 +11,11 @@ terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHASchedul
      "driver_ms_last": ..., "memory_growth_mb": ..., "resume_s": ...}
 
 ``busy`` is the share of the groups' time, until the last trial begins, in which they start, train, save or restore. A
-decision is one step of Tune's controller with an event of a group; the percentiles are those of the last tenth of the
-trials. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all groups have
-one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on.
+decision is one step of Tune's controller with an event of a group; the percentiles are those while the last tenth of
+the trials begins. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all
+groups have one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on. With
+``--of-cpu`` the driver takes its CPU time in the simulation, and nothing counts that waits for the disk: for a machine
+that others use, too.
 
     python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha] [--profile]
 """
@@ -29,7 +31,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,8 +39,11 @@ import optuna
 import psutil
 import ray
 import sqlalchemy
+from optuna.distributions import distribution_to_json
 from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.study import StudyDirection
 from ray import tune
+from ray.train._internal import storage as rays_storage
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import ASHAScheduler
@@ -52,11 +56,15 @@ from experiments import Budget, Experiment
 from experiments.sweep.decide.search.study_record import study_address
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray import sweep_run, tuner
 from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
-from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.plan import plan as plan_module
 from experiments.sweep.show.trackers.delivery import Sender
 from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
 from tests.benchmarks.simulated_groups import Clock, Groups
+from trainables.runtime.devices.cpu import CPU
+from trainables.runtime.devices.find import Devices
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),
@@ -67,6 +75,8 @@ SPACE = {
     "warmup": tune.uniform(0.0, 0.2),
 }
 EPOCHS = 27
+PARTS = ("params", "intermediate_values", "values")
+"""Of a trial in Optuna's database."""
 
 
 def train_loop(config: dict[str, Any]) -> None:
@@ -99,11 +109,11 @@ class Driver:
         TuneController.step = timed
 
     def _step(self, controller: TuneController, step: Callable[[TuneController], None]) -> None:
-        before, skipped, handled = time.perf_counter(), self.groups.outside_s, self.groups.handled
+        before, waited, handled = self._clock.now(), self.groups.waited_s, self.groups.handled
         step(controller)
         begun = len(controller.get_trials())
         if self.groups.handled > handled:
-            self.decisions.append((begun, time.perf_counter() - before - (self.groups.outside_s - skipped)))
+            self.decisions.append((begun, self._clock.now() - before - (self.groups.waited_s - waited)))
         if begun not in self.cpu_at:
             self.cpu_at[begun], self.last_began = time.thread_time() + self.groups.cpu_s, self._clock.now()
         if self._until(controller):
@@ -112,7 +122,7 @@ class Driver:
     def figures(self) -> dict[str, float]:
         """Return what was measured."""
         reached, groups = max(self.cpu_at), self.groups.count
-        last = [seconds for begun, seconds in self.decisions if begun >= 0.9 * reached]
+        last = [seconds for begun, seconds in self.decisions if 0.9 * reached <= begun < reached]
         p50, p99 = np.percentile(last, [50, 99])
         first = min(groups, reached - 100)
         span = self.last_began - self.began
@@ -142,36 +152,47 @@ def main() -> None:
     parser.add_argument("--search", default=SweepOptions().search)
     parser.add_argument("--scheduler", default=SweepOptions().scheduler)
     parser.add_argument("--plain-minutes", type=float, default=3.0, help="for plain Ray Tune; 0 leaves it out")
+    parser.add_argument("--of-cpu", action="store_true", help="the clock counts the driver's CPU, not its time")
     parser.add_argument("--profile", action="store_true", help="print what took the driver's time")
     asked = parser.parse_args()
-    os.environ.update(ENVIRONMENT)
-    Sender.start = lambda self: None  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
-        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
-        clock = Clock()
+        without_ray(Path(storage), asked.groups)
+        clock = Clock(of_cpu=asked.of_cpu)
         if asked.plain_minutes:
             plain = plain_ray(clock, asked.trials, asked.groups, Path(storage), 60 * asked.plain_minutes)
             print("plain Ray Tune:", json.dumps(plain), flush=True)
+        os.environ.update(ENVIRONMENT)
         plan = plan_of(
-            asked, Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
+            Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
             scheduler=asked.scheduler, confirm=0,
         )  # fmt: skip
         study = InMemoryStorage()
-        profile = cProfile.Profile()
+        profile = cProfile.Profile(time.thread_time)
         if asked.profile:
             profile.enable()
         figures = sweep(clock, plan, study)
         profile.disable()
         if asked.profile:
-            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(40)
+            for order in ("cumulative", "tottime"):
+                pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(70)
         print(json.dumps(figures), flush=True)
         store(study, plan)
-        figures["resume_s"] = round(resumed(clock, asked, Path(storage)), 2)
+        figures["resume_s"] = round(resumed(clock, Path(storage)), 2)
         print(json.dumps(figures), flush=True)
         os._exit(0)  # the sweep is left as it is
 
 
-def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
+def without_ray(storage: Path, groups: int) -> None:
+    """Let this process do without a Ray that runs: the groups are no actors. And without deliveries to MLflow."""
+    os.environ["TUNE_DISABLE_AUTO_INIT"] = "1"
+    setattr(plan_module, "find_devices", lambda *_: Devices(CPU, (groups,), "simulated"))  # noqa: B010
+    ray.cluster_resources = lambda: {"CPU": 1.0}
+    rays_storage._get_ray_train_session_dir = lambda: str(storage / "session")
+    for where, name in ((tuner, "start_ray"), (sweep_run, "free_orphans"), (RayWatch, "start"), (Sender, "start")):
+        setattr(where, name, lambda *_: None)
+
+
+def plan_of(storage: Path, **changes: Any) -> Plan:
     """Return the plan of a sweep on simulated groups."""
     experiment = Experiment(
         name="scale",
@@ -182,27 +203,26 @@ def plan_of(asked: argparse.Namespace, storage: Path, **changes: Any) -> Plan:
         budget=Budget(epochs=EPOCHS),
     )
     options = SweepOptions(storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db", **changes)
-    plan = make_plan(experiment, options)
-    return replace(plan, groups=asked.groups, devices=replace(plan.devices, nodes=(asked.groups,)))
+    return plan_module.make_plan(experiment, options)
 
 
 def tuner_of(plan: Plan) -> SweepTuner:
     """Return the sweep's own Tuner, which shows nothing."""
-    tuner = SweepTuner(plan, trackers=[MlflowTracker(plan)])
-    tuner.run.views.clear()
-    return tuner
+    made = SweepTuner(plan, trackers=[MlflowTracker(plan)])
+    made.run.views.clear()
+    return made
 
 
 def sweep(clock: Clock, plan: Plan, study: InMemoryStorage) -> dict[str, float]:
     """Run a sweep until its last trial has ended, and return its figures."""
-    tuner = tuner_of(plan)
-    tuner.run.searcher._storage = study
-    return simulated(clock, plan.groups, plan.num_samples, tuner.fit, lambda controller: controller.is_finished())
+    made = tuner_of(plan)
+    made.run.searcher._storage = study
+    return simulated(clock, plan.groups, plan.num_samples, made.fit, lambda controller: controller.is_finished())
 
 
-def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
+def resumed(clock: Clock, storage: Path) -> float:
     """Let the sweep go on, and return the seconds to its first trial."""
-    plan = plan_of(asked, storage, resume="scale", add_trials=10)
+    plan = plan_of(storage, resume="scale", add_trials=10)
     began = time.perf_counter()
     simulated(clock, plan.groups, 1, tuner_of(plan).fit, lambda controller: bool(controller._staged_trials))
     return time.perf_counter() - began
@@ -210,7 +230,7 @@ def resumed(clock: Clock, asked: argparse.Namespace, storage: Path) -> float:
 
 def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: float) -> dict[str, float]:
     """Run the same with Ray's own parts for so many seconds, and return the figures."""
-    tuner = tune.Tuner(
+    rays = tune.Tuner(
         PlainTrainable,
         param_space=SPACE,
         tune_config=tune.TuneConfig(
@@ -227,7 +247,7 @@ def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: fl
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     until = time.perf_counter() + seconds
     return simulated(
-        clock, groups, trials, tuner.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
+        clock, groups, trials, rays.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
     )
 
 
@@ -254,13 +274,32 @@ def simulated(
 
 
 def store(study: InMemoryStorage, plan: Plan) -> None:
-    """Write the study to the sweep's database, as its thread would have, but without waiting for the disk."""
+    """Write the study to the sweep's database as its thread would have, but at once: one by one takes minutes."""
     storage = RDBStorage(study_address(plan.folder))
-    with storage.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA journal_mode=MEMORY")
-    sqlalchemy.event.listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
-    storage.engine.dispose()
-    optuna.copy_study(from_study_name=plan.name, from_storage=study, to_storage=storage)
+    made = storage.create_new_study([StudyDirection.MAXIMIZE], plan.name)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("trials", *(f"trial_{of}" for of in PARTS))}
+    for trial in study.get_all_trials(study.get_study_id_from_name(plan.name), deepcopy=False):
+        own = {"trial_id": trial.number + 1}
+        rows["trials"].append(
+            {**own, "number": trial.number, "study_id": made, "state": trial.state.name,
+             "datetime_start": trial.datetime_start, "datetime_complete": trial.datetime_complete}
+        )  # fmt: skip
+        for name, value in trial.params.items():
+            range_ = trial.distributions[name]
+            as_json = distribution_to_json(range_)
+            kept = {"param_value": range_.to_internal_repr(value), "distribution_json": as_json}
+            rows["trial_params"].append({**own, "param_name": name, **kept})
+        for step, value in trial.intermediate_values.items():
+            kept = {"intermediate_value": value, "intermediate_value_type": "FINITE"}
+            rows["trial_intermediate_values"].append({**own, "step": step, **kept})
+        for value in trial.values or []:
+            rows["trial_values"].append({**own, "objective": 0, "value": value, "value_type": "FINITE"})
+    with storage.engine.begin() as connection:
+        for table, of in rows.items():
+            columns = ", ".join(of[0])
+            connection.execute(
+                sqlalchemy.text(f"INSERT INTO {table} ({columns}) VALUES ({', '.join(f':{c}' for c in of[0])})"), of
+            )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import heapq
 import itertools
 import math
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,15 +34,23 @@ _monotonic = time.monotonic
 
 
 class Clock:
-    """The monotonic clock of this process, which goes on as it does and can be put forward and held."""
+    """The monotonic clock of this process, which can be put forward and held.
 
-    def __init__(self) -> None:
-        self._ahead = 0.0
+    It goes on with real time, or with the CPU time of the thread that made it, where others use the machine, too.
+    """
+
+    def __init__(self, *, of_cpu: bool) -> None:
+        self._ahead, self._thread = 0.0, threading.get_ident()
+        self._of_cpu, self._last = of_cpu, _monotonic()
         time.monotonic = self.now
 
     def now(self) -> float:
         """Return the seconds of the clock."""
-        return _monotonic() + self._ahead
+        if not self._of_cpu:
+            return _monotonic() + self._ahead
+        if threading.get_ident() == self._thread:
+            self._last = time.thread_time() + self._ahead
+        return self._last
 
     def wait(self, until: float) -> None:
         """Put the clock forward."""
@@ -50,9 +59,9 @@ class Clock:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let what happens inside take no time."""
-        began = _monotonic()
+        began = self.now()
         yield
-        self._ahead -= _monotonic() - began
+        self._ahead -= self.now() - began
 
 
 class Groups:
@@ -66,8 +75,8 @@ class Groups:
         self._order, self._noise = itertools.count(), random.Random(0)
         self._task_of: dict[TrackedActor, int] = {}
         self._trials: dict[TrackedActor, SimpleNamespace] = {}
-        self.cpu_s = self.outside_s = 0.0
-        """CPU and seconds of what the groups do here, which are not the driver's; the first is below 0."""
+        self.cpu_s = self.waited_s = 0.0
+        """CPU of what the groups do here, below 0, for it is not the driver's; and how long the driver waited."""
         self.worked: list[tuple[float, float]] = []
         """What the groups did: from when, and how long."""
         self.handled = 0
@@ -123,12 +132,12 @@ class Groups:
             due, _, actor, task, happen, took = heapq.heappop(self._due)
             if self._task_of.get(actor) != task:  # Tune has forgotten it
                 continue
-            self.clock.wait(due)
+            self._wait(due)
             self.worked.append((due - took, took))
             self.handled += 1
             happen()
             return True
-        self.clock.wait(until)
+        self._wait(until)
         return False
 
     def is_actor_started(self, tracked_actor: TrackedActor) -> bool:
@@ -170,15 +179,18 @@ class Groups:
         """What groups are doing."""
         return len(self._task_of)
 
+    def _wait(self, until: float) -> None:
+        self.waited_s += max(0.0, until - self.clock.now())
+        self.clock.wait(until)
+
     # What a group does.
 
     @contextmanager
     def _free(self) -> Iterator[None]:
         """Do not count as the driver's CPU what happens inside."""
-        began, worked = _monotonic(), time.thread_time()
+        worked = time.thread_time()
         yield
         self.cpu_s -= time.thread_time() - worked
-        self.outside_s += _monotonic() - began
 
     def _after(self, takes: float, actor: TrackedActor, happen: Callable[[], None]) -> None:
         order = next(self._order)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from experiments.sweep.decide.search.study_record import STUDY_FILE, stored_trials
+from experiments.sweep.decide.search.study_record import STUDY_FILE, count_trials
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.trial_state import trial_name
@@ -141,6 +141,23 @@ def read(place: Path) -> Snapshot:
     )
 
 
+def contents(place: Path) -> dict[str, bytes]:
+    """Return the files of the state that Tune wrote last into a folder, by name, unless they are visibly not whole.
+
+    They are not read in full, as :func:`read` does: that takes a second of Tune's event loop where there are thousands
+    of trials. Raises one of :data:`UNREADABLE`.
+    """
+    files = {}
+    for pattern in STATE_FILES:
+        newest = max(place.glob(pattern))
+        files[newest.name] = newest.read_bytes()
+        if not files[newest.name].endswith((b"}", b".")):  # of JSON, and of a pickle
+            raise ValueError(f"{newest.name} is torn")
+        if pattern.startswith("searcher"):
+            _flushed(newest)
+    return files
+
+
 def _seen(file: Path, see: Callable[[Path], Any]) -> Any:
     try:
         return see(file)
@@ -150,7 +167,7 @@ def _seen(file: Path, see: Callable[[Path], Any]) -> Any:
 
 def _check_study(folder: Path, snapshot: Snapshot) -> None:
     """See that the study's database has the trials that the snapshot knows: it would give their numbers to others."""
-    there = len(stored_trials(folder))
+    there = count_trials(folder)
     if there < snapshot.study_length:
         raise SweepError(
             f"--resume {folder.name}: its study in {folder / STUDY_FILE} has {there} trials of "
@@ -161,7 +178,7 @@ def _check_study(folder: Path, snapshot: Snapshot) -> None:
 def put_back(snapshot: Snapshot, folder: Path, retries: int) -> None:
     """Put a snapshot where Tune looks for it, adapted to today, and remove what came after it."""
     if not any((folder / SNAPSHOTS).glob("[0-9]*")):  # what is adapted here is no whole state any more
-        keep_copy(snapshot, folder / SNAPSHOTS)
+        keep_copy(snapshot.files, folder / SNAPSHOTS)
     for pattern in STATE_FILES:
         for old in folder.glob(pattern):
             old.unlink()
@@ -197,14 +214,14 @@ def _adapt_proposals(folder: Path, retries: int) -> None:
     file.write_bytes(pickle.dumps({**state, "finished": False}))
 
 
-def keep_copy(snapshot: Snapshot, folder: Path) -> None:
+def keep_copy(files: dict[str, bytes], folder: Path) -> None:
     """Write a snapshot beside the earlier ones in ``folder``, whole, and remove all but the last few."""
     folder.mkdir(exist_ok=True)
     there = sorted(int(path.name) for path in folder.glob("[0-9]*"))
     partial, number = folder / "partial", (there[-1] + 1 if there else 1)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    for name, content in snapshot.files.items():
+    for name, content in files.items():
         with (partial / name).open("xb") as copy:  # on disk before an older one goes: the machine may crash
             copy.write(content)
             os.fsync(copy.fileno())
@@ -255,11 +272,11 @@ class TuneFiles:
         if written == self._copied:
             return
         try:
-            snapshot = read(source)
-        except UNREADABLE:  # it is being written
+            files = contents(source)
+        except UNREADABLE:  # it was not written to its end
             return
         try:
-            keep_copy(snapshot, self._folder)
+            keep_copy(files, self._folder)
         except OSError as error:  # the next may find room
             logger.warning("no snapshot of the sweep could be written (%s)", error)
         else:

@@ -13,7 +13,6 @@ from typing import Any
 import ray
 from optuna.samplers import BaseSampler
 from ray import tune
-from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.search.searcher import StudySearcher
@@ -39,7 +38,15 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
-from trainables.runtime.internals.ray_tune import never_retry, take_for_lost_actors, write_state_within
+from trainables.runtime.internals.ray_tune import (
+    CsvLogger,
+    JsonLogger,
+    keep_what_is_read,
+    never_retry,
+    no_earlier_results,
+    take_for_lost_actors,
+    write_state_within,
+)
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
@@ -53,8 +60,6 @@ ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
-    # Groups that start at a time: one after the other, 512 of them would take half an hour.
-    "TUNE_MAX_PENDING_TRIALS_PG": "16",
     # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
@@ -135,12 +140,14 @@ class SweepTuner(tune.Tuner):
             write_sweep_file(plan)
             retry_losses_alone()
             write_state_within(SHARE_OF_TIME)
+            keep_what_is_read()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
             self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
             if snapshot is not None:
                 self.run.resumes(snapshot.trials)
-                self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
+                with no_earlier_results():
+                    self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
             results = self._tuner.fit()
         except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
             self.run.check_restored()
@@ -231,7 +238,7 @@ class SweepTuner(tune.Tuner):
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, JsonLoggerCallback(), CSVLoggerCallback(), *self._callbacks],
+            callbacks=[self.run, JsonLogger(2 * plan.groups), CsvLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -12,11 +14,15 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
+from ray.tune.impl import tuner_internal
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import Searcher
+from ray.tune.trainable.metadata import _TrainingRunMetadata
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
+_read_metadata, _set_storage = _TrainingRunMetadata.from_json_state, Trial.set_storage
 _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
@@ -76,6 +82,79 @@ def write_state_within(share: float) -> None:
             self.not_before = now + (now - began) / share
 
     _ExperimentCheckpointManager.sync_up_experiment_state = write_state
+
+
+def keep_what_is_read() -> None:
+    """Have Tune, in this process, not write again what it has read of a trial until that changes.
+
+    Tune (Ray 2.60) keeps what it has written of each trial as JSON, but not what it has read: a resumed sweep of ten
+    thousand trials would write all of them anew, which takes half a minute. It does where the sweep's folder has moved.
+    """
+
+    def from_json_state(json_state: str) -> _TrainingRunMetadata:
+        read = _read_metadata(json_state)
+        read._cached_json = json_state
+        return read
+
+    def set_storage(self: Trial, new_storage: Any) -> None:
+        if new_storage.trial_fs_path != self.storage.trial_fs_path:
+            self.run_metadata.invalidate_cache()
+        _set_storage(self, new_storage)
+
+    _TrainingRunMetadata.from_json_state = from_json_state
+    Trial.set_storage = set_storage
+
+
+@contextmanager
+def no_earlier_results() -> Iterator[None]:
+    """Let ``Tuner.restore()`` inside the block not read the reports of all trials into tables, which take some
+    milliseconds each: ``get_results()`` would return them before ``fit()``. Tune (Ray 2.60) does without them where
+    they cannot be read."""
+
+    def none(*_: Any, **__: Any) -> None:
+        raise LookupError("they are not needed")
+
+    kept, tuner_internal.ExperimentAnalysis = tuner_internal.ExperimentAnalysis, none
+    try:
+        yield
+    finally:
+        tuner_internal.ExperimentAnalysis = kept
+
+
+class _FewOpenFiles:
+    """Beside one of Ray's loggers: keeps few files open, and leaves a file that is there as it is.
+
+    Ray's (2.60) close the files of a trial when it has ended, and open them again for each start. So thousands of
+    trials that wait keep theirs open, with a buffer each. And whenever a trial with a checkpoint goes on, they replace
+    its file by the copy in the sweep's folder, which is older, and lose the last reports.
+    """
+
+    _trial_files: dict[Trial, Any]
+    log_trial_end: Callable[[Trial], None]
+
+    def __init__(self, most: int) -> None:
+        """Keep the files of at most so many trials open."""
+        super().__init__()
+        self._most = most
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """Write a report, and close the file that was not written for longest if there are too many."""
+        super().log_trial_result(iteration, trial, result)  # type: ignore[misc]
+        self._trial_files[trial] = self._trial_files.pop(trial)
+        if len(self._trial_files) > self._most:
+            self.log_trial_end(next(iter(self._trial_files)))
+
+    def _restore_from_remote(self, file_name: str, trial: Trial) -> None:
+        if trial.local_path is None or not Path(trial.local_path, file_name).exists():
+            super()._restore_from_remote(file_name, trial)  # type: ignore[misc]
+
+
+class JsonLogger(_FewOpenFiles, JsonLoggerCallback):
+    """Writes each trial's reports into its result.json."""
+
+
+class CsvLogger(_FewOpenFiles, CSVLoggerCallback):
+    """Writes each trial's reports into its progress.csv."""
 
 
 class Saved(Protocol):

@@ -47,6 +47,17 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
         return []
 
 
+def count_trials(folder: Path) -> int:
+    """Return how many trials the study of a sweep has in its database, 0 if that or the study is gone."""
+    if not (folder / STUDY_FILE).is_file():
+        return 0
+    try:
+        studies = optuna.get_all_study_summaries(study_address(folder), include_best_trial=False)
+    except SQLAlchemyError:
+        return 0
+    return next((study.n_trials for study in studies if study.study_name == folder.name), 0)
+
+
 def trials_to_resume(folder: Path) -> list[FrozenTrial]:
     """Return the trials of a study with which a sweep is to go on.
 

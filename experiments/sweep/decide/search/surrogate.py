@@ -86,7 +86,7 @@ class Surrogate:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
             left_out: Trials that have no value there, as if they had failed.
-            most: With how many trials that have a value, half of them the best, half any of the others, and no trial
+            most: With how many trials that have a value, the best tenth of them and any of the others, and no trial
                 without one; None: with all there are.
         """
         self.update()
@@ -106,12 +106,13 @@ class Surrogate:
         return study
 
     def _chosen(self, scores: npt.NDArray[np.float64], most: int) -> list[int]:
-        """Return the trials with the best half of ``most`` values, and as many any others, by number."""
+        """Return the trials with the best values, a tenth of ``most``, and any others, by number."""
         there = np.flatnonzero(np.isfinite(scores[:, 0]))
         one = len(self._signs) == 1
         ranked = there[np.argsort(-scores[there, 0], kind="stable") if one else in_order(scores[there].tolist())]
-        any_others = np.random.default_rng(len(scores)).choice(ranked[most // 2 :], most // 2, replace=False)
-        return sorted([*ranked[: most // 2].tolist(), *any_others.tolist()])
+        best = most // 10
+        others = np.random.default_rng(len(scores)).choice(ranked[best:], most - best, replace=False)
+        return sorted([*ranked[:best].tolist(), *others.tolist()])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +23,12 @@ from ray.tune import CheckpointConfig
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Experiment, Trial
+from ray.tune.impl import tuner_internal
 from ray.tune.result import TRAINING_ITERATION
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
+from ray.tune.trainable.metadata import _TrainingRunMetadata
 
 from trainables.runtime.internals import ray_tune
 
@@ -232,3 +235,68 @@ def test_the_trials_that_train_are_those_that_run_or_are_about_to() -> None:
     running, pending = Trial("any", stub=True), Trial("any", stub=True)
     controller._running_trials, controller._pending_trials = {running}, {pending}
     assert ray_tune.training_of(controller) == {running, pending}
+
+
+@pytest.mark.parametrize("kind", [ray_tune.JsonLogger, ray_tune.CsvLogger])
+def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
+    kind: type[ray_tune.JsonLogger | ray_tune.CsvLogger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
+    trials = []
+    for number in range(3):
+        storage = StorageContext(str(tmp_path), "sweep", trial_dir_name=f"trial-{number}")
+        trials.append(Trial("any", stub=True, storage=storage))
+        trials[-1].relative_logdir = f"trial-{number}"
+        trials[-1].init_local_path()
+        Path(storage.trial_fs_path).mkdir(parents=True)
+    logger = kind(most=2)
+    for step in range(1, 4):
+        for trial in trials:
+            logger.log_trial_start(trial)
+            logger.log_trial_result(step, trial, {"step": step, "config": {}})
+        saved = _TrainingResult(tune.Checkpoint(str(tmp_path)), {"step": step})
+        trials[0].run_metadata.checkpoint_manager._latest_checkpoint_result = saved
+        for name in ("result.json", "progress.csv"):
+            Path(trials[0].storage.trial_fs_path, name).write_text("older\n")
+    assert len(logger._trial_files) == 2
+    file = Path(str(trials[0].local_path), "result.json" if kind is ray_tune.JsonLogger else "progress.csv")
+    lines = file.read_text().splitlines()
+    assert len(lines) == 3 + (file.suffix == ".csv")
+    assert "older" not in lines
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
+    moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_TrainingRunMetadata, "from_json_state", ray_tune._read_metadata)
+    monkeypatch.setattr(Trial, "set_storage", ray_tune._set_storage)
+    monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
+    trial = Trial("any", stub=True, storage=StorageContext(str(tmp_path), "sweep", trial_dir_name="trial"))
+    Path(trial.storage.trial_fs_path).mkdir(parents=True)
+    trial.on_checkpoint(_TrainingResult(tune.Checkpoint(str(trial.storage.trial_fs_path)), {TRAINING_ITERATION: 1}))
+    trial.run_metadata.update_metric("score", 1.0, step=1)
+    written = trial.run_metadata.get_json_state()
+    ray_tune.keep_what_is_read()
+    again = Trial("any", stub=True, storage=trial.storage)
+    again.restore_run_metadata(written)
+    again.set_storage(StorageContext(str(tmp_path), "other" if moved else "sweep", trial_dir_name="trial"))
+    assert (again.run_metadata._cached_json is written) != moved
+    kept = json.loads(again.run_metadata.get_json_state())
+    again.run_metadata.invalidate_cache()
+    anew = json.loads(again.run_metadata.get_json_state())
+    del kept["checkpoint_manager"], anew["checkpoint_manager"]  # pickled, not always to the same bytes
+    assert kept == anew
+    again.run_metadata.update_metric("score", 2.0, step=2)
+    again.run_metadata.num_failures = 1
+    assert again.run_metadata.get_json_state() != written
+
+
+def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read() -> None:
+    source = inspect.getsource(tuner_internal.TunerInternal._restore_from_path_or_uri)
+    assert "self._experiment_analysis = ExperimentAnalysis(" in source
+    assert "except Exception:\n            self._experiment_analysis = None" in source
+    before = tuner_internal.ExperimentAnalysis
+    with ray_tune.no_earlier_results(), pytest.raises(LookupError):
+        tuner_internal.ExperimentAnalysis("anywhere")
+    assert tuner_internal.ExperimentAnalysis is before
