@@ -81,8 +81,8 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
 
 
 def simulate(strategy: OnTwo, task: LCBench, workers: int, epochs: int, least: float) -> Array:
-    """Return error and seconds of each trial, at its lowest error. None takes less than the ``least`` seconds: the
-    surrogate has negative ones, too."""
+    """Return error and seconds of each trial, at its lowest error. None takes less than the ``least`` seconds: far from
+    what it was made of, the surrogate may say anything."""
     take, numbers, now = task.opened(), itertools.count(), 0.0
     events: list[tuple[float, int, Trial]] = []
     reached: dict[str, tuple[float, float]] = {}
@@ -129,8 +129,10 @@ def hypervolume(points: Array, scale: Array) -> float:
 
 
 def main() -> None:
-    usual = [AGAINST, "random+fifo", "tpe+asha-promote", "nsgaii+asha-promote", "gp+asha-promote", "gp+asha",
-             "gp+asha-promote-alone"]  # fmt: skip
+    usual = [
+        AGAINST, "gp+asha-promote", "tpe+asha-promote", "nsgaii+asha-promote", "gp+asha-promote-alone",
+        "random+asha-promote-alone", "random+asha", "random+fifo",
+    ]  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, required=True, help="folder of lcbench.onnx and lcbench.json")
     parser.add_argument("--tasks", type=int, default=5, help="how many, by name")
