@@ -25,12 +25,14 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import multiprocessing
 import os
 import pstats
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -156,11 +158,12 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print what took the driver's time")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
-        without_ray(Path(storage), asked.groups)
-        clock = Clock(of_cpu=asked.of_cpu)
-        if asked.plain_minutes:
-            plain = plain_ray(clock, asked.trials, asked.groups, Path(storage), 60 * asked.plain_minutes)
+        if asked.plain_minutes:  # in a process of its own: Tune is not changed there
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+                plain = other.submit(plain_ray, asked, Path(storage)).result()
             print("plain Ray Tune:", json.dumps(plain), flush=True)
+        clock = Clock(of_cpu=asked.of_cpu)
+        without_ray(Path(storage), asked.groups)
         os.environ.update(ENVIRONMENT)
         plan = plan_of(
             Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
@@ -228,8 +231,10 @@ def resumed(clock: Clock, storage: Path) -> float:
     return time.perf_counter() - began
 
 
-def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: float) -> dict[str, float]:
-    """Run the same with Ray's own parts for so many seconds, and return the figures."""
+def plain_ray(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
+    """Run the same with Ray's own parts for as long as was asked for, and return the figures."""
+    clock = Clock(of_cpu=asked.of_cpu)
+    without_ray(storage, asked.groups)
     rays = tune.Tuner(
         PlainTrainable,
         param_space=SPACE,
@@ -238,17 +243,19 @@ def plain_ray(clock: Clock, trials: int, groups: int, storage: Path, seconds: fl
             mode="max",
             search_alg=OptunaSearch(seed=0),
             scheduler=ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=3),
-            num_samples=trials,
-            max_concurrent_trials=groups,
+            num_samples=asked.trials,
+            max_concurrent_trials=asked.groups,
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(name="plain", storage_path=str(storage), verbose=0),
     )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    until = time.perf_counter() + seconds
-    return simulated(
-        clock, groups, trials, rays.fit, lambda c: time.perf_counter() > until or len(c.get_trials()) >= trials
-    )
+    until = time.perf_counter() + 60 * asked.plain_minutes
+
+    def enough(controller: TuneController) -> bool:
+        return time.perf_counter() > until or len(controller.get_trials()) >= asked.trials
+
+    return simulated(clock, asked.groups, asked.trials, rays.fit, enough)
 
 
 class PlainTrainable(tune.Trainable):
