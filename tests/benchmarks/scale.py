@@ -13,7 +13,7 @@ terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHASchedul
 ``busy`` is the share of the groups' time, until the last trial begins, in which they start, train, save or restore. A
 decision is one step of Tune's controller with an event of a group; the percentiles are those while the last tenth of
 the trials begins. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all
-groups have one, and of the last hundred. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on. With
+groups have one, and of the last tenth. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on. With
 ``--of-cpu`` the driver takes its CPU time in the simulation, and nothing counts that waits for the disk: for a machine
 that others use, too.
 
@@ -136,7 +136,7 @@ class Driver:
             "decision_p50_ms": round(1000 * p50, 2),
             "decision_p99_ms": round(1000 * p99, 2),
             "driver_ms_first": round(self._cpu_ms(first, first + 100), 2),
-            "driver_ms_last": round(self._cpu_ms(reached - 100, reached), 2),
+            "driver_ms_last": round(self._cpu_ms(int(0.9 * reached), reached), 2),
             "memory_growth_mb": round((psutil.Process().memory_info().rss - self._memory) / 1e6),
         }
 
