@@ -354,7 +354,7 @@ class _WarmSession:
         while command["do"] == "save":
             if self._channel.rank == 0:
                 if self._save is None:
-                    raise ValueError("a checkpoint is wanted, and this report() has neither save= nor checkpoint=")
+                    raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
                 directory = Path(command["path"])
                 directory.mkdir(parents=True, exist_ok=True)
                 once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")
