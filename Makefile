@@ -32,9 +32,10 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Two
+# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Three
 # files whose sweeps have a Ray of their own run with the others.
-WITH_THE_OTHERS := tests/experiments/sweep/on_ray/test_resume.py tests/experiments/test_hpu_sweep.py
+WITH_THE_OTHERS := tests/experiments/sweep/on_ray/test_resume.py tests/experiments/test_hpu_sweep.py \
+	tests/experiments/test_sixth_model.py
 test-workers: $(READY)
 	$(BIN)/python -m pytest -m workers $(WITH_THE_OTHERS:%=--ignore=%)
 test-others: $(READY)
