@@ -92,6 +92,7 @@ def sweep(way: str, trials: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as storage:
         options = SweepOptions(
             num_samples=trials,
+            confirm=0,
             recipe="sample",
             device="cpu",
             epochs=1,
