@@ -236,14 +236,11 @@ class SweepState:
     @property
     def to_confirm(self) -> list[TrialState]:
         """The baseline, if there is one, and then the best others of the search as it stands, the best first; with
-        several objectives in the order of :func:`~experiments.sweep.define.front.in_order`.
-
-        A trial that failed or reported no finite value cannot be confirmed.
-        """
+        several objectives in the order of :func:`~experiments.sweep.define.front.in_order`."""
         if not self.seeds:
             return []
         sign = -1.0 if self.objective.mode == "max" else 1.0
-        sound = [(sign * t.best, t.number, t) for t in self.searched if t.best is not None and t.status != "failed"]
+        sound = [(sign * (t.best or 0.0), t.number, t) for t in self.searched if t.can_be_confirmed]
         ranked = [trial for _, _, trial in sorted(sound)]
         if self.others:
             ranked = [ranked[place] for place in in_order([self._scores(trial) for trial in ranked])]

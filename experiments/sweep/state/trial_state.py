@@ -87,6 +87,11 @@ class TrialState:
         """Whether it has ended for good."""
         return self.status in ENDED
 
+    @property
+    def can_be_confirmed(self) -> bool:
+        """Whether its configuration may be trained again: it has a finite value, and has not failed."""
+        return self.best is not None and self.status != "failed"
+
     def snapshot(self) -> dict[str, Any]:
         """Return it as plain data, which is not copied."""
         return {

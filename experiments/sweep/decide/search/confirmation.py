@@ -21,9 +21,9 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
         over: Whether all trials of the search have ended. Until then only those of the baseline are known, once it has
             ended or waits.
     """
-    first = state.baseline
-    sound = first is not None and first.best is not None and first.status != "failed"
-    chosen = state.to_confirm if over else [first] if first is not None and sound and state.seeds else []
+    first = state.baseline  # to_confirm ranks all trials, too many for each step of the loop
+    early = [first] if first is not None and first.can_be_confirmed and state.seeds else []
+    chosen = state.to_confirm if over else early
     seeds = [_seed(sweep_seed, number) for number in range(state.seeds)]
     return [
         {**trial.config, "seed": seed, names.CONFIRMS: trial.number}

@@ -125,7 +125,7 @@ def test_the_same_error_again_and_again_ends_the_sweep() -> None:
     assert ending is not None
     assert (ending.status, ending.why) == (1, "3 trials in a row failed alike: RuntimeError: no file /data/6.bin")
     resumed = Fed()
-    resumed.state.restore(fed.state.snapshot())  # whoever resumes has changed something
+    resumed.state.restore(fed.state.snapshot())  # a person who resumes has changed something
     failed(resumed, 7, "RuntimeError: no file /data/7.bin")
     assert stopping.after_trial(resumed.state) is None
 

@@ -1,4 +1,4 @@
-"""A sweep over several nodes: each is a raylet of its own on this machine, with stand-in HPUs of its own."""
+"""A sweep over several nodes: each is a separate raylet on this machine, with its own stand-in HPUs."""
 
 from __future__ import annotations
 

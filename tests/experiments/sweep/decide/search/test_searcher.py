@@ -470,9 +470,9 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
             searcher.on_trial_complete(name, last, error=number % 11 == 0)
-    anew = Surrogate(searcher._record.memory).study(random).get_trials()
-    assert kept.study(random).get_trials() == anew
-    assert len({trial.values[0] for trial in anew if trial.values}) > 10
+    rebuilt = Surrogate(searcher._record.memory).study(random).get_trials()
+    assert kept.study(random).get_trials() == rebuilt
+    assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
 
 def test_of_many_trials_tpe_is_told_the_best_and_any_others(tmp_path: Path) -> None:
