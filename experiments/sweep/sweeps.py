@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.plan import SUMMARY_FILE
-from experiments.sweep.define.search_space import hyperparameter
+from experiments.sweep.define.plan import STUDY_FILE, SUMMARY_FILE
 from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_interval
 from experiments.sweep.show.result import in_rows, result_lines
 from experiments.sweep.state.lock import is_running
 from experiments.sweep.state.sweep_file import SWEEP_FILE, SweepFile, find_sweep, read_sweep_file, sweeps_in
-
-OUTCOMES = {"COMPLETE": "finished", "PRUNED": "stopped early", "FAIL": "failed"}
-"""What the study's states are called here; any other is a trial that has not ended."""
+from experiments.sweep.state.trial_state import ENDED
 
 
 @dataclass(frozen=True)
@@ -59,29 +56,19 @@ class KeptSweep:
 
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
-        """The trials of the search, by number, from the study."""
-        from experiments.sweep.decide.search.study_record import stored_trials
+        """The trials of the search, by number: from the summary, or from the study if that was written later."""
+        if "search" in self.summary and self._written(SUMMARY_FILE) >= self._written(STUDY_FILE):
+            return list(self.summary["search"])
+        from experiments.sweep.decide.search import study_record  # half a second: the libraries of databases
 
-        trials = []
-        for stored in stored_trials(self.folder):
-            values = stored.intermediate_values
-            step = self._best_of(values, key=values.__getitem__, default=None)
-            left = "running" if self.state == "running" else "interrupted"
-            trials.append(
-                {
-                    "trial": stored.number + 1,
-                    "status": OUTCOMES.get(stored.state.name, left),
-                    "value": None if step is None else values[step],
-                    **({"point": stored.user_attrs["point"]} if "point" in stored.user_attrs else {}),
-                    "at": step,
-                    "config": {hyperparameter(name): value for name, value in stored.params.items()},
-                }
-            )
-        return trials
+        found = study_record.in_brief(study_record.stored_trials(self.folder), self.began_with.mode)
+        running = {"status": "running"} if self.state == "running" else {}
+        return [trial | (running if trial["status"] == "interrupted" else {}) for trial in found]
 
-    @property
-    def _best_of(self) -> Callable[..., Any]:
-        return min if self.began_with.mode == "min" else max
+    def _written(self, name: str) -> float:
+        """Return when a file was written last; 0 if it is gone."""
+        file = self.folder / name
+        return file.stat().st_mtime if file.is_file() else 0.0
 
     def brief(self) -> dict[str, Any]:
         """Return what a list of sweeps shows of it."""
@@ -93,8 +80,9 @@ class KeptSweep:
             rivals = confirmed.get("rivals") or ([confirmed["baseline"]] if confirmed.get("baseline") else [])
             expected, test = ended, rivals[0] if rivals else None
         else:  # the summary, if there is one, is of before
-            ended = sum(trial["status"] in OUTCOMES.values() for trial in self.trials)
-            value = self._best_of((t["value"] for t in self.trials if t["value"] is not None), default=None)
+            ended = sum(trial["status"] in ENDED for trial in self.trials)
+            best_of = min if began.mode == "min" else max
+            value = best_of((t["value"] for t in self.trials if t["value"] is not None), default=None)
             expected, test = int(began.options["num_samples"]), None
         return {
             "name": self.folder.name,

@@ -17,8 +17,9 @@ from ray import tune
 
 from experiments import Experiment, SweepError, SweepOptions
 from experiments.__main__ import main
+from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.plan import STUDY_FILE, Plan
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.script import load_experiment
 from experiments.sweep.show.summary import summarise, write_summary
@@ -77,7 +78,8 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
     if ending is not None:
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
-    write_summary(plan.summary_file, summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"}))
+    summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
+    write_summary(plan.summary_file, {**summary, "search": in_brief(searcher.trials(), "max")})
     return plan
 
 
@@ -144,6 +146,19 @@ def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureF
     assert f"none: no such sweep; give its folder, or the name of one in {storage}; there: early" in (
         capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"objectives": ("score:max", "seconds:min")}], ids=["one", "several"])
+def test_the_summary_has_the_trials_as_the_study_has_them(
+    storage: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
+) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0), **options)
+    study = plan.folder / STUDY_FILE
+    of_summary = said(capsys, "show", str(plan.folder))
+    os.utime(plan.summary_file, (0, 0))  # the study was written later
+    assert said(capsys, "show", str(plan.folder)) == of_summary
+    study.unlink()
+    assert said(capsys, "show", str(plan.folder)) == of_summary, "an old summary is better than none"
 
 
 def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:

@@ -19,7 +19,7 @@ from mlflow.entities import Run
 from optuna.trial import TrialState
 
 from experiments import build_tuner
-from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.show.trackers.mlflow_tracker import CHANGED
 from experiments.tune_bert import EXPERIMENT
 from tests.loops import noting_the_optimizer

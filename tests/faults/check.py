@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
-from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.state.lock import is_running
 from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of

@@ -27,6 +27,8 @@ WAITING = "weak trials wait at a rung with a checkpoint each{} (--scheduler asha
 """What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
+STUDY_FILE = "optuna.db"
+"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 TIMELINE_FILE, REPORT_FILE = "timeline.png", "report.html"
 """The picture of what each device did, and the page with the numbers, the pictures and all trials, in its folder."""
 

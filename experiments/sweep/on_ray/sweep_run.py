@@ -25,6 +25,7 @@ from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
 from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
@@ -350,7 +351,8 @@ class SweepRun(KeptInProcess, tune.Callback):
                 return
             self.state.close()
             trackers = {tracker.name: tracker.address for tracker in self.trackers}
-            self.summary = summarise(self.plan, self.state, trackers)
+            search = in_brief(self.searcher.trials(), self.plan.experiment.mode)
+            self.summary = {**summarise(self.plan, self.state, trackers), "search": search}
             write_summary(self.plan.summary_file, self.summary)
             self.tell(events.SweepEnded(summary=self.summary))
             for tracker in self.trackers:

@@ -18,8 +18,9 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-from experiments.sweep.decide.search.study_record import STUDY_FILE, count_trials
+from experiments.sweep.decide.search.study_record import count_trials
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime import names

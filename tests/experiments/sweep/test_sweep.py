@@ -22,7 +22,7 @@ from werkzeug.test import Client
 
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines
-from experiments.sweep.decide.search.study_record import STUDY_FILE
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S

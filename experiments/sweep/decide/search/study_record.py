@@ -6,27 +6,36 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import RandomSampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from experiments.sweep.decide.search.surrogate import carry_attributes
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import STUDY_FILE
+from experiments.sweep.define.search_space import hyperparameter
+from experiments.sweep.state.events import Outcome
 from trainables.runtime.internals import optuna as internals
 
 logger = logging.getLogger(__name__)
 
-STUDY_FILE = "optuna.db"
-"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 TRY_AGAIN_AFTER_S = 1.0
 """How long to wait after the database could not be written: it was locked, or the disk was full."""
 FLUSH_WITHIN_S = 10.0
 """How long a snapshot waits for the database; if it takes longer, that snapshot is not kept."""
+
+OUTCOMES: dict[TrialState, Outcome] = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "stopped early",
+    TrialState.FAIL: "failed",
+}
+"""What a study's states are called here; any other is a trial that has not ended."""
 
 Change = Callable[[optuna.Study, int], None]
 """Changes a trial: takes a study, and the trial's id in its storage."""
@@ -45,6 +54,26 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
         return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
     except (KeyError, SQLAlchemyError):
         return []
+
+
+def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
+    """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration."""
+    best_of: Callable[..., int | None] = min if mode == "min" else max
+    found = []
+    for trial in trials:
+        values = trial.intermediate_values
+        step = best_of(values, key=values.__getitem__, default=None)
+        found.append(
+            {
+                "trial": trial.number + 1,
+                "status": OUTCOMES.get(trial.state, "interrupted"),
+                "value": None if step is None else values[step],
+                **({"point": list(trial.user_attrs["point"])} if "point" in trial.user_attrs else {}),
+                "at": step,
+                "config": {hyperparameter(name): value for name, value in trial.params.items()},
+            }
+        )
+    return found
 
 
 def count_trials(folder: Path) -> int:

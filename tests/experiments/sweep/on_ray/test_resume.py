@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.signals import TERMINATED
 from experiments.sweep.on_ray.tune_files import (
     KEPT,

@@ -19,8 +19,8 @@ from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
 from experiments import build_tuner
-from experiments.sweep.decide.search.study_record import STUDY_FILE
 from experiments.sweep.define.options import SchedulerName
+from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.state.events import Ending
