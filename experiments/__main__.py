@@ -23,8 +23,6 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import DEFAULT_STORAGE
 from experiments.sweep.script import load_experiment
 
-PROGRAM = ("-m", "experiments", "run")
-"""What Python runs for ``run``, before the script."""
 COMMAND = "gaudi-tune"
 """What an installation has; unlike Python with ``-m`` it does not look for modules in the current folder."""
 AGAIN = (
@@ -51,10 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _program() -> tuple[str, ...]:
+    """Return what a person types to come here."""
+    return (COMMAND,) if Path(sys.argv[0]).name == COMMAND else ("python", "-m", "experiments")
+
+
 def _parser() -> argparse.ArgumentParser:
     words, _, usage = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
-        prog=COMMAND if Path(sys.argv[0]).name == COMMAND else "python -m experiments",
+        prog=" ".join(_program()),
         description=words.partition(": ")[2] + "\n\n" + usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -63,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, do: Any, words: str, **options: Any) -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=words, description=words, allow_abbrev=False, **options)
-        own.set_defaults(do=do)
+        own.set_defaults(do=do, program=_program())  # a script that is loaded gets a sys.argv of its own
         return own
 
     run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)
@@ -87,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(asked: argparse.Namespace, others: Sequence[str]) -> int:
     experiment, description = load_experiment(asked.script, others)
     options = command_line.parsed(others, description)
-    return command_line.run(experiment, options, [*PROGRAM, asked.script])
+    return command_line.run(experiment, options, [*asked.program, "run", asked.script])
 
 
 def _ls(asked: argparse.Namespace, others: Sequence[str]) -> int:
@@ -105,7 +108,7 @@ def _show(asked: argparse.Namespace, others: Sequence[str]) -> int:
 
     sweep = KeptSweep.at(asked.sweeps[0], asked.storage)
     whole = {**sweep.brief(), "options": sweep.began_with.options, "search": sweep.trials, "summary": sweep.summary}
-    _print(whole, sweep.lines(), asked.json)
+    _print(whole, sweep.lines([*asked.program, "run"]), asked.json)
     return 0
 
 
@@ -133,7 +136,7 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
     lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
     options = command_line.parsed(others, description, {**usual, **baseline, **lists, "seed": other})
-    return command_line.run(experiment, options, [*PROGRAM, began.script])
+    return command_line.run(experiment, options, [*asked.program, "run", began.script])
 
 
 def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:

@@ -50,7 +50,7 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
         except SweepError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(WRONG)
-        sys.exit(run(experiment, options, sys.argv[:1]))
+        sys.exit(run(experiment, options, ["python", sys.argv[0]]))
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
 def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> int:
     """Plan the sweep, run it unless it is a dry run, print the result, and return the exit status.
 
-    ``called`` is what Python runs, to go on with the sweep.
+    ``called`` is the command, without options, to go on with the sweep.
     """
     result: Mapping[str, Any] = {}
     own_ray = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()

@@ -100,14 +100,15 @@ class KeptSweep:
             "folder": str(self.folder),
         }
 
-    def lines(self) -> list[str]:
-        """Return all of it in words, a line each."""
+    def lines(self, run: Sequence[str]) -> list[str]:
+        """Return all of it in words, a line each; ``run`` is the command that runs scripts."""
         brief, began = self.brief(), self.began_with
         options, recipe = began.options, began.options.get("recipe")
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
         result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
-        run = ["python", "-m", "experiments", "run", began.script or "SCRIPT"]
-        resume = shlex.join([*run, "--resume", self.folder.name, "--storage", str(self.folder.parent)])
+        resume = shlex.join(
+            [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
+        )
         goes_on = self.state not in ("running", "finished")
         rows = [
             f"{trial['trial']:03d}  {_values_of(trial):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "

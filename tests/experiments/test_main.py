@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> Path:
 def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None, **options: Any) -> Plan:
     """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early."""
     plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
-    plan = replace(plan, called=("-m", "experiments", "run", str(storage.parent / "my tune.py")))
+    plan = replace(plan, called=("python", "-m", "experiments", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
     searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.others)
@@ -129,7 +129,9 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
     assert "there is no such folder" in capsys.readouterr().err
 
 
-def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_shown_with_its_trials(
+    storage: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
     text = said(capsys, "show", str(plan.folder))
     assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha-promote scheduler" in text
@@ -138,6 +140,10 @@ def test_a_sweep_is_shown_with_its_trials(storage: Path, capsys: pytest.CaptureF
     assert "trials      001       0.2       1  finished       x=0.9" in text
     assert "003       0.4       1  interrupted    x=" in text
     assert said(capsys, "show", "early", "--storage", str(storage)) == text, "a name will do"
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/gaudi-tune"])
+    assert f"go on       gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (
+        said(capsys, "show", str(plan.folder))
+    )
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
     assert [trial["status"] for trial in whole["search"]] == ["finished", "finished", "interrupted"]
     assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}

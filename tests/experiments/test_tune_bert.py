@@ -71,7 +71,7 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     assert "no checkpoint of bert with these settings" in capsys.readouterr().err
     other = make_plan(replace(QUADRATIC, name="vit"), SweepOptions(name="other", storage=storage, device="cpu"))
     other.folder.mkdir()
-    write_sweep_file(replace(other, called=("experiments/tune_vit.py",)))
+    write_sweep_file(replace(other, called=("python", "experiments/tune_vit.py")))
     assert status_of(monkeypatch, "--evaluate", str(other.folder / "trial-001" / "checkpoint_000000"), *settings) == 2
     assert "a checkpoint of vit, not of bert; ask the script that trained it: " in capsys.readouterr().err
 

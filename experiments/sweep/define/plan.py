@@ -88,7 +88,7 @@ class Plan:
     cluster: str | None = None
     """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
     called: tuple[str, ...] = ()
-    """What Python runs where the command line began the sweep: the script, or ``-m experiments run my.py``."""
+    """The command that began the sweep, without options; the script is the last of it. Empty if Python code did."""
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -162,7 +162,7 @@ class Plan:
         """Return what goes on with the sweep: its command, or the call of Python where no command began it."""
         if not self.called:
             return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r})"
-        given = ["python", *self.called, "--resume", self.name]
+        given = [*self.called, "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
             given += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:

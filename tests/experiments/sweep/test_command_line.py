@@ -75,7 +75,7 @@ def test_help_imports_nothing_that_takes_seconds() -> None:
 def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     there = replace(
-        plan, called=("tune it.py",), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
+        plan, called=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
     )
     assert " ".join(shlex.split(there.how_to_resume())) == command
 

@@ -169,7 +169,7 @@ def test_what_the_experiment_does_not_take_is_an_error(text: str, says: str, tmp
 def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> None:
     plan = make_plan(QUADRATIC, with_file(None, {"config": file, "storage": storage, "name": "a", "device": "cpu"}))
     plan.folder.mkdir(parents=True)
-    write_sweep_file(replace(plan, called=("tune.py",)))
+    write_sweep_file(replace(plan, called=("python", "tune.py")))
     kept = json.loads((plan.folder / "sweep.json").read_text())
     assert kept["script"] == str(Path("tune.py").resolve())
     file.unlink()
