@@ -108,6 +108,13 @@ def ray_here() -> Iterator[None]:
         ray.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that starts no Ray plans as if there were none, also where tests before it have started theirs."""
+    if request.node.get_closest_marker("workers") is None:
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def sample() -> dict[str, Any]:
     """Settings of the sample recipe."""
