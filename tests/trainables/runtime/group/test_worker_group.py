@@ -221,6 +221,7 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
     if group.width == 1:  # type: ignore[attr-defined]
         assert list(map(numbers_of, reports_of(bert.train_loop, small_trial))) == first_run
         return
+    group.exit()  # it has both cores of this Ray
     trainer = TorchTrainer(
         bert.train_loop,
         train_loop_config=small_trial,
