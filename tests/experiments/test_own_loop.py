@@ -237,22 +237,50 @@ main(Experiment(train_loop=train_loop, space=space, metric="accuracy"))
 """
 
 
-def run_here(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder, as one who has the project from elsewhere, with one group: a second takes 13 s more."""
-    (folder / "my.py").write_text(script)
+RUNS = """
+import json, logging, os, runpy, sys
+import ray
+from experiments.sweep.on_ray.tuner import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+for options in json.loads(sys.argv[1]):
+    sys.argv = ["my.py", *options]
+    try:
+        runpy.run_path("my.py", run_name="__main__")
+    except SystemExit as ended:
+        print("status", ended.code)
+    print("END", flush=True)
+    print("END", file=sys.stderr, flush=True)
+"""
+"""Runs my.py as often as there are options, with one Ray of one core: to start a Ray takes longer than a sweep here."""
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder in which the script has run as one does who has the project from elsewhere, and what it said: of a
+    metric that is never reported, and of a key that is not there."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "my.py").write_text(WRONG)
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     del environment["MLFLOW_TRACKING_URI"]
-    command = [sys.executable, "my.py", "--device", "cpu", "--workers-per-trial", "2", "--name", "own", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    key = ["--set", "mistake=key", "--num-samples", "3", "--same-errors", "2"]
+    runs = [["--device", "cpu", "--name", "metric"], ["--device", "cpu", "--name", "key", *key]]
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, json.dumps(runs)],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed, errors = (text.split("END\n")[: len(runs)] for text in (done.stdout, done.stderr))
+    return folder, [one + other for one, other in zip(printed, errors, strict=True)]
 
 
 @pytest.mark.workers
-def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(tmp_path: Path) -> None:
-    done = run_here(WRONG, tmp_path)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: tuple[Path, list[str]]) -> None:
+    folder, (said, _) = wrong
+    assert "status 1\n" in said, said
     assert "Traceback" not in said, said
-    summary = json.loads((tmp_path / "results" / "own" / "summary.json").read_text())
+    summary = json.loads((folder / "results" / "metric" / "summary.json").read_text())
     assert summary["trials"] == {"failed": 1}  # none began after the first report
     assert summary["ended_early"]["why"] == (
         "every trial would fail so: the train loop's report cannot be used: the experiment asks for 'accuracy', and "
@@ -262,10 +290,9 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(tmp_pat
 
 
 @pytest.mark.workers
-def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(tmp_path: Path) -> None:
-    done = run_here(WRONG, tmp_path, "--set", "mistake=key", "--num-samples", "3", "--same-errors", "2")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+def test_an_error_of_the_loop_is_shown_once_without_the_frames_around_it(wrong: tuple[Path, list[str]]) -> None:
+    _, (_, said) = wrong
+    assert "status 1\n" in said, said
     assert said.count("Traceback") == 1, said
     assert 'my.py", line 9, in train_loop' in said
     assert "site-packages" not in said
@@ -283,7 +310,8 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
 ) -> None:
     """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
     own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))
-    tuner: Any = build_tuner(own, storage=storage, device="cpu", scheduler=scheduler, num_samples=4, name="own")
+    options: dict[str, Any] = {"num_samples": 4, "workers_per_trial": 2}  # one group starts sooner than two
+    tuner: Any = build_tuner(own, storage=storage, device="cpu", scheduler=scheduler, name="own", **options)
     tuner.fit()
     warned = [record.message for record in caplog.records if "ask for its checkpoint" in record.message]
     summary = tuner.run.summary

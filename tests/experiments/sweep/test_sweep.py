@@ -286,6 +286,7 @@ def test_a_sweep_of_several_objectives_ends_with_its_front(
     objectives = ("score:max", "noise:max", "train_loss:min")
     experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
     asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
+    asked["workers_per_trial"] = 2  # one group starts sooner than two
     build_tuner(experiment, objectives=objectives, storage=storage, **asked).fit()
     summary = json.loads((storage / "front" / "summary.json").read_text())
     assert summary["objectives"] == ["max score", "max noise", "min train_loss"]

@@ -35,7 +35,7 @@ def trainable(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """One for all tests: to start its workers takes longer than they train. In the last test it loses them for good."""
     folder = str(tmp_path_factory.mktemp("groups"))
     spec = WorkerGroupSpec(
-        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=20
+        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=8
     )
     parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
     made = warm_trainable(**parameters)(trial("silent"))
