@@ -313,6 +313,21 @@ def test_every_recipe_trains_on_it_and_none_if_its_batches_stay_on_the_cpu(tmp_p
     assert all("RuntimeError" in line and "hpu" in line for line in forgotten), forgotten
 
 
+def test_a_process_may_end_right_after_a_backward_pass(tmp_path: Path) -> None:
+    code = """
+import sys
+import torch
+import habana_frameworks.torch
+weight = torch.ones(3, requires_grad=True, device="hpu")
+sys.setswitchinterval(100)  # autograd's thread gets no turn by itself
+weight.sum().backward()
+"""
+    with start(code, tmp_path) as process:
+        printed, _ = process.communicate(timeout=400)
+    assert (process.returncode, printed) == (0, "")
+    assert [owned.until is not None for owned in ownerships(tmp_path)] == [True]
+
+
 @pytest.mark.parametrize(("lazy", "says"), [("0", "mark_step() has no meaning in eager mode"), ("1", "marked")])
 def test_steps_are_marked_in_lazy_mode_only(lazy: str, says: str, tmp_path: Path) -> None:
     code = "import habana_frameworks.torch.core as core; core.mark_step(); print('marked')"

@@ -10,6 +10,9 @@
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <future>
+#include <thread>
+
 namespace {
 
 using at::Tensor;
@@ -272,4 +275,18 @@ extern "C" void start(Acquire function) {
                            "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
                            "reduce_scatter_tensor_coalesced_", "scatter_", "send"})
     collectives.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute>());
+}
+
+// Waits until autograd's thread of the device is through with the last backward pass. It still has that pass's Python
+// context when the caller of backward() goes on, and torch (2.15) aborts the process if the thread lets go of it while
+// Python (before 3.14) ends: "terminate called without an active exception". The thread takes one pass after the other,
+// and this one has nothing of Python. One that is stuck is not waited for.
+extern "C" void finish() {
+  std::promise<void> through;
+  auto done = through.get_future();
+  std::thread([through = std::move(through)]() mutable {
+    at::ones({}, at::device(kDevice)).requires_grad_().backward();
+    through.set_value();
+  }).detach();
+  done.wait_for(std::chrono::seconds(5));
 }

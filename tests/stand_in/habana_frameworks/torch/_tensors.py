@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import functools
@@ -29,7 +30,7 @@ def install(hpu: ModuleType) -> None:
     torch.utils.rename_privateuse1_backend("hpu")
     torch._register_device_module("hpu", hpu)
     torch.utils.generate_methods_for_privateuse1_backend()
-    ctypes.CDLL(str(_library())).start(_acquire)
+    _tensors().start(_acquire)
     if _recipes.LAZY:
         torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
         torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)
@@ -42,7 +43,18 @@ def _acquire(why_not: int) -> bool:
     except Exception as error:
         ctypes.memmove(why_not, str(error).encode()[: TEXT_BYTES - 1] + b"\0", min(len(str(error)) + 1, TEXT_BYTES))
         return False
+    atexit.register(_finish)  # which comes before the module is released
     return True
+
+
+def _finish() -> None:
+    if _hardware.acquired():  # not in a forked child
+        _tensors().finish()
+
+
+@functools.cache
+def _tensors() -> ctypes.CDLL:
+    return ctypes.CDLL(str(_library()))
 
 
 def _library() -> Path:
