@@ -23,6 +23,7 @@ from ray.tune.trainable.metadata import _TrainingRunMetadata
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
 _read_metadata, _set_storage = _TrainingRunMetadata.from_json_state, Trial.set_storage
+_set_attribute = _TrainingRunMetadata.__setattr__
 _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
@@ -89,6 +90,7 @@ def keep_what_is_read() -> None:
 
     Tune (Ray 2.60) keeps what it has written of each trial as JSON, but not what it has read: a resumed sweep of ten
     thousand trials would write all of them anew, which takes half a minute. It does where the sweep's folder has moved.
+    And it takes for a change that it sets the errors of each trial that goes on to None, which they mostly are.
     """
 
     def from_json_state(json_state: str) -> _TrainingRunMetadata:
@@ -101,7 +103,12 @@ def keep_what_is_read() -> None:
             self.run_metadata.invalidate_cache()
         _set_storage(self, new_storage)
 
+    def set_attribute(self: _TrainingRunMetadata, key: str, value: Any) -> None:
+        if value is not None or vars(self).get(key, self) is not None:
+            _set_attribute(self, key, value)
+
     _TrainingRunMetadata.from_json_state = from_json_state
+    _TrainingRunMetadata.__setattr__ = set_attribute
     Trial.set_storage = set_storage
 
 

@@ -138,8 +138,8 @@ class StudySearcher(Searcher):
                 directions=["maximize" if objective.mode == "max" else "minimize" for objective in self._objectives],
                 load_if_exists=True,
             )
-            self._settle_orphans(study)
             self._open_record = StudyRecord(study)
+            self._settle_orphans(self._open_record)
             self._surrogate = Surrogate(self._open_record.memory)
         return self._open_record
 
@@ -323,21 +323,26 @@ class StudySearcher(Searcher):
         trial = None if number is None else self._record.trial(number)
         return None if trial is None or trial.state.is_finished() else trial
 
-    def _settle_orphans(self, study: optuna.Study) -> None:
+    def _settle_orphans(self, record: StudyRecord) -> None:
         """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
 
         They keep their place in the study, so that trial and configuration belong together as before. Others that run
         in the study, and that nobody trains any more, have failed.
         """
         known = {*self._numbers.values(), *self._again}
-        for trial in study.get_trials(deepcopy=False):
+
+        def fail(study: optuna.Study, at: int) -> None:
+            handle = internals.handle(study, at)
+            handle.set_user_attr(ATTR_FAILURE, INTERRUPTED)
+            study.tell(handle, state=TrialState.FAIL)
+
+        for trial in record.trials():
             if trial.number in known or trial.state == TrialState.WAITING:
                 continue
             if self._length is not None and trial.number >= self._length:
                 self._again.append(trial.number)
             elif trial.state == TrialState.RUNNING:
-                internals.handle(study, internals.id_of(trial)).set_user_attr(ATTR_FAILURE, INTERRUPTED)
-                study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+                record.change(trial.number, fail)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Take over from Tune's limiter, to which a paused trial is one that trains."""

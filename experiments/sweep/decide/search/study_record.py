@@ -81,10 +81,9 @@ def count_trials(folder: Path) -> int:
     if not (folder / STUDY_FILE).is_file():
         return 0
     try:
-        studies = optuna.get_all_study_summaries(study_address(folder), include_best_trial=False)
+        return internals.count_trials(study_address(folder), folder.name)
     except SQLAlchemyError:
         return 0
-    return next((study.n_trials for study in studies if study.study_name == folder.name), 0)
 
 
 def trials_to_resume(folder: Path) -> list[FrozenTrial]:

@@ -10,6 +10,7 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import GridSampler, QMCSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from trainables.runtime.internals import optuna as internals
 
@@ -22,6 +23,18 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> optuna.Study:
     if storage is not None:
         optuna.create_study(storage=storage, study_name="another").ask()  # ids go on where its trials end
     return optuna.create_study(storage=storage, study_name="own", sampler=RandomSampler(seed=0))
+
+
+def test_trials_are_counted_by_the_name_of_their_study(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'study.db'}"
+    for name, trials in {"one": 3, "other": 2, "none": 0}.items():
+        study = optuna.create_study(storage=address, study_name=name)
+        for _ in range(trials):
+            study.ask()
+        assert internals.count_trials(address, name) == len(study.trials) == trials
+    assert internals.count_trials(address, "missing") == 0
+    with pytest.raises(SQLAlchemyError):
+        internals.count_trials(f"sqlite:///{tmp_path / 'empty.db'}", "one")
 
 
 def test_a_trial_that_is_added_has_an_id_by_which_it_is_changed(study: optuna.Study) -> None:

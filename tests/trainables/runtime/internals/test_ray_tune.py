@@ -270,6 +270,7 @@ def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
     moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_TrainingRunMetadata, "from_json_state", ray_tune._read_metadata)
+    monkeypatch.setattr(_TrainingRunMetadata, "__setattr__", ray_tune._set_attribute)
     monkeypatch.setattr(Trial, "set_storage", ray_tune._set_storage)
     monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
     trial = Trial("any", stub=True, storage=StorageContext(str(tmp_path), "sweep", trial_dir_name="trial"))
@@ -281,6 +282,7 @@ def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
     again = Trial("any", stub=True, storage=trial.storage)
     again.restore_run_metadata(written)
     again.set_storage(StorageContext(str(tmp_path), "other" if moved else "sweep", trial_dir_name="trial"))
+    again.run_metadata.error_filename = None  # as Tune does with a trial that goes on
     assert (again.run_metadata._cached_json is written) != moved
     kept = json.loads(again.run_metadata.get_json_state())
     again.run_metadata.invalidate_cache()
@@ -288,8 +290,11 @@ def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
     del kept["checkpoint_manager"], anew["checkpoint_manager"]  # pickled, not always to the same bytes
     assert kept == anew
     again.run_metadata.update_metric("score", 2.0, step=2)
-    again.run_metadata.num_failures = 1
-    assert again.run_metadata.get_json_state() != written
+    again.run_metadata.error_filename = "error.txt"
+    failed = again.run_metadata.get_json_state()
+    assert failed != written
+    again.run_metadata.error_filename = None
+    assert again.run_metadata.get_json_state() != failed
 
 
 def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read() -> None:
