@@ -39,7 +39,7 @@ class Sweep:
             text=True,
         ) as process:
             self.pid = process.pid
-            self.printed = process.communicate(timeout=400)[0]
+            self.printed = process.communicate(timeout=900)[0]
         assert process.returncode == 0, self.printed
         self.folder = folder
         self.summary = json.loads((folder / "hpu" / "summary.json").read_text())

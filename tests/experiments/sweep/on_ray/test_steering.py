@@ -43,9 +43,8 @@ class Steered(NamedTuple):
 @pytest.fixture(scope="module")
 def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered:
     storage = tmp_path_factory.mktemp("steered")
-    one_group: dict[str, Any] = {"device": "cpu", "workers_per_trial": 2}  # it starts sooner than two
     options = SweepOptions(
-        name="steered", storage=storage, num_samples=5, epochs=6, settings=("seconds=0.4",), **one_group
+        name="steered", storage=storage, device="cpu", num_samples=5, epochs=6, settings=("seconds=0.4",)
     )
     run = (tuner := SweepTuner(make_plan(PLAIN, options))).run
 
