@@ -1,4 +1,4 @@
-"""``python -m experiments``, or ``gaudi-tune``: run the experiment of a script, and look at the sweeps that there are.
+"""``python -m experiments``, or ``gaudi-tune``: Run a script's experiment, and look at earlier sweeps.
 
     python -m experiments run my.py[:EXPERIMENT] [options of a sweep]
     python -m experiments ls [FOLDER] [--json]
@@ -72,12 +72,20 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)
     run.add_argument("script", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
     ls = command("ls", _ls, "list the sweeps of a folder")
-    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER")
+    ls.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=DEFAULT_STORAGE,
+        metavar="FOLDER",
+        help="where the sweeps are (default: %(default)s)",
+    )
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweeps", nargs=1, metavar="SWEEP")
-    compare = command("compare", _compare, "show sweeps side by side, and in what they differ")
+    compare = command("compare", _compare, "show sweeps side by side, and how they differ")
     compare.add_argument("sweeps", nargs="+", metavar="SWEEP")
-    rerun = command("rerun", _rerun, "train a configuration of a sweep again, with other seeds")
+    again = "train a configuration of a sweep again, with other seeds"
+    rerun = command("rerun", _rerun, again, epilog=f"Takes the options of run, too, such as --seeds (usual: {SEEDS}).")
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
     for own in (show, compare, rerun):

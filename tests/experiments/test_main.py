@@ -149,7 +149,7 @@ def test_a_sweep_is_shown_with_its_trials(
     assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
     assert whole["summary"]["best"]["trial"] == 3
     assert main(["show", "none", "--storage", str(storage)]) == 2
-    assert f"none: no such sweep; give its folder, or the name of one in {storage}; there: early" in (
+    assert f"none: no such sweep; give its folder, or the name of one in {storage}; found there: early" in (
         capsys.readouterr().err
     )
 
@@ -269,8 +269,8 @@ def test_the_class_of_a_script_keeps_its_types(script: Path, storage: Path, caps
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("{script}", "name the variable with the experiment, as in .*my tune.py:EXPERIMENT; there: SMALL, LARGE"),
-        ("{script}:OTHER", "name the variable .*; there: SMALL, LARGE"),
+        ("{script}", "name the variable with the experiment, as in .*my tune.py:EXPERIMENT; found there: SMALL, LARGE"),
+        ("{script}:OTHER", "name the variable .*; found there: SMALL, LARGE"),
         ("gone.py", "gone.py: there is no file gone.py; give a script"),
     ],
 )

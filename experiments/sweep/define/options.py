@@ -104,13 +104,13 @@ class SearchOptions:
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, with the baseline; else as the recipe says."""
     objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
-    """Up to three metrics with max or min; else the one of the experiment."""
+    """Up to three metrics with max or min (usual: the experiment's one)."""
     search: Annotated[str | None, shown("NAME", "(gp)"), AS_GIVEN] = None
     """gp, tpe (usual with more than 64 trials at a time), random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
     """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
-    """Earlier sweeps, whose best trials are tried near first."""
+    """Earlier sweeps; this one begins near their best trials."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs, steps or seconds before any trial is stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
@@ -136,7 +136,7 @@ class LimitOptions:
     patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """End after so many trials without a better value."""
     same_errors: Annotated[Count, shown("N", "(5)"), AS_GIVEN] = 5
-    """End after so many equal failures; 0: never."""
+    """End once so many trials fail alike; 0: never."""
     retries: Annotated[Count, shown("N", "(3)"), AS_GIVEN] = 3
     """Restarts of a trial that lost its workers."""
     hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)"), AS_GIVEN] = 120.0
@@ -156,7 +156,7 @@ class StorageOptions:
     add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
     """With --resume: trials to add."""
     checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)"), AS_GIVEN] = 10.0
-    """Between two checkpoints; 0: all."""
+    """Save a trial this often; 0: at each report."""
     checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
     """Disk space for all checkpoints."""
     address: Annotated[Text | None, shown("HOST:PORT")] = None
@@ -176,9 +176,9 @@ class TrackingOptions:
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
     profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
-    """Trace so many steps of this trial with torch's profiler."""
+    """Trace this many steps of a trial with torch's profiler."""
     notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
-    """Webhook: a message for a new best, an end, a failure."""
+    """Webhook that hears of a new best, the end, a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)

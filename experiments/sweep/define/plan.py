@@ -174,6 +174,12 @@ class Plan:
         """Trials after the search; fewer, if too few trials of the search can be trained again."""
         return self.seeds * (self.confirm + bool(self.experiment.baseline))
 
+    def _baseline_in_words(self, asked: str) -> str:
+        if asked in self.experiment.baselines and self.experiment.published:
+            return f"the baseline {asked}: {self.experiment.published.source}"
+        sweep, _, number = asked.rpartition(":")
+        return f"trial {number} of {sweep}" if sweep and number.isdigit() else f"the winner of {asked}"
+
     def _confirmation(self) -> str:
         best = ["the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"] if self.confirm else []
         if self.others and self.confirm > 1:
@@ -247,11 +253,7 @@ class Plan:
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
-            *(
-                [f"start   from the baseline {self.options.baseline}: {self.experiment.published.source}"]
-                if self.options.baseline in self.experiment.baselines and self.experiment.published
-                else []
-            ),
+            *([f"start   from {self._baseline_in_words(self.options.baseline)}"] if self.options.baseline else []),
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),

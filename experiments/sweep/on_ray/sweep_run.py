@@ -294,7 +294,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.steering.end_search("--time-budget")
         self.end_early(self._stopping.out_of_time())
         self.heed_signals()
-        self.interrupt_when_saved()
+        self.interrupt_when_saved(trials)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
@@ -327,12 +327,13 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
 
-    def interrupt_when_saved(self) -> None:
-        """Once the sweep ends, interrupt Tune when every running trial has its checkpoint."""
+    def interrupt_when_saved(self, trials: Sequence[Trial]) -> None:
+        """Once the sweep ends, interrupt Tune when every running trial has its checkpoint, and none is being written."""
         if self.state.ending is None or self._interrupted:
             return
-        running = {trial.number for trial in self.state.running}
-        self._to_save = running if self._to_save is None else self._to_save & running
+        to_come = {trial.number for trial in self.state.running}
+        to_come |= {number_of(trial) for trial in trials if trial.is_saving}  # it pauses
+        self._to_save = to_come if self._to_save is None else self._to_save & to_come
         if self.state.ending.at_once or not self._to_save:
             self._interrupted = True
             if not self.signals.interrupt_tune():  # in a thread Tune cannot be interrupted, so the sweep goes on

@@ -96,7 +96,7 @@ def find_sweep(sweep: str, storage: Path) -> Path:
         if (folder / SWEEP_FILE).is_file():
             return folder
     there = ", ".join(found.name for found in sweeps_in(storage)) or "none"
-    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; there: {there}")
+    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; found there: {there}")
 
 
 def sweeps_in(storage: Path) -> list[Path]:
@@ -133,7 +133,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
     folder = given.storage.expanduser().resolve() / given.resume
     if not (folder / SWEEP_FILE).is_file():
         there = ", ".join(found.name for found in sweeps_in(folder.parent)) or "none"
-        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; there: {there}")
+        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; found there: {there}")
     began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")

@@ -25,7 +25,7 @@ from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.state.events import Ending, Reported, SweepEnding, TrialBegan
+from experiments.sweep.state.events import Decided, Decision, Ending, Reported, SweepEnding, TrialBegan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -47,10 +47,11 @@ def run(storage: Path) -> SweepRun:
     return run
 
 
-def turn(run: SweepRun) -> None:
-    """What a turn of Tune's event loop does about the end of the sweep."""
+def turn(run: SweepRun, *saving: int) -> None:
+    """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
     run.heed_signals()
-    run.interrupt_when_saved()
+    trials: Any = [SimpleNamespace(experiment_tag=f"{number}_", is_saving=number in saving) for number in (1, 2)]
+    run.interrupt_when_saved(trials)
 
 
 def save(run: SweepRun, number: int) -> None:
@@ -69,6 +70,18 @@ def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, in
     assert not interrupts
     save(run, 2)
     turn(run)
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, interrupts: list[float]) -> None:
+    run.end_early(Ending("for a test", 0))
+    turn(run)
+    save(run, 1)
+    run.state.apply(Decided(trial=2, decision=Decision("pause", "it waits")))
+    turn(run, 2)
+    assert not interrupts
+    save(run, 2)
     turn(run)
     assert len(interrupts) == 1
 

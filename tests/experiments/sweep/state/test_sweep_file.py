@@ -74,7 +74,7 @@ def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(fo
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"resume": "other"}, "--resume other: no such sweep in .*; there: sweep"),
+        ({"resume": "other"}, "--resume other: no such sweep in .*; found there: sweep"),
         ({"resume": "/tmp/sweep"}, "/tmp/sweep: give the sweep's name, and the folder .* as --storage"),
         ({"resume": ""}, "--resume : give the sweep's name"),
         ({"num_samples": 9, "seed": 2, "settings": ("a=1",)}, "leave out --num-samples, --seed, --set"),
