@@ -72,14 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)
     run.add_argument("script", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
     ls = command("ls", _ls, "list the sweeps of a folder")
-    ls.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        default=DEFAULT_STORAGE,
-        metavar="FOLDER",
-        help="where the sweeps are (default: %(default)s)",
-    )
+    where = "where the sweeps are (default: %(default)s)"
+    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=where)
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweeps", nargs=1, metavar="SWEEP")
     compare = command("compare", _compare, "show sweeps side by side, and how they differ")

@@ -328,11 +328,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
 
     def interrupt_when_saved(self, trials: Sequence[Trial]) -> None:
-        """Once the sweep ends, interrupt Tune when every running trial has its checkpoint, and none is being written."""
+        """Once the sweep ends, interrupt Tune when every trial that runs, or is about to pause, has its checkpoint."""
         if self.state.ending is None or self._interrupted:
             return
         to_come = {trial.number for trial in self.state.running}
-        to_come |= {number_of(trial) for trial in trials if trial.is_saving}  # it pauses
+        to_come |= {number_of(trial) for trial in trials if trial.is_saving}
         self._to_save = to_come if self._to_save is None else self._to_save & to_come
         if self.state.ending.at_once or not self._to_save:
             self._interrupted = True

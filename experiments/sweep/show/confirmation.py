@@ -109,7 +109,8 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
         + "".join(f", {name} {_in_digits(other)}" for name, other in row.get("others", {}).items())
         for row in rows
     ]
-    where = "data that the search has not seen" if result["tested"] else "the validation data that chose them"
+    validation = "the validation data that chose the winner" if rivals else "the validation data"
+    where = "data that the search has not seen" if result["tested"] else validation
     return [f"{result['metric']} on {where}", *lines, *([verdict(result)] if gain is not None else [])]
 
 

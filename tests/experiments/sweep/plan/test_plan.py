@@ -590,7 +590,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         ("none", "has no winner"),
         (
             "gone",
-            "no such sweep; give its folder, or the name of one in .*; found there: confirmed, none, other, searched",
+            "no such sweep; give its folder, or the name of .*; found there: confirmed, none, other, searched",
         ),
         ("searched:3", "its search has no such trial; it has none"),
         ("other", "is a sweep of vit, not of bert"),

@@ -77,7 +77,8 @@ def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation()
     result = sweep(BASELINE, FIRST, test=False)
     assert result["metric"] == "score"
     lines = in_lines(result)
-    assert lines[0] == "score on the validation data that chose them"
+    assert lines[0] == "score on the validation data that chose the winner"
+    assert in_lines(result | {"rivals": [], "gain": None})[0] == "score on the validation data"
     assert lines[1].startswith("baseline   0.5100 ± 0.0248 over 3 seeds (in the search 0.91)")
 
 
