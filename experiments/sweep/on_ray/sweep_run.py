@@ -132,6 +132,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         read the state of a sweep that is resumed.
         """
         logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the sweep itself says how it ended
+        # A trial that ended before its first report has no file of reports, which is no news.
+        logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
         self.check_restored()
         self.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
