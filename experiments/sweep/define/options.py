@@ -104,7 +104,7 @@ class SearchOptions:
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, with the baseline; else as the recipe says."""
     objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
-    """Up to three metrics with max or min (usual: the experiment's one)."""
+    """Up to three metrics with max or min (usual: the experiment's)."""
     search: Annotated[str | None, shown("NAME", "(gp)"), AS_GIVEN] = None
     """gp, tpe (usual with more than 64 trials at a time), random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"

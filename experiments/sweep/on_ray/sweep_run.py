@@ -354,8 +354,9 @@ class SweepRun(KeptInProcess, tune.Callback):
                 return
             self.state.close()
             trackers = {tracker.name: tracker.address for tracker in self.trackers}
-            search = in_brief(self.searcher.trials(), self.plan.experiment.mode)
-            self.summary = {**summarise(self.plan, self.state, trackers), "search": search}
+            self.summary = summarise(self.plan, self.state, trackers)
+            with errors_are_logged():  # the study is opened, which may fail, if nothing was proposed yet
+                self.summary["search"] = in_brief(self.searcher.trials(), self.plan.experiment.mode)
             write_summary(self.plan.summary_file, self.summary)
             self.tell(events.SweepEnded(summary=self.summary))
             for tracker in self.trackers:
