@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, do: Any, words: str, **options: Any) -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=words, description=words, allow_abbrev=False, **options)
-        own.set_defaults(do=do, program=_program())  # a script that is loaded gets a sys.argv of its own
+        own.set_defaults(do=do, program=_program())  # to load a script replaces sys.argv
         return own
 
     run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)

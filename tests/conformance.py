@@ -122,7 +122,7 @@ def run(case: str, code: Sequence[str], folder: Path, replaced: Sequence[str] = 
     """Run Python on the stand-in in a folder."""
     began = time.monotonic()
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    offline["RAY_ADDRESS"] = "local"  # a Ray of its own: ray.init() joins one that it finds on the machine
+    offline["RAY_ADDRESS"] = "local"  # a new Ray: ray.init() joins one that it finds on the machine
     own = environment(folder / "hpu", TORCH_DEVICE_BACKEND_AUTOLOAD="0", PT_HPU_LAZY_MODE="0", **offline, **variables)
     with subprocess.Popen(
         [sys.executable, *code],

@@ -163,7 +163,7 @@ def test_a_class_of_the_script_is_the_same_in_another_process(storage: Path) -> 
 
 @pytest.mark.workers
 def test_the_ten_lines_run_anywhere(tmp_path: Path, webhook: Webhook) -> None:
-    """The script of the README and of docs/own-model.md, in a folder of its own with a module beside it, called from
+    """The script of the README and of docs/own-model.md, in an empty folder with a module beside it, called from
     another by a program that wants messages, too."""
     pages = [(PROJECT_ROOT / page).read_text() for page in ("README.md", "docs/own-model.md")]
     script, same = (re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0] for page in pages)

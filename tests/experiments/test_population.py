@@ -44,7 +44,7 @@ def test_what_is_recorded_is_what_the_optimizer_had(ray_here: None, tmp_path: Pa
     there = {str(place) for place in folder.glob("trial-*/checkpoint_*")}
     assert {result.checkpoint.path for result in results if result.checkpoint} <= there
 
-    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)  # of each seed: a clone has one of its own
+    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)  # of each seed: a clone has another
     for file in noted.iterdir():
         steps[int(file.stem)] = [json.loads(line) for line in file.read_text().splitlines()]
     runs = mlflow.search_runs(
@@ -72,7 +72,7 @@ def test_what_is_recorded_is_what_the_optimizer_had(ray_here: None, tmp_path: Pa
                     assert config[name] in values_at(run.info.run_id, CHANGED + name, epoch)
     assert len(runs) == 6
     assert clones
-    # When a trial starts again, Tune puts the stored result.json in the place of its own, which may have more reports.
+    # When a trial starts again, Tune puts the stored result.json in the place of the newer one, which may have more reports.
     assert not best or summary["best"]["config"] in best
     had = steps[summary["best"]["config"]["seed"]]
     for name in {"momentum", "weight_decay"} & set(summary["best"]["config"]):

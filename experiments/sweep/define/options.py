@@ -218,6 +218,12 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     return valid
 
 
+def trial_of_sweep(given: str) -> tuple[str, int | None]:
+    """Return the sweep (a name or a folder) and the trial that ``SWEEP:NUMBER`` means; of ``SWEEP`` no trial."""
+    sweep, _, number = given.rpartition(":")
+    return (sweep, int(number)) if sweep and number.isdigit() else (given, None)
+
+
 def profiled(given: str | None) -> tuple[int, int] | None:
     """Return the number of the trial and of the steps that the option ``--profile`` means; None for no trial."""
     if given is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
+from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions, trial_of_sweep
 from experiments.sweep.define.words import counted, duration
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.training.training_config import ExecutionMode
@@ -177,8 +177,8 @@ class Plan:
     def _baseline_in_words(self, asked: str) -> str:
         if asked in self.experiment.baselines and self.experiment.published:
             return f"the baseline {asked}: {self.experiment.published.source}"
-        sweep, _, number = asked.rpartition(":")
-        return f"trial {number} of {sweep}" if sweep and number.isdigit() else f"the winner of {asked}"
+        sweep, number = trial_of_sweep(asked)
+        return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
 
     def _confirmation(self) -> str:
         best = ["the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"] if self.confirm else []

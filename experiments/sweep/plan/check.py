@@ -26,7 +26,7 @@ from ray.util import inspect_serializability
 import trainables
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, profiled
+from experiments.sweep.define.options import SweepOptions, profiled, trial_of_sweep
 from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.define.ranges import middle
 from experiments.sweep.define.search_space import hyperparameter
@@ -195,16 +195,15 @@ def earlier_config(sweep: str, storage: Path, experiment: Experiment) -> dict[st
     """Return the hyperparameters that won an earlier sweep, in its confirmation if it had one, else in its search; or
     those of one of its trials. ``sweep`` is its name or its folder, and perhaps a colon and the number of a trial.
     """
-    name, colon, number = sweep.rpartition(":")
-    of_trial = bool(colon) and number.isdigit()
+    name, number = trial_of_sweep(sweep)
     try:
-        folder = find_sweep(name if of_trial else sweep, storage)
+        folder = find_sweep(name, storage)
         began_with = read_sweep_file(folder)
     except SweepError as error:
         raise SweepError(f"--baseline {error}") from error
     if began_with.experiment != experiment.name:
         raise SweepError(f"--baseline {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}")
-    config = _config_of(folder, int(number)) if of_trial else _winner_of(folder)
+    config = _winner_of(folder) if number is None else _config_of(folder, number)
     return {name: value for name, value in config.items() if name in experiment.search_space.names}
 
 

@@ -95,8 +95,11 @@ def find_sweep(sweep: str, storage: Path) -> Path:
     for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
         if (folder / SWEEP_FILE).is_file():
             return folder
-    there = ", ".join(found.name for found in sweeps_in(storage)) or "none"
-    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; found there: {there}")
+    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_found_in(storage)}")
+
+
+def _found_in(storage: Path) -> str:
+    return f"found there: {', '.join(folder.name for folder in sweeps_in(storage)) or 'none'}"
 
 
 def sweeps_in(storage: Path) -> list[Path]:
@@ -132,8 +135,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
     folder = given.storage.expanduser().resolve() / given.resume
     if not (folder / SWEEP_FILE).is_file():
-        there = ", ".join(found.name for found in sweeps_in(folder.parent)) or "none"
-        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; found there: {there}")
+        raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; {_found_in(folder.parent)}")
     began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")

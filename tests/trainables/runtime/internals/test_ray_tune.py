@@ -286,9 +286,9 @@ def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
     assert (again.run_metadata._cached_json is written) != moved
     kept = json.loads(again.run_metadata.get_json_state())
     again.run_metadata.invalidate_cache()
-    anew = json.loads(again.run_metadata.get_json_state())
-    del kept["checkpoint_manager"], anew["checkpoint_manager"]  # pickled, not always to the same bytes
-    assert kept == anew
+    rebuilt = json.loads(again.run_metadata.get_json_state())
+    del kept["checkpoint_manager"], rebuilt["checkpoint_manager"]  # pickled, not always to the same bytes
+    assert kept == rebuilt
     again.run_metadata.update_metric("score", 2.0, step=2)
     again.run_metadata.error_filename = "error.txt"
     failed = again.run_metadata.get_json_state()
