@@ -72,7 +72,7 @@ def test_what_is_recorded_is_what_the_optimizer_had(ray_here: None, tmp_path: Pa
                     assert config[name] in values_at(run.info.run_id, CHANGED + name, epoch)
     assert len(runs) == 6
     assert clones
-    # When a trial starts again, Tune puts the stored result.json in the place of the newer, which may have more reports.
+    # A trial that starts again gets the stored result.json in the place of the newer, which may have more reports.
     assert not best or summary["best"]["config"] in best
     had = steps[summary["best"]["config"]["seed"]]
     for name in {"momentum", "weight_decay"} & set(summary["best"]["config"]):
