@@ -109,6 +109,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._watch = RayWatch(self.signals, self._leave_without_ray)
         self._not_restored: set[int] = set()  # trials that Tune has yet to restore
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
+        self._pausing: list[Trial] = []
         self._interrupted = False
         self._checkpoints_changed = False
         self._said_begins_anew = False
@@ -170,6 +171,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.state.apply(decided)
         self.end_early(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
+            self._pausing.append(trial)
             self.end_early(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
@@ -280,6 +282,9 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""
+        # For a proposal that came before a group is free, Tune would start another trial actor, and end it unused.
+        self._pausing = [trial for trial in self._pausing if trial.status == Trial.RUNNING]
+        self.searcher.being_saved = {trial.trial_id for trial in self._pausing}
         self.steering.heed()
         for view in [*self.views, *self.trackers]:
             with errors_are_logged():

@@ -105,6 +105,8 @@ class StudySearcher(Searcher):
         self._errors: dict[str, str] = {}
         """The last error of trials that may have ended with it."""
         self._paused: set[str] = set()
+        self.being_saved: set[str] = set()
+        """Trials that pause, and have their groups until they are saved."""
         self._again: list[int] = []
         """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
         self._length: int | None = None
@@ -148,7 +150,7 @@ class StudySearcher(Searcher):
 
         Returns None while as many trials train as may, and ``Searcher.FINISHED`` when all have ended.
         """
-        training = len(self._numbers) - len(self._paused) + len(self._confirming_now)
+        training = len(self._numbers) - len(self._paused - self.being_saved) + len(self._confirming_now)
         full = self._at_a_time is not None and training >= self._at_a_time
         if self.num_trials is not None and self._proposed >= self.num_trials:
             return self._confirm(trial_id, full=full)

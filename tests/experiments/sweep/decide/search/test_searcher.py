@@ -424,6 +424,9 @@ def test_tune_s_limiter_leaves_counting_to_the_searcher_which_knows_of_pauses(tm
     assert limiter.suggest("a") and limiter.suggest("b")
     assert limiter.suggest("c") is None
     limiter.on_pause("a")
+    searcher.being_saved = {"a"}
+    assert limiter.suggest("c") is None  # a still has its group
+    searcher.being_saved = set()
     assert limiter.suggest("c")
     limiter.on_unpause("a")
     limiter.on_trial_complete("b", {"score": 0.1, "epoch": 1})
