@@ -23,6 +23,7 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.notify import VARIABLE
+from tests.groups import in_one_group
 from tests.loops import forgetful, quadratic
 from tests.webhook import SECRET, Webhook
 from trainables.runtime import TrialConfig
@@ -310,8 +311,8 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
 ) -> None:
     """No trial of it waits, which would train its first epochs twice; and a population of it cannot be."""
     own = Experiment(train_loop=forgetful, space=OWN.space, metric="score", budget=Budget(epochs=4))
-    options: dict[str, Any] = {"num_samples": 4, "workers_per_trial": 2}  # one group starts sooner than two
-    tuner: Any = build_tuner(own, storage=storage, device="cpu", scheduler=scheduler, name="own", **options)
+    options: dict[str, Any] = {"num_samples": 4, "scheduler": scheduler, "name": "own"}
+    tuner: Any = in_one_group(build_tuner(own, storage=storage, device="cpu", **options))
     tuner.fit()
     warned = [record.message for record in caplog.records if "ask for its checkpoint" in record.message]
     summary = tuner.run.summary

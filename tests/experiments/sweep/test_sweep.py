@@ -33,6 +33,7 @@ from tests.experiments.sweep.earlier import earlier_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.experiments.sweep.show.pictures.test_pictures import NAMES, data_in
 from tests.experiments.sweep.show.trackers.json_lines import JsonLinesTracker
+from tests.groups import in_one_group
 
 
 @pytest.fixture(scope="module")
@@ -286,8 +287,7 @@ def test_a_sweep_of_several_objectives_ends_with_its_front(
     objectives = ("score:max", "noise:max", "train_loss:min")
     experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
     asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
-    asked["workers_per_trial"] = 2  # one group starts sooner than two
-    build_tuner(experiment, objectives=objectives, storage=storage, **asked).fit()
+    in_one_group(build_tuner(experiment, objectives=objectives, storage=storage, **asked)).fit()
     summary = json.loads((storage / "front" / "summary.json").read_text())
     assert summary["objectives"] == ["max score", "max noise", "min train_loss"]
     points = {}

@@ -15,6 +15,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from ray import tune
+from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 from ray.util import placement_group_table
 
@@ -25,6 +26,7 @@ from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.state.events import Ending
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.groups import in_one_group
 
 PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
 """Without mishaps, and with ranges that pbt can change."""
@@ -36,14 +38,14 @@ def swept(
     name = f"with-{scheduler}"
     # No checkpoint fits: each goes as soon as it is not needed any more.
     options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
-    options |= {"workers_per_trial": 2, **changes}  # one group starts sooner than two
-    results = build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options).fit()
+    options |= changes
+    results = in_one_group(build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options)).fit()
     if "confirm" in options:
         assert not json.loads((folder / name / "summary.json").read_text())["complete"]
         (state,) = (folder / name).glob("experiment_state-*.json")
         statuses = [json.loads(trial)["status"] for trial, _ in json.loads(state.read_text())["trial_data"]]
         assert "PAUSED" not in statuses, "a trial that was not promoted has ended, and is not started again"
-        results = build_tuner(PLAIN, resume=name, storage=folder).fit()
+        results = in_one_group(build_tuner(PLAIN, resume=name, storage=folder)).fit()
     there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
     named = {result.checkpoint.path for result in results if result.checkpoint}
     assert named <= there
@@ -57,7 +59,7 @@ def swept(
 def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
     ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = SweepRun.on_trial_start
+    began, add_actor, started = SweepRun.on_trial_start, RayActorManager.add_actor, []
 
     def end_in_the_confirmation(
         run: SweepRun, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
@@ -66,9 +68,15 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
         if number_of(trial) == 9 and run.plan.resumed is False:
             run.end_early(Ending("for a test", 0))
 
+    def count(manager: RayActorManager, *asked: Any, **more: Any) -> Any:
+        started.append(manager)
+        return add_actor(manager, *asked, **more)
+
     monkeypatch.setattr(SweepRun, "on_trial_start", end_in_the_confirmation)
+    monkeypatch.setattr(RayActorManager, "add_actor", count)
     results, summary, study = swept("asha-promote", tmp_path, confirm=1, seeds=2)
     assert not results.errors
+    assert len(started) == len(set(started)) == 2, "one trial actor, and one more after the resume"
     assert summary["complete"]
     assert sum(summary["trials"].values()) == 7 + 2 * 2
     assert summary["trials"]["finished"] >= 1 + 4
