@@ -26,6 +26,7 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.tuner import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
+from tests.host import Host
 from tests.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
@@ -106,6 +107,12 @@ def ray_here() -> Iterator[None]:
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def host(ray_here: None) -> Any:
+    """One actor for what tests make in an actor."""
+    return ray.remote(Host).options(num_cpus=0).remote()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The trainable in this process, its workers in others."""
+"""The trainable in an actor, as in a sweep."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ray import tune
 from ray.tune.result import TRAINING_ITERATION
 
 from experiments.sweep.state.device_time import REPORTED
+from tests.host import Hosted
 from tests.loops import any_loop
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.errors import CANNOT_USE, LostTooOftenError, WorkerRaisedError
-from trainables.runtime.group.warm_trainable import WarmTrainable, check_metrics, warm_trainable
+from trainables.runtime.group.warm_trainable import check_metrics, warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.training.checkpoint import seal
 
@@ -31,14 +32,14 @@ def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def trainable(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmTrainable]:
+def trainable(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for all tests: to start its workers takes longer than they train. In the last test it loses them for good."""
     folder = str(tmp_path_factory.mktemp("groups"))
     spec = WorkerGroupSpec(
         train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=8
     )
     parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
-    made = warm_trainable(**parameters)(trial("silent"))
+    made = Hosted(host, warm_trainable(**parameters), trial("silent"))
     yield made
     made.stop()
 
@@ -47,7 +48,7 @@ def trial(loop: str, gpu_migration: bool = True, **config: Any) -> dict[str, Any
     return {"loop": loop, "gpu_migration": gpu_migration, **config}
 
 
-def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: WarmTrainable) -> None:
+def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: Any) -> None:
     """The loop reports what its process was started with, before any import: torch reads some variables but once."""
     seen = []
     for gpu_migration in (False, False, True, True):
@@ -60,7 +61,7 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     assert seen[2] == seen[3] != seen[0]
 
 
-def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: WarmTrainable, tmp_path: Path) -> None:
+def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: Any, tmp_path: Path) -> None:
     for first in (0, 1):
         trainable.reset(trial("counting", first=first))
         assert trainable.train()["epoch"] == 1
@@ -71,7 +72,7 @@ def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: WarmTr
         assert [trainable.train()["epoch"] for _ in range(2)] == [2, 3]
 
 
-def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: WarmTrainable, tmp_path: Path) -> None:
+def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("counting", first=1))
     results = [trainable.train() for _ in range(2)]
     trained = [result[names.STEP_SECONDS] - result.get(names.START_SECONDS, 0.0) for result in results]
@@ -86,9 +87,7 @@ def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: WarmTrainable,
     assert again[names.SECOND] == pytest.approx(again[names.STEP_SECONDS] - again[names.START_SECONDS])
 
 
-def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(
-    trainable: WarmTrainable, tmp_path: Path
-) -> None:
+def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("forgetful"))
     assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
     saved = trainable.save(str(tmp_path / "saved"))
@@ -101,7 +100,7 @@ def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(
     assert names.BEGINS_ANEW not in trainable.train()
 
 
-def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: WarmTrainable, tmp_path: Path) -> None:
+def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
     first = trainable.train()
     trainable.save(str(tmp_path / "checkpoint"))
@@ -170,7 +169,7 @@ def test_what_the_device_time_reads_is_checked() -> None:
 
 
 def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
-    trainable: WarmTrainable,
+    trainable: Any,
 ) -> None:
     trainable.reset({"loop": "environment_at_start"})
     with pytest.raises(
@@ -181,7 +180,7 @@ def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
     assert trainable.train()["epoch"] == 1
 
 
-def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: WarmTrainable, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, tmp_path: Path) -> None:
     checkpoints = [tmp_path / "trial-001" / f"checkpoint_{number:06d}" for number in range(2)]
     for report, checkpoint in enumerate(checkpoints, start=1):
         checkpoint.mkdir(parents=True)
@@ -190,15 +189,15 @@ def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: WarmTrainab
     known = SimpleNamespace(checkpoint=tune.Checkpoint(str(checkpoints[1])), metrics={TRAINING_ITERATION: 2})
     shutil.rmtree(checkpoints[1])
     trainable.restore(known)
-    assert (trainable._checkpoint, trainable._saved_at) == (str(checkpoints[0]), 1)
-    assert trainable.iteration == 2  # the second report is trained again, and not made again
+    assert (trainable._checkpoint(), trainable._saved_at()) == (str(checkpoints[0]), 1)
+    assert trainable.iteration() == 2  # the second report is trained again, and not made again
     (checkpoints[0] / "state").write_text("")
     trainable.restore(known)
-    assert (trainable._checkpoint, trainable._saved_at) == (None, 0)
+    assert (trainable._checkpoint(), trainable._saved_at()) == (None, 0)
 
 
 def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retries_say(
-    trainable: WarmTrainable, tmp_path: Path
+    trainable: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     trainable.reset(trial("dying", log=str(log)))

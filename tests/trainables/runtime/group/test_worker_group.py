@@ -16,6 +16,7 @@ from ray.train.torch import TorchTrainer
 from experiments import tune_resnet18
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
+from tests.host import Hosted
 from tests.loops import Late, any_loop, ending
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
@@ -26,40 +27,40 @@ from trainables.runtime.group.worker_group import TrainLoop, WorkerGroup, Worker
 from trainables.runtime.training.checkpoint import read_state
 
 
-def start_group(train_loop: TrainLoop, num_workers: int, storage: Path) -> WorkerGroup:
+def start_group(host: Any, train_loop: TrainLoop, num_workers: int, storage: Path) -> Any:
     spec = WorkerGroupSpec(
         train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
     )
-    return WorkerGroup(spec, f"group-of-{num_workers}")
+    return Hosted(host, WorkerGroup, spec, f"group-of-{num_workers}")
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
-def group(request: pytest.FixtureRequest, ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    started = start_group(any_loop, request.param, tmp_path_factory.mktemp("group"))
-    started.width = request.param  # type: ignore[attr-defined]
+def group(request: pytest.FixtureRequest, host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    started = start_group(host, any_loop, request.param, tmp_path_factory.mktemp("group"))
+    started.width = request.param
     yield started
     started.exit()
 
 
 @pytest.fixture(scope="module")
-def first_run(group: WorkerGroup, small_trial: dict[str, Any]) -> list[dict[str, Any]]:
+def first_run(group: Any, small_trial: dict[str, Any]) -> list[dict[str, Any]]:
     """The small trial as the first of its group."""
     return run_trial(group, {**small_trial, "loop": "bert"})
 
 
 def test_a_used_group_gives_the_numbers_of_a_fresh_one(
-    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+    group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     group.start({"loop": "untidy", "log": str(log)}, None)
     other = run_trial(group, {**small_trial, "loop": "bert", "seed": 8, "batch_size": 16})
-    assert log.read_text() == "finally" * group.width  # type: ignore[attr-defined]
+    assert log.read_text() == "finally" * group.width
     assert other != first_run
     assert run_trial(group, {**small_trial, "loop": "bert"}) == first_run
     assert [report[names.EPOCH] for report in first_run] == [1, 2]
 
 
-def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: WorkerGroup, tmp_path: Path) -> None:
+def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Any, tmp_path: Path) -> None:
     quadratic = {"loop": "quadratic", "x": 0.5, "epochs": 2, "seed": 5}
     draws = []
     for _ in range(2):
@@ -69,7 +70,7 @@ def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Wor
 
 
 def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
-    group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+    group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
     group.start({**small_trial, "loop": "bert"}, None)
     group.save(str(tmp_path / "checkpoint"))
@@ -79,7 +80,7 @@ def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_n
 
 @pytest.mark.parametrize("group", [1], ids=["one worker"], indirect=True)
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(group: WorkerGroup, script: str) -> None:
+def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(group: Any, script: str) -> None:
     experiment = experiment_of(script)
     trial = small_trial_of(experiment)
     here = list(map(numbers_of, reports_of(experiment.train_loop, trial)))
@@ -89,15 +90,13 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
         assert (numbers == here) is (seed == trial["seed"])
 
 
-def test_unequal_shares_of_the_ranks_count_each_sample_once(
-    first_run: list[dict[str, Any]], group: WorkerGroup
-) -> None:
+def test_unequal_shares_of_the_ranks_count_each_sample_once(first_run: list[dict[str, Any]], group: Any) -> None:
     """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
     right = first_run[-1][names.VAL_ACCURACY] * 101
     assert right == pytest.approx(round(right), abs=1e-9)
 
 
-def test_a_finished_trial_can_still_be_saved(group: WorkerGroup, small_trial: dict[str, Any], tmp_path: Path) -> None:
+def test_a_finished_trial_can_still_be_saved(group: Any, small_trial: dict[str, Any], tmp_path: Path) -> None:
     run_trial(group, {**small_trial, "loop": "bert"})
     group.save(str(tmp_path))
     model, tokenizer = bert.load_model(tmp_path)
@@ -130,7 +129,7 @@ def alone(resnet_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 
 
 def test_two_workers_train_as_one_does(
-    group: WorkerGroup, resnet_trial: dict[str, Any], alone: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
+    group: Any, resnet_trial: dict[str, Any], alone: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
 ) -> None:
     """On the same global batches, compared by how the weights have moved."""
     start, moved_alone = alone
@@ -140,7 +139,7 @@ def test_two_workers_train_as_one_does(
         group.save(str(tmp_path / f"{synchronised}"))
         moved = weights_of(tmp_path / f"{synchronised}") - start
         apart[synchronised] = float((moved - moved_alone).norm() / moved_alone.norm())
-    if group.width == 1:  # type: ignore[attr-defined]
+    if group.width == 1:
         assert apart == {True: 0.0, False: 0.0}
     else:
         assert apart[True] < 0.03
@@ -148,7 +147,7 @@ def test_two_workers_train_as_one_does(
 
 
 def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
-    group: WorkerGroup, resnet_trial: dict[str, Any], tmp_path: Path
+    group: Any, resnet_trial: dict[str, Any], tmp_path: Path
 ) -> None:
     disturbed = {"augment": True, "mixup": 0.2, "cutmix": 1.0, "random_erase": 0.5, "auto_augment": "RandAugment"}
     metrics = {"train_accuracy": True, "top5_accuracy": True, "balanced_metrics": True}
@@ -174,7 +173,7 @@ def weights_of(checkpoint: Path) -> torch.Tensor:
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True, scope="module")
 @pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
 def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
-    loop: str, group: WorkerGroup, tmp_path: Path
+    loop: str, group: Any, tmp_path: Path
 ) -> None:
     value, others = {"hugging_face": "eval_loss", "lightning": "val_loss"}[loop], {"bf16": True, "accumulate": 2}
     config = {"loop": loop, "lr": 0.01, "epochs": 3, "seed": 3, "log": str(tmp_path)}
@@ -190,8 +189,8 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
     group.start({**config, "lr": 0.02, **others, "seed_everything": 7}, None)
     group.save(str(tmp_path / "checkpoint"))
     group.stop_trial()
-    ended = [(tmp_path / str(rank)).read_text() for rank in range(group.width)]  # type: ignore[attr-defined]
-    assert ended == ["0.02 ended"] * group.width  # type: ignore[attr-defined]
+    ended = [(tmp_path / str(rank)).read_text() for rank in range(group.width)]
+    assert ended == ["0.02 ended"] * group.width
     assert losses() == first
     group.start(config, None)
     group.save(str(tmp_path / "own"))
@@ -199,10 +198,10 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
     assert losses(str(tmp_path / "own")) == first[1:]
 
 
-def test_an_error_on_a_rank_ends_the_group_with_that_error(group: WorkerGroup, tmp_path: Path) -> None:
+def test_an_error_on_a_rank_ends_the_group_with_that_error(group: Any, tmp_path: Path) -> None:
     """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
     began = time.monotonic()
-    if group.width == 1:  # type: ignore[attr-defined]
+    if group.width == 1:
         assert group.start({"loop": "silent"}, None)["kind"] == "finished"
         with pytest.raises(WorkerGroupError, match="has neither save= nor checkpoint=; add one"):
             group.save(str(tmp_path))
@@ -216,9 +215,9 @@ def test_an_error_on_a_rank_ends_the_group_with_that_error(group: WorkerGroup, t
 
 
 def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
-    ray_here: None, group: WorkerGroup, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+    ray_here: None, group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
 ) -> None:
-    if group.width == 1:  # type: ignore[attr-defined]
+    if group.width == 1:
         assert list(map(numbers_of, reports_of(bert.train_loop, small_trial))) == first_run
         return
     group.exit()  # it has both cores of this Ray
@@ -247,9 +246,9 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
     ],
 )
 def test_a_loop_that_ends_its_process_is_named_in_the_last_line(
-    way: str, kind: type[WorkerGroupError], says: str, ray_here: None, tmp_path: Path
+    way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
 ) -> None:
-    group = start_group(ending, 1, tmp_path)
+    group = start_group(host, ending, 1, tmp_path)
     with pytest.raises(kind) as raised:
         group.start({"way": way}, None)
     group.exit()
