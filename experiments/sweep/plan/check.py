@@ -396,7 +396,8 @@ def check_store(uri: str, experiment: str) -> None:
     if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
         raise SweepError(f"{option}: {file} is no file that you can read and write; give another address")
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=LOCKED_FOR_S)) as database:
+        # Not mode=ro: who reads first after a writer was killed takes back what that left half done.
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
             deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None

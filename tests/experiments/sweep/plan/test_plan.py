@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -340,6 +342,19 @@ def test_a_local_store_that_cannot_be_opened_is_an_error_at_once(
     with pytest.raises(SweepError, match=f"--tracking-uri sqlite:///{tmp_path}/{place}: .*{message}"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/{place}"))
     assert time.monotonic() - began < 10
+
+
+def test_a_store_whose_writer_was_killed_is_read_as_it_was_before(storage: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE experiments (experiment_id, name, lifecycle_stage)")
+        database.execute("PRAGMA cache_size = 1")
+        database.execute("BEGIN")
+        rows = ((number, "quadratic", "deleted") for number in range(5000))
+        database.executemany("INSERT INTO experiments VALUES (?, ?, ?)", rows)  # more than the cache: it is in the file
+        (tmp_path / "killed").mkdir()
+        for file in ("mlflow.db", "mlflow.db-journal"):
+            shutil.copy(tmp_path / file, tmp_path / "killed" / file)
+    make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/killed/mlflow.db"))
 
 
 def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> None:
