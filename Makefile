@@ -32,16 +32,13 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Three
-# files whose sweeps have a Ray of their own run with the others.
-WITH_THE_OTHERS := tests/experiments/sweep/on_ray/test_resume.py tests/experiments/test_hpu_sweep.py \
-	tests/experiments/test_sixth_model.py
+# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Two
+# files whose sweeps have a Ray of their own are marked to run with the others.
 test-workers: $(READY)
-	$(BIN)/python -m pytest -m workers $(WITH_THE_OTHERS:%=--ignore=%)
+	$(BIN)/python -m pytest -m "workers and not with_the_others"
 test-others: $(READY)
 	tests/install_services.sh
-	$(BIN)/python -m pytest $(WITH_THE_OTHERS)
-	$(BIN)/python -m pytest -m "not workers"
+	$(BIN)/python -m pytest -m "not workers or with_the_others"
 test-quick-sweep: $(READY)
 	$(BIN)/python -m pytest -m "not workers and not processes" tests/experiments/sweep
 test-quick-rest: $(READY)

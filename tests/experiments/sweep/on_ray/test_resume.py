@@ -40,7 +40,7 @@ from tests.faults.check import check
 from tests.faults.inflict import Inflict
 from tests.faults.sweep import DRIVER, EPOCH_S, UP_WITHIN_S, Sweep
 
-pytestmark = pytest.mark.workers
+pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
 
 TRIALS = 6
 LATER = "2999-01-01_00-00-00"
@@ -108,7 +108,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         return Ending(status, printed, json.loads(file.read_text()) if file.is_file() else {})
 
     def begun() -> bool:
-        return "starting 2 worker groups" in sweep.printed[told:]
+        return "starting 2 worker groups" in sweep.printed[told:] or not sweep.running
 
     try:
         sweep.code = WITH_A_CALLBACK
