@@ -145,12 +145,15 @@ def dying(config: dict[str, Any]) -> None:
 
 
 def counting(config: dict[str, Any]) -> None:
-    """Report three epochs, the first of which has the number that the configuration says."""
+    """Report three epochs, the first of which has the number that the configuration says; from ``alone_from`` on, no
+    worker may have company."""
     checkpoint, done = get_checkpoint(), 0
     if checkpoint is not None:
         with checkpoint.as_directory() as directory:
             done = int((Path(directory) / "epoch.txt").read_text())
     for epoch in range(done, 3):
+        if get_context().get_world_size() > 1 and epoch >= config.get("alone_from", 3):
+            raise RuntimeError("failed on purpose")
         report({"epoch": config["first"] + epoch}, save=partial(_write, epoch=epoch + 1))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import TextConfig
 from trainables.pretrained import from_pretrained
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class BertConfig(TextConfig, AttentionConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"dropout": self.dropout}
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return that dropout falls differently, if there is any."""
+        return "each worker draws its own dropout" if self.dropout else None
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

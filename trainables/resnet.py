@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import RANDOM
+from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.training.training_config import passes_of
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
@@ -34,6 +36,21 @@ class ResNetConfig(ImageConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"architecture": self.architecture}
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return that batch normalisation sees other batches, where it cannot be synchronised."""
+        if workers > 1 and not self.sync_batch_norm:
+            return "batch normalisation sees each worker's share of the batch alone (sync_batch_norm)"
+        if passes_of(self, workers) > 1:
+            return "batch normalisation sees one pass of several at a time (pass_size)"
+        if self.mode_on(device).name == "compiled":
+            return "batch normalisation over several workers cannot be compiled"
+        return super().why_not_wider(device, workers, wider)
+
+    def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
+        """Let batch normalisation see the whole batch still, unless the model would not be compiled for it."""
+        synchronises = workers == 1 and self.mode_on(device).name != "compiled"
+        return super().settings_of_wider(device, workers, wider) | ({"sync_batch_norm": True} if synchronises else {})
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import HUB, RANDOM
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.schedules import ScheduleKind
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return that dropout falls differently, if there is any, or what is so of all images."""
+        return "each worker draws its own dropout" if self.dropout else super().why_not_wider(device, workers, wider)
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

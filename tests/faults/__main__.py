@@ -1,11 +1,11 @@
-"""What happens to sweeps when things go wrong: 20 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 21 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
 must have ended with the numbers of an undisturbed one (or failed, if that was the fault, with the reason), its metrics
 must be in MLflow once each, and every HPU, process and lock must be free. Prints a table and, last, one JSON object:
 
-    {"kinds": 20, "runs": 100, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 21, "runs": 105, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
@@ -40,7 +40,7 @@ from rich.table import Table
 from experiments.sweep.show.trackers.provenance import git_state
 from tests.faults.check import check
 from tests.faults.inflict import KINDS, Inflict
-from tests.faults.sweep import Sweep
+from tests.faults.sweep import GROUPS, Sweep
 from tests.mlflow_server import Server
 
 TRIALS_A_FAULT = 8
@@ -123,10 +123,11 @@ def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults:
     server.start()
     done: list[float] = []
     with storage_of(folder, small="disk" in kinds):
-        trials = TRIALS_A_FAULT * (len(kinds) + 1)
+        grows = "growing" in kinds
+        trials = GROUPS if grows else TRIALS_A_FAULT * (len(kinds) + 1)
         name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
         limit = {"RAY_memory_usage_threshold": memory_limit()} if "host-memory" in kinds else {}
-        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds, variables=limit)
+        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds, variables=limit, grows=grows)
         try:
             sweep.start()
             inflict = Inflict(sweep, server, chance)

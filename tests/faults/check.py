@@ -18,8 +18,8 @@ from optuna.trial import TrialState
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.state.lock import is_running
-from tests.faults.accumulating import ACCUMULATING, EPOCHS, scores_of
-from tests.faults.sweep import GROUPS, Sweep
+from tests.faults.accumulating import ACCUMULATING, scores_of
+from tests.faults.sweep import Sweep
 from tests.stand_in_hpu import double_owners, ownerships
 
 REASONS = {
@@ -100,7 +100,7 @@ def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | No
     name, tags = f"trial {run.data.tags['trial']}", run.data.tags
     history = client.get_metric_history(run.info.run_id, "score")
     told = {value.step: value.value for value in history}
-    right = dict(enumerate(scores_of(float(run.data.params["x"])), start=1))
+    right = dict(enumerate(scores_of(float(run.data.params["x"]), sweep.epochs), start=1))
     if why_failed is not None:
         wrong = (run.info.status, tags.get("status")) != ("FAILED", "failed") or why_failed not in tags["failure"]
         sweep.count("lost", wrong, f"{name} should have failed ({why_failed}), but: {run.info.status}, {tags}")
@@ -138,7 +138,7 @@ def check_study(sweep: Sweep, passed_over: Mapping[float, set[int]]) -> None:
     running = sum(trial.state == TrialState.RUNNING for trial in study.trials)
     sweep.count("lost", running, "trials still run in the study")
     for trial in complete:
-        trained = EPOCHS if trial.state == TrialState.COMPLETE else max(trial.intermediate_values)
+        trained = sweep.epochs if trial.state == TrialState.COMPLETE else max(trial.intermediate_values)
         gaps = trained - len(passed_over.get(trial.params["x"], set())) - len(trial.intermediate_values)
         sweep.count("lost", gaps, f"trial {trial.number} of the study lacks reports")
 
@@ -146,7 +146,7 @@ def check_study(sweep: Sweep, passed_over: Mapping[float, set[int]]) -> None:
 def check_devices(sweep: Sweep) -> None:
     """No device had two owners, none has one now, and nobody holds the sweep."""
     sweep.count("doubled", double_owners(ownerships(sweep.locks)), "devices with two owners")
-    for module in range(GROUPS):
+    for module in range(sweep.modules):
         with (sweep.locks / f"module-{module}").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,6 +23,8 @@ from trainables.runtime.training.checkpoint import STATE_FILE, read_state
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""
 HOUR_S = 3600
+MOVES, MOVES_WITHIN_S, MOVES_FOR_S = "  goes on with ", 120, 15
+"""What is printed where a trial is to go on with other devices, how long that may take to come, and then to be done."""
 
 
 class Inflict:
@@ -88,6 +90,15 @@ class Inflict:
     def mailbox(self) -> None:
         """Kill -9 of the mailbox of a worker group."""
         self._kill_one("mailbox")
+
+    def growing(self) -> None:
+        """Kill -9 of a worker, a trial actor or the driver, once a trial is to go on with other devices."""
+        moves = self.sweep.printed.count(MOVES)
+        self.sweep.wait_until(lambda: self.sweep.printed.count(MOVES) > moves or not self.sweep.running, MOVES_WITHIN_S)
+        moved = self.sweep.printed.count(MOVES) > moves
+        self.sweep.count("lost", not moved, f"no trial moves within {MOVES_WITHIN_S} s")
+        time.sleep(self.chance.uniform(0, MOVES_FOR_S))
+        self.chance.choice([self.worker, self.actor, self.driver])()
 
     def _kill_one(self, kind: str) -> None:
         self.chance.choice(self.sweep.of(kind)).kill()
@@ -211,5 +222,6 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "torn-checkpoint": Inflict.torn_checkpoint,
     "deleted-checkpoint": Inflict.deleted_checkpoint,
     "clock": Inflict.clock,
+    "growing": Inflict.growing,
 }
 """Every kind of fault, by name."""

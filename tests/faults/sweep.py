@@ -16,7 +16,7 @@ import psutil
 
 from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE
-from tests.faults.accumulating import ALIVE, HURRY
+from tests.faults.accumulating import ALIVE, EPOCHS, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
 from tests.stand_in_hpu import STAND_IN, environment
 
@@ -49,6 +49,7 @@ class Sweep:
         scheduler: SchedulerName = "fifo",
         variables: Mapping[str, str] | None = None,
         driver: str = DRIVER,
+        grows: bool = False,
     ) -> None:
         """Prepare a sweep.
 
@@ -62,7 +63,10 @@ class Sweep:
             scheduler: With fifo every trial trains to its end.
             variables: In the environment of its processes.
             driver: Python that runs the command line.
+            grows: Whether there are more devices than trials, which take so long that it is worth while to grow.
         """
+        self.modules, self.epochs = (2 * GROUPS, 30 * EPOCHS) if grows else (GROUPS, EPOCHS)
+        self._grow = "on" if grows else "off"
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
         self.scheduler, self.code = scheduler, driver
         self.storage, self.folder = folder / "results", folder / "results" / name
@@ -79,6 +83,7 @@ class Sweep:
         self._run(
             *("--name", self.name, "--num-samples", str(self.trials), "--seed", str(self._seed)),
             *("--scheduler", self.scheduler, "--search", "random", "--recipe", "sample"),
+            *("--grow", self._grow, "--epochs", str(self.epochs)),
             *("--set", f"orders={self.orders}", f"epoch_s={EPOCH_S}"),
         )
 
@@ -93,7 +98,7 @@ class Sweep:
         # Some reports without a checkpoint, so that there is something to train again.
         shared += ["--retries", "100", "--checkpoint-minutes", "0.04"]
         shared += ["--hang-minutes", f"{HUNG_AFTER_S / 60}"]
-        own = {"HABANA_STAND_IN_MODULES": str(GROUPS), **self._variables}
+        own = {"HABANA_STAND_IN_MODULES": str(self.modules), **self._variables}
         if self._own_clock:
             path = f"{Path(__file__).parent / 'clock'}:{STAND_IN}:{PROJECT_ROOT}"
             own |= {SHIFT_FILE: str(self.clock), "PYTHONPATH": path}

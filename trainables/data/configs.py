@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.training_config import TrainingConfig
 
 
@@ -69,6 +70,10 @@ class ImageConfig(TrainingConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"image_size": self.image_size}
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return that other images are mixed with one another, if any are; other augmentation is drawn per image."""
+        return "mixup and cutmix mix the images of one worker" if self.mixup or self.cutmix else None
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether it is kept."""

@@ -22,6 +22,7 @@ from trainables.data.fetch import DATA_SETS, fetch
 from trainables.data.held_out import rows_of
 from trainables.data.image_folder import list_images
 from trainables.runtime.node_cache import prepare_once
+from trainables.runtime.training.fresh_start import seed_host
 from trainables.runtime.training.loading import Batch
 
 INDEX_FORMAT = 2
@@ -72,8 +73,20 @@ class Images(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> Batch:
         """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,), or (n, classes) if mixed."""
-        images = self._normalize(torch.stack([self._crop(self._load(index)) for index in indices]))
-        labels = torch.from_numpy(self.labels[indices])
+        return self._batch([self._crop(self._load(index)) for index in indices], indices)
+
+    def seeded(self, indices: list[int], seed: tuple[int, ...]) -> Batch:
+        """Return the same; how an image is changed depends on the seed and its index, not on who loads it with which
+        others, and how images are mixed on the seed and the first of them."""
+        images = []
+        for index in indices:
+            seed_host(*seed, index)
+            images.append(self._crop(self._load(index)))
+        seed_host(*seed, indices[0])
+        return self._batch(images, indices)
+
+    def _batch(self, loaded: list[torch.Tensor], indices: list[int]) -> Batch:
+        images, labels = self._normalize(torch.stack(loaded)), torch.from_numpy(self.labels[indices])
         if self._mix is not None:
             images, labels = self._mix(images, labels)
         return {"images": images, "labels": labels}

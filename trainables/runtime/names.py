@@ -69,6 +69,8 @@ LOST_SECONDS = "lost_s"
 """Seconds lost with workers: until the loss was noticed, and to repeat training that had been reported before."""
 BEGINS_ANEW = "begins_anew"
 """True where the trial could not be continued: the loop gives nothing to save, or has not asked for its checkpoint."""
+WORKERS = "workers"
+"""How many workers train the trial, where it has more than it began with."""
 DEVICES = "devices"
 """What the trial trains on: a :data:`NODE_DEVICE` of each worker, by rank, separated by blanks."""
 NODE_DEVICE = "{node}:{index}"
@@ -77,6 +79,8 @@ NODE_DEVICE = "{node}:{index}"
 CONFIRMS = "confirms"
 """Entry of a configuration: the number of the trial that it confirms, trained again with another seed."""
 
+NOT_TRAINED = (START_SECONDS, COMPILE_SECONDS, LOST_SECONDS)
+"""The parts of the time until a report in which a trial did not train."""
 BOOKED = (START_SECONDS, COMPILE_SECONDS, TRAIN_SECONDS, EVAL_SECONDS, LOST_SECONDS, FIRST_STEP_AT)
 """The parts of a report that device time is counted from."""
 

@@ -94,6 +94,19 @@ class TrialConfig:
         """
         return None
 
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return why a trial that ``workers`` have trained may report other numbers if ``wider`` go on with it; None if
+        they are the same but for the order of sums."""
+        return "its train loop does not say that its numbers stay the same"
+
+    def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
+        """Return the settings that change if ``wider`` go on with it, so that its numbers stay the same where they can.
+
+        Raises:
+            ValueError: The batch cannot be split among so many.
+        """
+        return {}
+
     @classmethod
     def field_names(cls) -> list[str]:
         """Return every name that the train loop knows."""

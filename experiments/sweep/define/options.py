@@ -69,6 +69,8 @@ class TrialOptions:
     """auto, hpu, cuda or cpu."""
     workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
     """Devices that train one trial together."""
+    grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), AS_GIVEN] = "auto"
+    """Give idle devices to running trials: auto, on, off."""
     data: Annotated[Text | None, shown("PATH")] = None
     """File, folder or name on the hub; else the recipe's."""
     model: Annotated[Text | None, shown("PATH")] = None

@@ -81,6 +81,10 @@ class Plan:
     """Name of the sampler, as the options give it or as was decided."""
     search_reason: str = ""
     """Why it is not the usual one; "" if it is, or was asked for."""
+    growth: str | None = None
+    """Why trials may go on with devices that would stay idle, in words; None if they may not."""
+    no_growth: str = ""
+    """Why they may not, if someone might wonder."""
     graphs: Graphs | None = None
     """None where nothing is compiled, or nobody knows what."""
     sampler: BaseSampler | None = None
@@ -250,6 +254,7 @@ class Plan:
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
+            *([f"grow    {self.growth or self.no_growth}"] if self.growth or self.no_growth else []),
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),

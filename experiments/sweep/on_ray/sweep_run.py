@@ -20,6 +20,7 @@ from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint, why_begins_anew
+from experiments.sweep.decide.growth import Growth
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
@@ -49,6 +50,7 @@ from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
 from trainables.runtime.internals.ray_core import free_orphans
+from trainables.runtime.internals.ray_tune import go_on_with
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             groups=plan.groups,
             others=plan.others,
         )
-        device_time = DeviceTime(plan.devices, options.workers_per_trial, _address_of)
+        device_time = DeviceTime(plan.devices, _address_of)
         self.state = SweepState(
             plan.experiment.objective,
             plan.budget,
@@ -95,6 +97,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
+        self._growth = Growth(plan)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
@@ -169,6 +172,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         decision, answer = self._decide(tune_controller, trial, result)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
+        if decision.verdict == "continue" and not result.get(names.BEGINS_ANEW):
+            self._grow(tune_controller, trial)
         self.end_early(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
             self._pausing.append(trial)
@@ -176,6 +181,16 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._show(report)
         self._show(decided)
         return answer
+
+    def _grow(self, tune_controller: Any, trial: Trial) -> None:
+        """Have a trial go on with devices that would stay idle, or give back some that others wait for."""
+        if self.plan.growth is None or (self.searcher.proposed < self.state.num_trials and not self._growth.has_grown):
+            return
+        known = self.state.trials[number_of(trial)]
+        place = self._growth.after_report(self.state, known, getattr(self.scheduler, "promoted", 0))
+        if place is not None:
+            go_on_with(tune_controller, trial, place)
+            self.tell(events.PlaceChanged(trial=known.number, workers=place.workers))
 
     def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
         why, fix = why_begins_anew(saves=saves)
@@ -217,8 +232,10 @@ class SweepRun(KeptInProcess, tune.Callback):
         if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save
             if self._to_save is not None:  # nobody waits for what does not come
                 self._to_save.discard(known.number)
-        elif self._stopping.last_in_time(known) or wants_checkpoint(
-            self.state, known, 60 * self.plan.options.checkpoint_minutes
+        elif (
+            self._growth.is_moving(known.number)
+            or self._stopping.last_in_time(known)
+            or wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
         ):
             result[SHOULD_CHECKPOINT] = True
 

@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from experiments.sweep.decide.growth import most_devices
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
@@ -22,6 +23,8 @@ from experiments.sweep.define.ranges import middle
 from experiments.sweep.define.words import format_value
 from trainables.runtime import TrialConfig
 from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.find import Devices
+from trainables.runtime.trial_config import PlainConfig
 
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
@@ -171,6 +174,37 @@ def count_graphs(
     values = {name: len(different) for name, different in found.items() if len(different) > 1}
     new = tuple(name for name, number in values.items() if number > MANY_VALUES)
     return Graphs(len(signatures), values, new)
+
+
+def choose_growth(
+    experiment: Experiment, options: SweepOptions, settings: Mapping[str, Any], devices: Devices
+) -> tuple[str | None, str]:
+    """Return why trials may go on with devices that would stay idle, None if they may not; and why not, if someone
+    might wonder."""
+    usual, kind = options.workers_per_trial, devices.type.kind
+    if options.grow == "off" or 2 * usual > devices.count:
+        return None, ""
+    asked = f"--grow {options.grow}: " if options.grow == "on" else "trials do not grow: "
+    wrong = ""
+    if options.scheduler == "pbt":
+        wrong = "--scheduler pbt needs all that train at the same time to train alike"
+    elif options.seconds is not None:
+        wrong = "--seconds compares trials by the time that they take"
+    elif len(devices.nodes) > 1:
+        wrong = "they do on one node, and the sweep has several"
+    if wrong and options.grow == "on":
+        raise SweepError(f"{asked}{wrong}; leave one of the two out")
+    if wrong or options.evaluate is not None:
+        return None, ""
+    config = experiment.config_class.from_dict({**settings, **(experiment.baseline or experiment.search_space.example)})
+    most = most_devices(config, devices, options)
+    if isinstance(most, str):
+        known = not isinstance(config, PlainConfig)
+        return None, f"{asked}{most}; --grow on lets them, with other numbers than they would have had" if known else ""
+    if most == usual:
+        return None, ""
+    other = ", with other numbers than they would have had" if options.grow == "on" else " (--grow off: never)"
+    return f"trials that run go on with up to {most} {kind} each when no trial waits for them{other}", ""
 
 
 def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:

@@ -77,6 +77,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
     )
+    growth, no_growth = decide.choose_growth(experiment, options, settings, devices)
     plan = Plan(
         experiment=experiment,
         others=others,
@@ -97,6 +98,8 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         learned=[config for found in learned for config in found.configs],
         learns=[found.said for found in learned],
         graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
+        growth=growth,
+        no_growth=no_growth,
         search=search,
         search_reason=search_reason,
         sampler=sampler,

@@ -45,19 +45,6 @@ class ShowProgress:
         match event:
             case events.SweepBegan():
                 self._begin(state)
-            case events.Reported() if names.LOST_SECONDS in event.metrics:
-                lost = duration(event.metrics[names.LOST_SECONDS])
-                self._say(f"trial {event.trial:03d}  lost its workers, goes on in new ones ({lost} lost)")
-            case events.TrialRecovered():
-                start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
-                self._say(f"trial {event.trial:03d}  lost its trial actor, goes on from {start}")
-            case events.Decided() if self._waits(state.trials[event.trial]):
-                self._say(self._line_of(state.trials[event.trial], "paused", state))
-            case events.TrialEnded() if not self._waits(state.trials[event.trial]):
-                failed = event.outcome == "failed" and event.reason
-                self._failure = event.reason.splitlines()[-1] if failed else ""
-                how = f"failed: {self._failure}" if failed else event.outcome
-                self._say(self._line_of(state.trials[event.trial], how, state))
             case events.Steered():
                 self._say(f"{event.by}: {event.what}")
             case events.SweepEnding():
@@ -69,6 +56,27 @@ class ShowProgress:
                 if self._live is not None:
                     self._live.stop()
                 self._say(self._status(state))
+            case _:
+                self._show_trial(event, state)
+
+    def _show_trial(self, event: events.Event, state: SweepState) -> None:
+        match event:
+            case events.Reported() if names.LOST_SECONDS in event.metrics:
+                lost = duration(event.metrics[names.LOST_SECONDS])
+                self._say(f"trial {event.trial:03d}  lost its workers, goes on in new ones ({lost} lost)")
+            case events.TrialRecovered():
+                start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
+                self._say(f"trial {event.trial:03d}  lost its trial actor, goes on from {start}")
+            case events.PlaceChanged():
+                kind = self._plan.devices.type.kind
+                self._say(f"trial {event.trial:03d}  goes on with {event.workers} {kind}, from the checkpoint of now")
+            case events.Decided() if self._waits(state.trials[event.trial]):
+                self._say(self._line_of(state.trials[event.trial], "paused", state))
+            case events.TrialEnded() if not self._waits(state.trials[event.trial]):
+                failed = event.outcome == "failed" and event.reason
+                self._failure = event.reason.splitlines()[-1] if failed else ""
+                how = f"failed: {self._failure}" if failed else event.outcome
+                self._say(self._line_of(state.trials[event.trial], how, state))
 
     def _begin(self, state: SweepState) -> None:
         self._began, self._trained_before = time.monotonic(), state.trained()

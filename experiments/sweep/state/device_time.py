@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -51,12 +52,9 @@ class Interval:
 class DeviceTime:
     """Counts the seconds of every device, by trial and by kind, while a sweep runs."""
 
-    def __init__(self, devices: Devices, width: int, address_of: Callable[[str], str] = str) -> None:
-        """Begin now.
-
-        A trial trains on ``width`` devices together; ``address_of`` returns the address of a node by Ray's id.
-        """
-        self._devices, self._width, self._address_of = devices, width, address_of
+    def __init__(self, devices: Devices, address_of: Callable[[str], str] = str) -> None:
+        """Begin now; ``address_of`` returns the address of a node by Ray's id."""
+        self._devices, self._address_of = devices, address_of
         self.began = self.ended = time.monotonic()
         """Of the sweep, as an interval's. Clocks of nodes differ, and are set: the driver's counts alone."""
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -108,6 +106,11 @@ class DeviceTime:
             self._count_until(trial, now)
             del self._open[trial]
 
+    def devices_of(self, trial: int) -> list[tuple[str, str]]:
+        """Return node and number of each device that a trial has reported from since it got its place."""
+        has = self._has[trial].split() if trial in self._open else []
+        return [(node, index) for node, _, index in (device.rpartition(":") for device in has)]
+
     def end(self) -> None:
         """Stop the clock."""
         self.ended = time.monotonic()
@@ -151,12 +154,9 @@ class DeviceTime:
         held: defaultdict[tuple[str, int], float] = defaultdict(float)
         for interval in self.intervals:
             held[interval.device, interval.trial] += interval.ended - interval.began
-        in_all: defaultdict[int, float] = defaultdict(float)
-        for (_, trial), seconds in held.items():
-            in_all[trial] += seconds
         for (device, trial), seconds in held.items():
             # A trial that moved has its seconds spread over its devices by how long it had each.
-            share = self._width * seconds / in_all[trial] if in_all[trial] else 0.0
+            share = seconds / (sum(self.by_trial[trial].values()) or math.inf)
             for kind, counted in self.by_trial[trial].items():
                 seconds_by_device[device][kind] += share * counted
         first: dict[str, float] = {}
@@ -190,7 +190,7 @@ class DeviceTime:
         free = [lane for lane in ended if lane not in taken]
         # The lane that became free last before this began: one that is free for longer has a trial that is starting.
         free.sort(key=lambda lane: (ended[lane] > began, began - ended[lane]))
-        return free[: self._width]
+        return free[: len(devices.split())]
 
     def _name(self, node: str, index: str) -> str:
         """Return a device's name: its kind and number, with its node's address if there are several nodes."""

@@ -106,6 +106,15 @@ class TrialRecovered(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlaceChanged(Event):
+    """A trial is to go on with more or fewer devices, from the checkpoint that it writes now."""
+
+    trial: int
+    workers: int
+    """That train it then."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialEnded(Event):
     """A trial has ended for good."""
 

@@ -203,6 +203,14 @@ class SweepState:
         running = sum(full - trial.step if trial.confirms else to_come(trial.step) for trial in self.running)
         return (self.num_trials - len(self.searched)) * to_come(0), running
 
+    @property
+    def to_begin(self) -> int:
+        """How many trials could begin now if there were devices: those that confirm begin when the search has ended."""
+        searched = self.searched
+        if len(searched) < self.num_trials:
+            return self.num_trials - len(searched)
+        return self._yet_to_confirm() if all(trial.has_ended for trial in searched) else 0
+
     def _yet_to_confirm(self) -> int:
         """Return how many trials of the confirmation have yet to begin."""
         return self.expected - self.num_trials - (len(self.trials) - len(self.searched))

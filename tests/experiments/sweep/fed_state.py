@@ -40,7 +40,7 @@ class Fed:
         seeds: int = 0,
         others: Sequence[Objective] = (),
     ) -> None:
-        device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width)
+        device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
         objective, budget = Objective("score", mode), Budget(epochs=epochs)
         self.state = SweepState(objective, budget, trials, device_time, confirm, seeds, others=others)
         self.state.apply(SweepBegan())

@@ -73,6 +73,10 @@ class DeviceType(InWorker):
         """Whether this process is told to collect operations into graphs by itself."""
         return False
 
+    def numbers(self, count: int) -> Sequence[int]:
+        """Return the numbers of a node's devices, of which there are so many, in order."""
+        return range(count)
+
     def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
         """Return why these devices of a node should not train one trial together, which has devices on so many nodes;
         None if they may."""

@@ -112,6 +112,12 @@ def visible_modules() -> list[int] | None:
     return sorted(int(module) for module in modules)
 
 
+def numbers_of(count: int) -> Sequence[int]:
+    """Return the modules that this process may use, if they are as many: of another machine it knows nothing."""
+    modules = visible_modules() or []
+    return modules if len(modules) == count else range(count)
+
+
 def present_modules() -> list[int]:
     """Return the modules that hl-smi sees here, in order; empty if it gives no answer."""
     return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())

@@ -25,15 +25,15 @@ class Hpu(DeviceType):
     compiled_graphs = staticmethod(node.compiled_graphs)
     is_lazy = staticmethod(node.is_lazy)
     why_not_together = staticmethod(node.why_not_aligned)
+    numbers = staticmethod(node.numbers_of)
 
     def count_here(self) -> int:
         """Ask habana, which acquires none for it; ValueError if HABANA_VISIBLE_MODULES is no list of modules."""
         if not node.has_habana():
             return 0
-        modules = node.visible_modules()
         import habana_frameworks.torch.hpu as hpu
 
-        count = hpu.device_count() if hpu.is_available() else 0
+        modules, count = node.visible_modules(), hpu.device_count() if hpu.is_available() else 0
         return count if modules is None else min(count, len(modules))
 
     def is_here(self) -> bool:

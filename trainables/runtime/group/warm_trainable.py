@@ -23,9 +23,11 @@ from trainables.runtime.group.errors import (
     CANNOT_USE,
     DevicesNotReadyError,
     LostTooOftenError,
+    WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
 )
+from trainables.runtime.group.place import Place
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
 from trainables.runtime.training.checkpoint import last_whole, seal
@@ -34,8 +36,6 @@ from trainables.runtime.writing import once_there_is_room
 
 logger = logging.getLogger(__name__)
 
-NOT_TRAINED = (names.START_SECONDS, names.COMPILE_SECONDS, names.LOST_SECONDS)
-"""The parts of the time until a report in which a trial did not train."""
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait before each retry to get devices that are being released. In all more than the 60 s that habana may
 take to close one; it also waits so long for one before it says that it is busy."""
@@ -64,6 +64,10 @@ class WarmTrainable(tune.Trainable):
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
     """Whether the loop counts its epochs or steps from 0, as many do."""
+    _place: Place
+    """What the trial trains on."""
+    _next_place: Place | None
+    """What it is to go on with from its next checkpoint; None: what it trains on."""
 
     def setup(
         self,
@@ -88,6 +92,7 @@ class WarmTrainable(tune.Trainable):
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
         self.objectives, self.retries, self.profile = objectives, retries, profile
+        self._usual = Place(spec.num_workers)
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -102,6 +107,8 @@ class WarmTrainable(tune.Trainable):
             StartHungError: New workers do not start.
         """
         ordered_at, lost_s = time.monotonic(), 0.0
+        if self._next_place is not None and self._saved_at == self.iteration:
+            self._place, self._next_place, self._started = self._next_place, None, False
         while (report := self._report_unless_lost()) is None:
             lost_s = time.monotonic() - ordered_at
         if report["kind"] == "finished":
@@ -112,12 +119,14 @@ class WarmTrainable(tune.Trainable):
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
         took = time.monotonic() - ordered_at
-        self._trained_s += max(0.0, took - sum(reported.get(name, 0.0) for name in NOT_TRAINED))
+        self._trained_s += max(0.0, took - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
         booked: dict[str, Any] = {
             names.STEP_SECONDS: took,
             names.SECOND: self._trained_s,
             names.DEVICES: self.group.devices,
         }
+        if self._place.workers != self._usual.workers:
+            booked[names.WORKERS] = self._place.workers
         if not (report["saves"] and report["asked"]):
             booked[names.BEGINS_ANEW] = True
         # A loop that gives nothing to save is not asked for a checkpoint.
@@ -129,22 +138,31 @@ class WarmTrainable(tune.Trainable):
             if self.group is None or not self._started:
                 return self._first_report()
             return self._checked(self.group.next_report())
+        except (WorkerRaisedError, DevicesNotReadyError) as error:
+            if self._place == self._usual:
+                raise
+            self._lose_group(error)
+            return None
         except WorkersLostError as error:
             self._losses += 1
             if self._losses > self.retries:
                 raise LostTooOftenError(f"{error} (lost {self._losses} times, --retries {self.retries})") from error
-            why = str(error).strip().splitlines()[-1]
-            logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
-            self._end_group()
-            self._started = False
+            self._lose_group(error)
             return None
+
+    def _lose_group(self, error: WorkerGroupError) -> None:
+        """Have the trial go on from its last checkpoint in a new group, as wide as it began."""
+        why = str(error).strip().splitlines()[-1]
+        logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
+        self._end_group()
+        self._started, self._place, self._next_place = False, self._usual, None
 
     def _first_report(self) -> dict[str, Any]:
         """Start the trial, from its last checkpoint if there is one, and return its first report that is new."""
         began = time.time()
         if self._checkpoint is not None:
             self._go_on_from(Path(self._checkpoint), self._saved_at)
-        config = {**self.settings, **self.trial_config}
+        config = {**self.settings, **self._place.settings, **self.trial_config}
         try:
             environment = dict(self.environment_of(config))
         except Exception as error:
@@ -192,19 +210,20 @@ class WarmTrainable(tune.Trainable):
         return names.STEP if self.settings.get("steps") else names.EPOCH
 
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
-        """Return the group; start a new one if its processes lack these variables, or memory."""
+        """Return the group; start a new one if it is not as wide, or its processes lack these variables or memory."""
         # Not in setup(): an error there fails the actor's creation, and Tune would wait for it for ever.
-        if self.group is not None and (self.spec.environment != environment or self.group.outgrown):
+        spec = replace(self.spec, environment=environment, num_workers=self._place.workers, leaves=self._place.leaves)
+        if self.group is not None and (self.spec != spec or self.group.outgrown):
             self._end_group()
         if self.group is None:
-            self.spec = replace(self.spec, environment=environment)
+            self.spec = spec
             self.group = self._new_group()
         return self.group
 
     def _new_group(self) -> WorkerGroup:
         """Start a group, and wait for devices that another process is still releasing."""
         name = f"workers-of-{self.trial_id}"
-        for pause_s in PAUSES_S:
+        for pause_s in PAUSES_S if self._place == self._usual else PAUSES_S[:3]:
             try:
                 return WorkerGroup(self.spec, name)
             except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
@@ -212,6 +231,11 @@ class WarmTrainable(tune.Trainable):
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
                 time.sleep(pause_s)
         return WorkerGroup(self.spec, name)
+
+    def go_on_with(self, place: Place) -> None:
+        """Have the trial train on something else from its next checkpoint on. Tune's event loop calls this, between two
+        steps."""
+        self._next_place = None if place == self._place else place
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial; the previous one ends when this one starts."""
@@ -278,6 +302,7 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
+        self._place, self._next_place = self._usual, None
 
 
 def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> None:

@@ -20,7 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables import runtime
@@ -98,6 +100,8 @@ class WorkerGroupSpec:
     report may take :data:`START_TIMEOUT_S` longer."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
+    leaves: int = 0
+    """How many free devices of lower numbers the group leaves free. Ray hands out the lowest."""
 
     @property
     def placement_strategy(self) -> str:
@@ -127,10 +131,11 @@ class WorkerGroup:
         self._first_residue = self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
-        self._trainer.start()
+        within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0
         try:
-            within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0
-            started = self._wait(self._mailbox.reports.remote(), within_s)
+            with lowest_booked(spec.device.resource, spec.leaves):
+                self._trainer.start()
+                started = self._wait(self._mailbox.reports.remote(), within_s)
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
             self._workers = [cloudpickle.loads(report["actor"]) for report in started]
             self._check_placement(spec.device, name)
@@ -269,6 +274,20 @@ class WorkerGroup:
                 callbacks=[RanksByDevice(spec.device.resource)] if ranked else [],
             ),
         )
+
+
+@contextmanager
+def lowest_booked(resource: str, count: int) -> Iterator[None]:
+    """Book so many devices of one node inside the block: of those that are free, the ones with the lowest numbers."""
+    if not count:
+        yield
+        return
+    booked = placement_group([{resource: 1.0}] * count, strategy="STRICT_PACK")
+    try:
+        booked.wait(START_TIMEOUT_S)  # if they are not free by then, the group is found to be out of place
+        yield
+    finally:
+        remove_placement_group(booked)
 
 
 class _Channel:

@@ -234,6 +234,17 @@ def end_paused(tune_controller: Any, trial: Trial) -> None:
     controller._mark_trial_to_checkpoint(trial)
 
 
+def go_on_with(tune_controller: Any, trial: Trial, place: Any) -> None:
+    """Ask the trial actor of a trial to train it on another place, and end trial actors that have no trial.
+
+    Tune (Ray 2.60) calls ``save`` and ``train`` of a trainable in this way, one after another, and has no public one
+    for other methods. It keeps one trial actor for a trial that may yet come, whose workers have the devices.
+    """
+    controller = getattr(tune_controller, "_tune_controller", tune_controller)
+    controller._cleanup_cached_actors(force_all=True)
+    controller._schedule_trial_task(trial=trial, method_name="go_on_with", args=(place,))
+
+
 NO_SEARCHER = SimpleNamespace(search_alg=None)
 """In place of the controller in ``PopulationBasedTraining.on_trial_add``, which raises where it finds a searcher there:
 Ray has PBT start from grids and random samples alone."""

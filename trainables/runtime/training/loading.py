@@ -28,7 +28,7 @@ trial: evaluation has a compiled graph of its own at any size, and at one size a
 
 
 class BatchIndices(NamedTuple):
-    """Which samples one pass of one worker takes, and the seed for what is random in loading them."""
+    """Which samples one pass of one worker takes, and seed and epoch for what is random in loading them."""
 
     seed: tuple[int, ...]
     indices: list[int]
@@ -52,7 +52,7 @@ class TrainSampler(Sampler[BatchIndices]):
         )
         self._passes = passes_of(config, world)
         self._size = config.batch_size // world // self._passes
-        self._seed = (config.seed, rank)
+        self._seed = config.seed
         self.steps_per_epoch = samples // config.batch_size
         self._epoch = self._first_step = 0
 
@@ -64,7 +64,7 @@ class TrainSampler(Sampler[BatchIndices]):
     def __iter__(self) -> Iterator[BatchIndices]:
         order, size = list(self._sampler), self._size
         for number in range(self._first_step * self._passes, self.steps_per_epoch * self._passes):
-            yield BatchIndices((*self._seed, self._epoch, number), order[number * size : (number + 1) * size])
+            yield BatchIndices((self._seed, self._epoch), order[number * size : (number + 1) * size])
 
     def __len__(self) -> int:
         return (self.steps_per_epoch - self._first_step) * self._passes
@@ -100,7 +100,8 @@ class Loader:
 class _Seeded:
     """Loads batches of a data set. Seeds the random generators for each, and puts them back.
 
-    So augmentation depends neither on which process loads the samples nor on what it loaded before.
+    So augmentation depends neither on which process loads the samples nor on what it loaded before. It does depend on
+    which samples share a batch, unless the data set has a method ``seeded`` that seeds each of them.
     """
 
     def __init__(self, data: Dataset[Any]) -> None:
@@ -114,10 +115,17 @@ class _Seeded:
             return plain
         kept = random.getstate(), np.random.get_state()
         with torch.random.fork_rng(devices=[]):
-            seed_host(*batch.seed)
-            augmented: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
+            augmented = self._augmented(batch)
         random.setstate(kept[0])
         np.random.set_state(kept[1])
+        return augmented
+
+    def _augmented(self, batch: BatchIndices) -> Batch:
+        seeds_each = getattr(self._data, "seeded", None)
+        if seeds_each is not None:
+            return seeds_each(batch.indices, batch.seed)
+        seed_host(*batch.seed, batch.indices[0])
+        augmented: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
         return augmented
 
     def in_a_file(self) -> Path:

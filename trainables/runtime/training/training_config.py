@@ -165,6 +165,11 @@ class TrainingConfig(TrialConfig):
             return ExecutionMode("eager", "sync_batch_norm would break a compiled graph at each batch normalisation")
         return ExecutionMode("compiled" if device.compiles else "eager", f"the default on {device.kind}")
 
+    def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
+        """Return no other settings, if the batch can be split among so many."""
+        passes_of(self, wider)
+        return {}
+
     @property
     def peak_lr(self) -> float:
         """The learning rate that the schedule begins from or rises to: ``lr``, brought to this batch.

@@ -247,6 +247,11 @@ class SuccessiveHalving(Fifo):
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
 
+    @property
+    def promoted(self) -> int:
+        """How many paused trials are to go on, and have no trial actor yet."""
+        return sum(self._tunes[name].status == Trial.PAUSED for name in self._next)
+
     def expect(self, trials: int) -> None:
         """Take another number of trials in the whole sweep."""
         self._trials, self._changed = trials, True

@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def device_time_of(kind: Any, count: int, width: int = 1) -> DeviceTime:
-    device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width)
+    device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
     device_time.begin()
     return device_time
 

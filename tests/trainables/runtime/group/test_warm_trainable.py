@@ -20,6 +20,7 @@ from tests.loops import any_loop
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.errors import CANNOT_USE, LostTooOftenError, WorkerRaisedError
+from trainables.runtime.group.place import Place
 from trainables.runtime.group.warm_trainable import check_metrics, warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.training.checkpoint import seal
@@ -59,6 +60,27 @@ def test_the_group_is_started_anew_for_another_environment_and_only_then(trainab
     assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
     assert seen[0] == seen[1]
     assert seen[2] == seen[3] != seen[0]
+
+
+def test_a_trial_goes_on_with_more_workers_from_its_next_checkpoint_and_the_next_trial_with_one(
+    trainable: Any, tmp_path: Path
+) -> None:
+    trainable.reset(trial("counting", first=1, alone_from=2))
+    first = trainable.train()
+    trainable.go_on_with(Place(2))
+    assert trainable.train()[names.DEVICES] == first[names.DEVICES]  # there is no checkpoint yet
+    trainable.reset(trial("counting", first=1, alone_from=2))
+    trainable.train()
+    trainable.go_on_with(Place(2))
+    trainable.save(str(tmp_path / "saved"))
+    wider = trainable.train()
+    assert (wider["epoch"], wider[names.WORKERS], len(wider[names.DEVICES].split())) == (2, 2, 2)
+    alone = trainable.train()  # what fails with more workers is tried again with as many as it had
+    assert (alone["epoch"], alone.get(names.WORKERS), alone[names.DEVICES]) == (3, None, first[names.DEVICES])
+    assert alone[names.LOST_SECONDS] > 0
+    trainable.go_on_with(Place(2))
+    trainable.reset(trial("counting", first=1))
+    assert trainable.train()[names.DEVICES] == first[names.DEVICES]
 
 
 def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: Any, tmp_path: Path) -> None:

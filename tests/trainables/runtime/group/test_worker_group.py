@@ -90,6 +90,27 @@ def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(grou
         assert (numbers == here) is (seed == trial["seed"])
 
 
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
+    group: Any, script: str, tmp_path: Path
+) -> None:
+    """But for the order of sums, which steps of a usual length would blow up in networks as small as these."""
+    experiment, cpu = experiment_of(script), DEVICE_TYPES["cpu"]
+    known = {"dropout": 0.0} if "dropout" in experiment.config_class.field_names() else {}
+    trial = {**small_trial_of(experiment), **known, "train_samples": 8, "batch_size": 8, "lr": 1e-4, "epochs": 2}
+    config = experiment.config_class.from_dict(trial)
+    assert config.why_not_wider(cpu, 1, 2) is None
+    here = reports_of(experiment.train_loop, trial, save_at=1, save_to=tmp_path / "saved")[1]
+    changes = config.settings_of_wider(cpu, 1, 2)
+    loop = experiment.train_loop.__module__.removeprefix("trainables.")
+    (there,) = run_trial(group, {**trial, **changes, "loop": loop}, str(tmp_path / "saved"))
+    assert there == pytest.approx(numbers_of(here), rel=1e-4)
+    if changes:  # with batch normalisation over each worker's share it is another trial
+        (there,) = run_trial(group, {**trial, "loop": loop}, str(tmp_path / "saved"))
+        assert there != pytest.approx(numbers_of(here), rel=1e-4)
+
+
 def test_unequal_shares_of_the_ranks_count_each_sample_once(first_run: list[dict[str, Any]], group: Any) -> None:
     """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
     right = first_run[-1][names.VAL_ACCURACY] * 101

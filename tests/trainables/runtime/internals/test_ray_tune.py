@@ -84,6 +84,12 @@ def test_a_killed_actor_ends_the_sweep_unless_its_error_is_taken_for_a_loss() ->
     assert str(error).startswith("lost: ")
 
 
+def test_tune_has_what_a_trial_goes_on_elsewhere_with() -> None:
+    task = inspect.signature(TuneController._schedule_trial_task).parameters
+    assert list(task)[1:5] == ["trial", "method_name", "args", "kwargs"]
+    assert list(inspect.signature(TuneController._cleanup_cached_actors).parameters) == ["self", "force_all"]
+
+
 def trial_with_checkpoints(folder: Path, *scores: float) -> Trial:
     config = CheckpointConfig(num_to_keep=9, checkpoint_score_attribute="score")
     storage = StorageContext(str(folder), experiment_dir_name="sweep")

@@ -23,7 +23,7 @@ def plan_of(storage: Path, name: str, experiment: Experiment = QUADRATIC, **opti
 
 
 def state_of(plan: Plan) -> SweepState:
-    device_time = DeviceTime(plan.devices, plan.options.workers_per_trial)
+    device_time = DeviceTime(plan.devices)
     return SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time, others=plan.others)
 
 

@@ -1,0 +1,195 @@
+"""Growth: trials that run go on with devices that would stay idle, and give them back when a trial waits for them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
+from trainables.runtime import TrialConfig, names
+from trainables.runtime.devices.find import Devices
+from trainables.runtime.group.place import Place
+
+logger = logging.getLogger(__name__)
+
+FASTER = 1.7
+"""How much faster a trial is expected to be on twice as many devices: 85 % efficiency, of which data-parallel training
+on one node rarely falls short where the batch is large. What is measured decides whether others grow as far."""
+AT_LEAST_FASTER = 1.1
+"""How much faster a trial must have become, or none grows as far again."""
+
+
+class Growth:
+    """Decides, after each report of a trial, with how many devices it goes on."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Begin; nothing is known yet of how long anything takes."""
+        self._plan, self._usual = plan, plan.options.workers_per_trial
+        self._asked: dict[int, int] = {}  # of trials that were to go on with so many devices
+        self._stay: set[int] = set()  # trials that were to change, and did not
+        self._most: dict[int, int] = {}  # by trial, as its configuration allows
+        self._wide: set[int] = set()  # trials with more devices than they began with
+        self._took: dict[int, tuple[int, float]] = {}  # by trial: devices, and the seconds that its last report took
+        self._limit = math.inf  # devices up to which trials became faster
+        self._seen: set[str] = set()  # the devices of each group so far
+        self._start_s = 0.0  # what the start of the last new group took, and what it compiled
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether a trial may have more devices than it began with."""
+        return bool(self._asked or self._wide)
+
+    def is_moving(self, trial: int) -> bool:
+        """Whether the trial goes on with other devices once it has a checkpoint."""
+        return trial in self._asked
+
+    def after_report(self, state: SweepState, trial: TrialState, promoted: int) -> Place | None:
+        """Return what a trial is to go on with; None: with what it has.
+
+        Args:
+            state: The sweep, with the trial's report.
+            trial: One that goes on.
+            promoted: How many trials wait for a group besides those that have yet to begin.
+        """
+        has = len(state.device_time.devices_of(trial.number))
+        self._measure(trial, has)
+        if self._plan.growth is None or trial.number in self._stay or state.ending is not None:
+            return None
+        running = {other.number: self._width_of(state, other) for other in state.running}
+        self._wide &= running.keys()
+        self._asked = {number: width for number, width in self._asked.items() if number in running}
+        width = self._width(state, trial, running, state.to_begin + promoted)
+        if width > has and (self._asked or not all(running.values())):
+            return None  # one moves or starts: nobody knows which devices it gets
+        if width == has:
+            return None
+        self._asked[trial.number] = width
+        if width == self._usual:
+            return Place(width)
+        settings = self._config_of(trial).settings_of_wider(self._plan.devices.type, self._usual, width)
+        return Place(width, self._leaves(state, trial, width) or 0, settings)
+
+    def _width_of(self, state: SweepState, trial: TrialState) -> int:
+        """Return how many devices a trial has, or is about to have; 0 while it is starting."""
+        has = len(state.device_time.devices_of(trial.number))
+        return max(has, self._asked.get(trial.number, 0)) if has else 0
+
+    def _measure(self, trial: TrialState, has: int) -> None:
+        """Note how long the trial takes, and whether more devices have made it faster."""
+        if self._asked.pop(trial.number, has) != has:
+            self._stay.add(trial.number)
+        (self._wide.add if has > self._usual else self._wide.discard)(trial.number)
+        metrics = trial.metrics
+        lost = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
+        if metrics.get(names.DEVICES) not in self._seen:  # its workers are new
+            self._seen.add(metrics.get(names.DEVICES, ""))
+            self._start_s = lost
+        if names.START_SECONDS in metrics and trial.number in self._took:
+            return  # what new workers do for the first time takes longer
+        took = max(0.0, float(metrics.get(names.STEP_SECONDS, 0.0)) - lost)
+        had, took_before = self._took.get(trial.number, (has, took))
+        self._took[trial.number] = has, took
+        if has > had and took * AT_LEAST_FASTER > took_before and has <= self._limit:
+            self._limit = has / 2
+            logger.info("trial %03d is no faster on %d devices: none grows so far again", trial.number, has)
+
+    def _width(self, state: SweepState, trial: TrialState, running: Mapping[int, int], waiting: int) -> int:
+        """Return the devices for a trial if those that are idle go to the running trials, the best of the narrowest
+        first."""
+        widths = {number: has or self._usual for number, has in running.items()}
+        free = self._plan.devices.count - sum(widths.values()) - waiting * self._usual
+        mine = widths[trial.number]
+        while mine > self._usual and (free < 0 or mine > self._limit):
+            free, mine = free + mine // 2, mine // 2
+        if mine < widths[trial.number]:
+            return mine
+        ranked = sorted(state.running, key=lambda other: self._rank(state, other))
+        while True:
+            can = [
+                other.number
+                for other in ranked
+                if widths[other.number] <= free and self._can_have(state, other, 2 * widths[other.number], running)
+            ]
+            if not can:
+                return widths[trial.number]
+            narrowest = min(can, key=widths.__getitem__)
+            free -= widths[narrowest]
+            widths[narrowest] *= 2
+
+    def _can_have(self, state: SweepState, trial: TrialState, width: int, running: Mapping[int, int]) -> bool:
+        has = running[trial.number]
+        return (
+            has > 0
+            and width <= self._most_of(trial)
+            and self._leaves(state, trial, width) is not None
+            and self._is_worth_it(trial, width / has)
+        )
+
+    def _rank(self, state: SweepState, trial: TrialState) -> float:
+        if trial.best is None:
+            return math.inf
+        return -trial.best if state.objective.mode == "max" else trial.best
+
+    def _most_of(self, trial: TrialState) -> int:
+        """Return the most devices that a trial's configuration allows."""
+        if trial.number in self._stay:
+            return 0
+        if trial.number not in self._most:
+            most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
+            self._most[trial.number] = most if isinstance(most, int) else self._usual
+        return int(min(self._most[trial.number], self._limit))
+
+    def _config_of(self, trial: TrialState) -> TrialConfig:
+        return self._plan.experiment.config_class.from_dict({**self._plan.settings, **trial.config})
+
+    def _is_worth_it(self, trial: TrialState, times: float) -> bool:
+        """Whether the start of new workers takes less than they save until the trial is judged again."""
+        budget = self._plan.budget
+        if trial.number not in self._took:
+            return False
+        _, took = self._took[trial.number]
+        until = min((rung for rung in budget.rungs() if rung > trial.step), default=budget.total)
+        reports = (until - trial.step) / budget.between_reports
+        saves = reports * took * (1 - FASTER ** -math.log2(times))
+        return self._start_s < saves
+
+    def _leaves(self, state: SweepState, trial: TrialState, width: int) -> int | None:
+        """Return how many free devices of lower numbers a trial leaves free, so that it gets an aligned set of this
+        width; None if there is none."""
+        if width == self._usual or not self._plan.devices.type.widths:
+            return 0
+        taken = {
+            int(index)
+            for other in state.running
+            if other is not trial
+            for _, index in state.device_time.devices_of(other.number)
+        }
+        free = [index for index in self._plan.devices.type.numbers(self._plan.devices.count) if index not in taken]
+        aligned = _aligned(free, width)
+        return None if aligned is None else sum(index < aligned for index in free)
+
+
+def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:
+    """Return the most devices that a trial of this configuration may go on with; or why it may have no more than it
+    begins with, if its numbers are the reason."""
+    usual, kind, why = options.workers_per_trial, devices.type, ""
+    width, most = usual, usual
+    while (width := 2 * width) <= devices.count and (not kind.widths or width in kind.widths):
+        try:
+            config.settings_of_wider(kind, usual, width)
+        except ValueError:
+            break
+        if options.grow == "auto" and (why := config.why_not_wider(kind, usual, width) or ""):
+            break
+        most = width
+    return why if why and most == usual else most
+
+
+def _aligned(free: Sequence[int], width: int) -> int | None:
+    """Return the first number of an aligned set of so many free devices, None if there is none."""
+    starts = [index for index in free if index % width == 0 and {*range(index, index + width)} <= {*free}]
+    return min(starts, default=None)

@@ -1,0 +1,259 @@
+"""What growing saves: the same sweep on eight stand-in HPUs, with trials that take over idle devices and without.
+
+Epochs sleep, and are 1.7 times as short on twice as many devices: 85 % efficiency. All else is the product's: groups,
+checkpoints, the training loop, and the batches, so that both sweeps report the same numbers. ASHA stops trials, random
+search proposes them. Prints the sweeps' own lines and, last, one JSON object:
+
+    {"time_ratio": ..., "occupancy": ..., "occupancy_without": ..., "max_difference": ..., ...}
+
+Time and occupancy are those of the whole sweep from the first training step to the end. ``occupancy`` is the share of
+the devices' time in which a trial has them, its workers' start included; ``training_share*`` that in which it trains or
+evaluates. ``max_difference`` is the largest of all numbers that a trial of both sweeps reported after the same epoch.
+
+With ``--simulated N`` nothing trains: Tune's own controller runs N sweeps of each kind on simulated groups
+(:mod:`tests.benchmarks.simulated_groups`) with epochs of 10 s and starts of ``--start-seconds``, each with its seed,
+and the figures are those of all together; there are no numbers to compare.
+
+    python tests/benchmarks/growth.py [--trials 32] [--epochs 27] [--modules 8] [--epoch-seconds 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray import tune
+from ray.tune.execution import tune_controller
+from torch.utils.data import Dataset
+
+from experiments import Budget, Experiment
+from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
+from experiments.sweep.plan import plan as plan_module
+from experiments.sweep.show.trackers.tracker import Tracker
+from experiments.sweep.state.device_time import EVALUATING, TRAINING
+from experiments.sweep.state.trial_state import trial_name
+from trainables.runtime import names
+from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.find import Devices
+from trainables.runtime.devices.hpu import HPU
+
+sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
+from tests.benchmarks import simulated_groups
+from tests.benchmarks.scale import without_ray
+from tests.benchmarks.simulated_groups import Clock, Groups
+from tests.small_task import Points, SmallConfig, small_task
+from tests.stand_in_hpu import environment
+
+EPOCH = "GROWTH_EPOCH_S"
+FASTER = 1.7
+"""On twice as many devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingConfig(SmallConfig):
+    compile: bool = False
+    size: int = 40
+    noise: float = 0.0
+    dropout: float = 0.0
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> None:
+        return None
+
+
+class SlowPoints(Dataset[Any]):
+    """Sleeps before each batch."""
+
+    augments = False
+
+    def __init__(self, points: Points, seconds: float) -> None:
+        self._points, self._seconds = points, seconds
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        time.sleep(self._seconds)
+        return self._points.__getitems__(indices)
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    from trainables.runtime.session import get_context
+    from trainables.runtime.training.loop import train
+
+    trial = GrowingConfig.from_dict(config)
+    task = small_task(trial)
+    assert isinstance(task.train_data, Points)
+    epoch_s = float(os.environ[EPOCH]) / FASTER ** math.log2(get_context().get_world_size())
+    steps = len(task.train_data) // trial.batch_size
+    train(replace(task, train_data=SlowPoints(task.train_data, epoch_s / steps)), trial)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=32)
+    parser.add_argument("--epochs", type=int, default=27)
+    parser.add_argument("--modules", type=int, default=8)
+    parser.add_argument("--epoch-seconds", type=float, default=40.0, help="more than a group takes to start here")
+    parser.add_argument("--sweep", type=Path, help="run one sweep in this process (used by the benchmark)")
+    parser.add_argument("--grow", choices=["auto", "off"], help="how")
+    parser.add_argument("--simulated", type=int, metavar="N", help="run N sweeps of each kind on simulated groups")
+    parser.add_argument("--start-seconds", type=float, default=1.0, help="of simulated groups")
+    parser.add_argument("--scheduler", default="asha")
+    arguments = parser.parse_args()
+    if arguments.simulated:
+        print(json.dumps(simulated(arguments)))
+        os._exit(0)  # threads of the sweeps are left as they are
+    if arguments.sweep:
+        print(json.dumps(sweep(arguments.sweep, arguments)))
+        return
+    found = {}
+    for grow in ("auto", "off"):
+        with tempfile.TemporaryDirectory() as folder:
+            found[grow] = measure(Path(folder), grow, arguments)
+            print(grow, {name: value for name, value in found[grow].items() if name != "reports"}, flush=True)
+    grown, without = found["auto"], found["off"]
+    common = grown["reports"].keys() & without["reports"].keys()
+    differences = [
+        abs(mine - theirs)
+        for key in common
+        for mine, theirs in zip(grown["reports"][key], without["reports"][key], strict=True)
+    ]
+    figures = {
+        "time_ratio": round(grown["seconds"] / without["seconds"], 3),
+        "occupancy": grown["occupancy"],
+        "occupancy_without": without["occupancy"],
+        "max_difference": max(differences),
+        "seconds": [without["seconds"], grown["seconds"]],
+        "training_share": grown["training_share"],
+        "training_share_without": without["training_share"],
+        "compared_reports": len(common),
+        "epochs": [without["epochs"], grown["epochs"]],
+    }
+    print(json.dumps(figures))
+
+
+def measure(folder: Path, grow: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run one sweep in a process that finds stand-in HPUs."""
+    settings = {
+        "HABANA_STAND_IN_MODULES": str(arguments.modules),
+        EPOCH: str(arguments.epoch_seconds),
+        "GAUDI_TUNE_CACHE": str(folder / "cache"),
+    }
+    command = [sys.executable, __file__, "--sweep", str(folder), "--grow", grow]
+    command += ["--trials", str(arguments.trials), "--epochs", str(arguments.epochs)]
+    command += ["--scheduler", arguments.scheduler]
+    place = environment(folder / "locks", **settings)
+    with subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            print(line[:200].rstrip(), flush=True)
+    assert process.returncode == 0, "the sweep failed"
+    figures: dict[str, Any] = json.loads(lines[-1])
+    return figures
+
+
+def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run sweeps on simulated groups, and return the figures of all together."""
+    simulated_groups.START_S = arguments.start_seconds
+    clock, found = Clock(of_cpu=True), {"auto": [0.0] * 3, "off": [0.0] * 3}
+    for seed in range(arguments.simulated):
+        for grow, sums in found.items():
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                without_ray(Path(folder), arguments.modules)
+                setattr(plan_module, "find_devices", lambda *_: Devices(HPU, (arguments.modules,), "simulated"))  # noqa: B010
+                os.environ.update(ENVIRONMENT)
+                tune_controller.RayActorManager = cast(Any, Groups(clock, arguments.modules))
+                with redirect_stdout(io.StringIO()):
+                    tuner = tuner_of(Path(folder), grow, arguments, seed, trackers=())
+                    tuner.run.views.clear()
+                    tuner.fit()
+                for at, figure in enumerate(device_seconds(tuner)):
+                    sums[at] += figure
+    (grown, held, used), (without, held_without, used_without) = found["auto"], found["off"]
+    return {
+        "time_ratio": round(grown / without, 3),
+        "occupancy": round(held / grown / arguments.modules, 3),
+        "occupancy_without": round(held_without / without / arguments.modules, 3),
+        "training_share": round(used / grown / arguments.modules, 3),
+        "training_share_without": round(used_without / without / arguments.modules, 3),
+        "sweeps": arguments.simulated,
+    }
+
+
+def sweep(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the sweep and return how long it took, what the devices did, and what the trials reported."""
+    tuner = tuner_of(folder, arguments.grow, arguments, seed=0)
+    results = tuner.fit()
+    ray.shutdown()
+    assert not results.errors, results.errors
+    reports = {}
+    for number in tuner.run.state.trials:
+        for line in (tuner.plan.folder / trial_name(number) / "result.json").read_text().splitlines():
+            report = json.loads(line)
+            reports[f"{number} {report[names.EPOCH]}"] = [report[names.TRAIN_LOSS], report[names.VAL_LOSS]]
+    seconds, held, used = device_seconds(tuner)
+    return {
+        "seconds": round(seconds, 1),
+        "occupancy": round(held / seconds / tuner.plan.devices.count, 3),
+        "training_share": round(used / seconds / tuner.plan.devices.count, 3),
+        "epochs": tuner.run.state.trained(),
+        "reports": reports,
+    }
+
+
+def tuner_of(
+    folder: Path, grow: Any, arguments: argparse.Namespace, seed: int, trackers: Sequence[Tracker] | None = None
+) -> SweepTuner:
+    """Return a sweep that is planned."""
+    experiment = Experiment(
+        name="growing",
+        train_loop=train_loop,
+        config_class=GrowingConfig,
+        space={"lr": tune.loguniform(1e-3, 1.0), "momentum": tune.uniform(0.0, 0.95)},
+        baseline={"lr": 0.1, "momentum": 0.9},
+        budget=Budget(epochs=arguments.epochs),
+    )
+    options = SweepOptions(
+        num_samples=arguments.trials,
+        search="random",
+        scheduler=arguments.scheduler,
+        grow=grow,
+        seed=seed,
+        storage=folder / "results",
+        name=f"growing-{grow}",
+        tracking_uri=f"sqlite:///{folder}/mlflow.db",
+    )
+    plan = plan_module.make_plan(experiment, options)
+    print("\n".join(plan.lines()), flush=True)
+    return SweepTuner(plan, trackers=trackers)
+
+
+def device_seconds(tuner: SweepTuner) -> tuple[float, float, float]:
+    """Return the seconds from the first training step to the end; and of all devices, those in which trials had them,
+    and those in which they trained."""
+    time_of = tuner.run.state.device_time
+    began = min(one.trained_from for one in time_of.intervals)
+    ended = max(one.ended for one in time_of.intervals)
+    held = sum(one.ended - max(began, one.began) for one in time_of.intervals)
+    seconds = time_of.in_all()
+    return ended - began, held, seconds[TRAINING] + seconds[EVALUATING]
+
+
+if __name__ == "__main__":
+    main()

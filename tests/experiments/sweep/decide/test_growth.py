@@ -1,0 +1,166 @@
+"""Which trials go on with more devices, and which give some back. Nothing runs: a state is fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from experiments import Budget, Experiment
+from experiments.sweep.decide.growth import Growth, most_devices
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan.plan import make_plan
+from tests.experiments.sweep.fed_state import Fed
+from tests.small_task import SmallConfig, small_loop
+from trainables.runtime import names
+from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.find import DEVICE_TYPES, Devices
+from trainables.runtime.group.place import Place
+
+NODE, EPOCH_S = "a-node", 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingConfig(SmallConfig):
+    """Says of dropout what the recipes say."""
+
+    x: float = 0.5
+
+    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        return "dropout" if self.dropout else None
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    experiment = Experiment(
+        name="growing",
+        train_loop=small_loop,
+        config_class=GrowingConfig,
+        space={"lr": tune.loguniform(1e-3, 1.0), "momentum": tune.uniform(0.0, 0.9)},
+        budget=Budget(epochs=27),
+    )
+    options = SweepOptions(
+        storage=tmp_path,
+        scheduler="asha",
+        device="cpu",
+        settings=("dropout=0",),
+        tracking_uri=f"sqlite:///{tmp_path}/m.db",
+    )
+    made = make_plan(experiment, options)
+    return replace(made, devices=Devices(DEVICE_TYPES["hpu"], (8,), "for a test"), growth="for a test")
+
+
+class Node(Fed):
+    """A sweep on eight HPUs whose trials take 100 s an epoch, and 10 s to start."""
+
+    def __init__(self, plan: Plan, trials: int = 8) -> None:
+        super().__init__(epochs=27, trials=trials, kind="hpu", count=8)
+        self.growth = Growth(plan)
+
+    def after(
+        self,
+        number: int,
+        epoch: int,
+        on: str,
+        value: float = 0.5,
+        took: float = EPOCH_S,
+        start: float = 0.0,
+        promoted: int = 0,
+    ) -> Place | None:
+        """Report from these modules, and return where the trial is to go on."""
+        devices = " ".join(f"{NODE}:{module}" for module in on)
+        booked: dict[str, Any] = {names.DEVICES: devices, names.STEP_SECONDS: took + start}
+        booked |= {names.START_SECONDS: start} if start else {}
+        self.report(number, epoch, value, **booked)
+        return self.growth.after_report(self.state, self.state.trials[number], promoted)
+
+    def begin_all(self, *modules: str) -> None:
+        """Begin a trial on each of these modules."""
+        for number, on in enumerate(modules, start=1):
+            self.begin(number, lr=0.1, momentum=0.5, seed=1)
+            assert self.after(number, 9, on, start=10.0, promoted=8) is None  # others wait
+
+
+def test_the_last_trial_gets_the_whole_node_and_the_others_nothing_while_some_wait(plan: Plan) -> None:
+    node = Node(plan, trials=8)
+    node.begin_all("0", "1", "2", "3", "4", "5", "6", "7")
+    for number in range(1, 8):
+        node.end(number)
+    assert node.after(8, 10, "7") == Place(8)
+    assert node.growth.is_moving(8)
+    assert node.after(8, 11, "01234567", took=EPOCH_S / 4.9, start=10.0) is None
+    assert not node.growth.is_moving(8)
+
+
+def test_while_trials_have_yet_to_begin_none_grows(plan: Plan) -> None:
+    node = Node(plan, trials=9)
+    node.begin_all("0", "1")
+    assert node.after(1, 10, "0") is None
+
+
+def test_the_best_grow_first_and_to_aligned_sets(plan: Plan) -> None:
+    node = Node(plan, trials=3)
+    node.begin_all("1", "2", "5")
+    # Four would be its share, but neither 0 to 3 nor 4 to 7 will be free.
+    assert node.after(2, 10, "2", value=0.9) == Place(2, leaves=1)
+    assert node.after(3, 10, "5", value=0.7) is None  # one moves at a time
+    assert node.after(2, 11, "23", value=0.9, took=60.0, start=10.0) is None
+    assert node.after(3, 11, "5", value=0.7) == Place(4, leaves=1)
+    assert node.after(3, 12, "4567", value=0.7, took=60.0, start=10.0) is None
+    assert node.after(1, 10, "1", value=0.5) == Place(2)
+
+
+def test_a_trial_that_is_wanted_back_gives_half_of_it(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin_all("3")
+    assert node.after(1, 10, "3") == Place(8)
+    assert node.after(1, 11, "01234567", took=20.0, start=10.0, promoted=1) == Place(4)
+    assert node.after(1, 12, "0123", took=40.0, start=10.0, promoted=5) == Place(2)
+    assert node.after(1, 13, "01", took=70.0, start=10.0, promoted=7) == Place(1)
+
+
+def test_what_a_start_costs_more_than_it_saves_is_left(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin(1, lr=0.1, momentum=0.5, seed=1)
+    assert node.after(1, 9, "0", start=1500.0) is None  # 18 epochs to go, which eight do in 1,430 s less
+    assert node.after(1, 10, "0") is None
+
+
+def test_where_a_trial_is_no_faster_none_grows_as_far(plan: Plan) -> None:
+    node = Node(plan, trials=2)
+    node.begin_all("0", "4")
+    assert node.after(1, 10, "0", value=0.9) == Place(4)
+    assert node.after(1, 11, "0123", value=0.9, took=95.0, start=10.0) is None  # the first time takes longer
+    assert node.after(1, 12, "0123", value=0.9, took=95.0) == Place(2)
+    assert node.after(1, 13, "01", value=0.9, took=60.0, start=10.0) is None
+    assert node.after(2, 11, "4") == Place(2)
+
+
+def test_one_that_could_not_move_is_not_asked_again(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin_all("0")
+    assert node.after(1, 10, "0") == Place(8)
+    assert node.after(1, 11, "0") is None
+    assert node.after(1, 12, "0") is None
+
+
+@pytest.mark.parametrize(
+    ("grow", "config", "most"),
+    [
+        ("auto", {}, 4),  # a batch of 12 in eight parts is none
+        ("auto", {"dropout": 0.1}, "dropout"),
+        ("on", {"dropout": 0.1}, 4),
+        ("on", {"batch_size": 64}, 8),
+        ("on", {"batch_size": 9}, 1),
+    ],
+)
+def test_the_batch_and_the_numbers_say_how_far_a_trial_may_grow(
+    grow: str, config: dict[str, float], most: int | str
+) -> None:
+    trial = GrowingConfig(**{"epochs": 1, "batch_size": 12, "dropout": 0.0, **config})  # type: ignore[arg-type]
+    devices = Devices(DEVICE_TYPES["hpu"], (8,), "for a test")
+    assert most_devices(trial, devices, SweepOptions(grow=grow)) == most  # type: ignore[arg-type]
