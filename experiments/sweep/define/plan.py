@@ -254,10 +254,10 @@ class Plan:
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
             f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
             f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
-            *([f"grow    {self.growth or self.no_growth}"] if self.growth or self.no_growth else []),
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
+            *([f"grow    {self.growth or self.no_growth}"] if self.growth or self.no_growth else []),
             *([f"start   from {self._baseline_in_words(self.options.baseline)}"] if self.options.baseline else []),
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
