@@ -26,9 +26,12 @@ AT_LEAST_FASTER = 1.1
 class Growth:
     """Decides, after each report of a trial, with how many devices it goes on."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Begin; nothing is known yet of how long anything takes."""
-        self._plan, self._usual = plan, plan.options.workers_per_trial
+    def __init__(self, plan: Plan, *, grows: bool = True) -> None:
+        """Begin; nothing is known yet of how long anything takes. Unless the sweep ``grows``, no trial does."""
+        self._plan, self._usual, self._grows = plan, plan.options.workers_per_trial, grows
+        self._numbers = plan.devices.type.numbers(plan.devices.count)
+        self.has_ever_grown = False
+        """Whether a trial was ever to have more devices than it began with."""
         self._asked: dict[int, int] = {}  # of trials that were to go on with so many devices
         self._stay: set[int] = set()  # trials that were to change, and did not
         self._most: dict[int, int] = {}  # by trial, as its configuration allows
@@ -43,6 +46,14 @@ class Growth:
         """Whether a trial may have more devices than it began with."""
         return bool(self._asked or self._wide)
 
+    def has(self, state: SweepState, trial: TrialState) -> int:
+        """Return how many devices a trial has; 0 while it is starting."""
+        return len(state.device_time.devices_of(trial.number))
+
+    def began(self, trial: int) -> None:
+        """Note that a trial begins, perhaps after it was lost: with as many devices as all."""
+        self._asked.pop(trial, None)
+
     def is_moving(self, trial: int) -> bool:
         """Whether the trial goes on with other devices once it has a checkpoint."""
         return trial in self._asked
@@ -55,9 +66,8 @@ class Growth:
             trial: One that goes on.
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
-        has = len(state.device_time.devices_of(trial.number))
-        self._measure(trial, has)
-        if self._plan.growth is None or trial.number in self._stay or state.ending is not None:
+        has = self.has(state, trial)
+        if not self._grows or trial.number in self._stay or state.ending is not None:
             return None
         running = {other.number: self._width_of(state, other) for other in state.running}
         self._wide &= running.keys()
@@ -65,27 +75,30 @@ class Growth:
         width = self._width(state, trial, running, state.to_begin + promoted)
         if width > has and (self._asked or not all(running.values())):
             return None  # one moves or starts: nobody knows which devices it gets
+        while (leaves := self._leaves(state, trial, width)) is None:  # of as many as usual there is always a set
+            width //= 2
         if width == has:
             return None
-        self._asked[trial.number] = width
+        self._asked[trial.number], self.has_ever_grown = width, True
         if width == self._usual:
             return Place(width)
-        settings = self._config_of(trial).settings_of_wider(self._plan.devices.type, self._usual, width)
-        return Place(width, self._leaves(state, trial, width) or 0, settings)
+        config = self._config_of(trial)
+        return Place(width, leaves, config.settings_of_wider(self._plan.devices.type, self._usual, width))
 
     def _width_of(self, state: SweepState, trial: TrialState) -> int:
         """Return how many devices a trial has, or is about to have; 0 while it is starting."""
-        has = len(state.device_time.devices_of(trial.number))
+        has = self.has(state, trial)
         return max(has, self._asked.get(trial.number, 0)) if has else 0
 
-    def _measure(self, trial: TrialState, has: int) -> None:
-        """Note how long the trial takes, and whether more devices have made it faster."""
+    def measure(self, state: SweepState, trial: TrialState) -> None:
+        """Note from a report how long the trial takes, and whether more devices have made it faster."""
+        has = self.has(state, trial)
         if self._asked.pop(trial.number, has) != has:
             self._stay.add(trial.number)
         (self._wide.add if has > self._usual else self._wide.discard)(trial.number)
         metrics = trial.metrics
         lost = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
-        if metrics.get(names.DEVICES) not in self._seen:  # its workers are new
+        if names.START_SECONDS in metrics and metrics.get(names.DEVICES) not in self._seen:  # its workers are new
             self._seen.add(metrics.get(names.DEVICES, ""))
             self._start_s = lost
         if names.START_SECONDS in metrics and trial.number in self._took:
@@ -139,7 +152,10 @@ class Growth:
         if trial.number in self._stay:
             return 0
         if trial.number not in self._most:
-            most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
+            try:
+                most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
+            except ValueError:  # a hyperparameter that was not known in time, which a loop of its own may have
+                most = self._usual
             self._most[trial.number] = most if isinstance(most, int) else self._usual
         return int(min(self._most[trial.number], self._limit))
 
@@ -162,13 +178,13 @@ class Growth:
         width; None if there is none."""
         if width == self._usual or not self._plan.devices.type.widths:
             return 0
-        taken = {
-            int(index)
-            for other in state.running
-            if other is not trial
-            for _, index in state.device_time.devices_of(other.number)
-        }
-        free = [index for index in self._plan.devices.type.numbers(self._plan.devices.count) if index not in taken]
+        others = [state.device_time.devices_of(other.number) for other in state.running if other is not trial]
+        taken = {int(index) for devices in others for _, index in devices}
+        # Those that wait for devices get the lowest, since they have asked before.
+        wanted = self._usual * sum(not devices for devices in others)
+        free = [index for index in self._numbers if index not in taken][wanted:]
+        if not taken <= {*self._numbers}:  # another machine's, which has others
+            return None
         aligned = _aligned(free, width)
         return None if aligned is None else sum(index < aligned for index in free)
 

@@ -11,7 +11,7 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.trials import error_of
 from trainables.runtime import names
-from trainables.runtime.internals.ray_tune import end_paused
+from trainables.runtime.internals.ray_tune import end_idle_actors, end_paused
 
 if TYPE_CHECKING:
     from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -56,7 +56,10 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         """Return the trial to start next; None leaves it to Tune. Trials that wait and are to stop end first."""
         for trial in self._run.waiting_to_stop(tune_controller.get_trials):
             end_paused(tune_controller, trial)
-        return self._chosen.choose_trial_to_run(tune_controller)
+        chosen = self._chosen.choose_trial_to_run(tune_controller)
+        if chosen is None and self._run.devices_are_wanted:
+            end_idle_actors(tune_controller)
+        return chosen
 
     def debug_string(self) -> str:
         """Return what the chosen scheduler says of itself."""

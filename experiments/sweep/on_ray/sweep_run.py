@@ -97,7 +97,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
-        self._growth = Growth(plan)
+        self._growth = Growth(plan, grows=plan.growth is not None and scheduler is None)
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
@@ -153,6 +153,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             if known is not None and known.status == "running":
                 paused = events.Decision("pause", f"by {self.plan.options.scheduler}")
                 self.tell(events.Decided(trial=known.number, decision=paused))
+        self._growth.began(number_of(trial))
         self.tell(events.TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
 
     def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
@@ -184,13 +185,21 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def _grow(self, tune_controller: Any, trial: Trial) -> None:
         """Have a trial go on with devices that would stay idle, or give back some that others wait for."""
-        if self.plan.growth is None or (self.searcher.proposed < self.state.num_trials and not self._growth.has_grown):
-            return
         known = self.state.trials[number_of(trial)]
+        self._growth.measure(self.state, known)
+        to_begin = self.searcher.proposed < self.state.num_trials and not self._growth.has_grown
+        if to_begin or self._pausing:  # those that are being saved have their devices still
+            return
         place = self._growth.after_report(self.state, known, getattr(self.scheduler, "promoted", 0))
         if place is not None:
             go_on_with(tune_controller, trial, place)
             self.tell(events.PlaceChanged(trial=known.number, workers=place.workers))
+
+    @property
+    def devices_are_wanted(self) -> bool:
+        """Whether a trial may wait for devices that another has grown to, or is to grow to."""
+        running = self.state.running if self._growth.has_ever_grown else []
+        return any(self._growth.is_moving(trial.number) or not self._growth.has(self.state, trial) for trial in running)
 
     def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
         why, fix = why_begins_anew(saves=saves)

@@ -177,7 +177,7 @@ def count_graphs(
 
 
 def choose_growth(
-    experiment: Experiment, options: SweepOptions, settings: Mapping[str, Any], devices: Devices
+    experiment: Experiment, options: SweepOptions, budget: Budget, settings: Mapping[str, Any], devices: Devices
 ) -> tuple[str | None, str]:
     """Return why trials may go on with devices that would stay idle, None if they may not; and why not, if someone
     might wonder."""
@@ -188,8 +188,10 @@ def choose_growth(
     wrong = ""
     if options.scheduler == "pbt":
         wrong = "--scheduler pbt needs all that train at the same time to train alike"
-    elif options.seconds is not None:
+    elif budget.seconds:
         wrong = "--seconds compares trials by the time that they take"
+    elif options.address is not None:
+        wrong = "--address joins a Ray whose devices others may take"
     elif len(devices.nodes) > 1:
         wrong = "they do on one node, and the sweep has several"
     if wrong and options.grow == "on":

@@ -77,7 +77,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
     )
-    growth, no_growth = decide.choose_growth(experiment, options, settings, devices)
+    growth, no_growth = decide.choose_growth(experiment, options, budget, settings, devices)
     plan = Plan(
         experiment=experiment,
         others=others,

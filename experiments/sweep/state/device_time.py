@@ -63,6 +63,7 @@ class DeviceTime:
         self._open: dict[int, list[Interval]] = {}  # of trials that have their devices
         self._counted_until: dict[int, float] = {}  # by trial
         self._has: dict[int, str] = {}  # devices of running trials, as reports name them
+        self._last_on: dict[str, Interval] = {}  # by device
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
 
     def begin(self) -> None:
@@ -90,7 +91,10 @@ class DeviceTime:
             self._has[trial] = devices
             trained_from = ordered_at + metrics.get(names.LOST_SECONDS, 0.0) + metrics.get(names.START_SECONDS, 0.0)
             lanes = self._lanes_of(devices, ordered_at)
-            self._open[trial] = [Interval(lane, trial, ordered_at, trained_from, reported_at) for lane in lanes]
+            for lane in lanes:  # a trial that waited for a device has it when the one before has left it
+                left_at = self._last_on[lane].ended if lane in self._last_on else ordered_at
+                self._last_on[lane] = Interval(lane, trial, max(ordered_at, left_at), trained_from, reported_at)
+            self._open[trial] = [self._last_on[lane] for lane in lanes]
             self.intervals += self._open[trial]
         self._count_until(trial, reported_at)
 
@@ -130,6 +134,7 @@ class DeviceTime:
             self.by_trial[trial].update(seconds)
         moved = ("began", "trained_from", "ended")
         self.intervals = [Interval(**{**one, **{at: one[at] + cut for at in moved}}) for one in kept["intervals"]]
+        self._last_on = {interval.device: interval for interval in self.intervals}
 
     def up_to_now(self) -> DeviceTime:
         """Return a copy that ends with the last report and stays as it is, for another thread to read."""

@@ -113,8 +113,8 @@ def visible_modules() -> list[int] | None:
 
 
 def numbers_of(count: int) -> Sequence[int]:
-    """Return the modules that this process may use, if they are as many: of another machine it knows nothing."""
-    modules = visible_modules() or []
+    """Return the modules of this node, if they are as many: of another machine it knows nothing."""
+    modules = visible_modules() or present_modules()
     return modules if len(modules) == count else range(count)
 
 

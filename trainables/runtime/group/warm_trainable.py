@@ -162,7 +162,7 @@ class WarmTrainable(tune.Trainable):
         began = time.time()
         if self._checkpoint is not None:
             self._go_on_from(Path(self._checkpoint), self._saved_at)
-        config = {**self.settings, **self._place.settings, **self.trial_config}
+        config = {**self.settings, **self.trial_config, **self._place.settings}
         try:
             environment = dict(self.environment_of(config))
         except Exception as error:

@@ -235,14 +235,19 @@ def end_paused(tune_controller: Any, trial: Trial) -> None:
 
 
 def go_on_with(tune_controller: Any, trial: Trial, place: Any) -> None:
-    """Ask the trial actor of a trial to train it on another place, and end trial actors that have no trial.
-
-    Tune (Ray 2.60) calls ``save`` and ``train`` of a trainable in this way, one after another, and has no public one
-    for other methods. It keeps one trial actor for a trial that may yet come, whose workers have the devices.
-    """
+    """Ask the trial actor of a trial, if it has one, to train it on another place. Tune (Ray 2.60) calls ``save`` and
+    ``train`` of a trainable in this way, one after another, and has no public one for other methods."""
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
-    controller._cleanup_cached_actors(force_all=True)
-    controller._schedule_trial_task(trial=trial, method_name="go_on_with", args=(place,))
+    if trial in controller._trial_to_actor:
+        controller._schedule_trial_task(trial=trial, method_name="go_on_with", args=(place,))
+
+
+def end_idle_actors(tune_controller: Any) -> None:
+    """End the trial actors that have no trial, unless one is about to come. Tune (Ray 2.60) keeps one for a trial that
+    may yet be proposed, and its workers keep their devices."""
+    controller = getattr(tune_controller, "_tune_controller", tune_controller)
+    if controller._actor_cache.num_cached_objects and not controller._staged_trials:
+        controller._cleanup_cached_actors(force_all=True)
 
 
 NO_SEARCHER = SimpleNamespace(search_alg=None)

@@ -249,8 +249,8 @@ class SuccessiveHalving(Fifo):
 
     @property
     def promoted(self) -> int:
-        """How many paused trials are to go on, and have no trial actor yet."""
-        return sum(self._tunes[name].status == Trial.PAUSED for name in self._next)
+        """How many paused trials are to go on, and do not yet."""
+        return sum(self._tunes[name].status in (Trial.PAUSED, Trial.PENDING) for name in self._next)
 
     def expect(self, trials: int) -> None:
         """Take another number of trials in the whole sweep."""

@@ -11,8 +11,10 @@ from ray import tune
 
 from experiments import Budget, Experiment
 from experiments.sweep.decide.growth import Growth, most_devices
+from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan.decide import choose_growth
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.fed_state import Fed
 from tests.small_task import SmallConfig, small_loop
@@ -76,6 +78,7 @@ class Node(Fed):
         booked: dict[str, Any] = {names.DEVICES: devices, names.STEP_SECONDS: took + start}
         booked |= {names.START_SECONDS: start} if start else {}
         self.report(number, epoch, value, **booked)
+        self.growth.measure(self.state, self.state.trials[number])
         return self.growth.after_report(self.state, self.state.trials[number], promoted)
 
     def begin_all(self, *modules: str) -> None:
@@ -121,6 +124,42 @@ def test_a_trial_that_is_wanted_back_gives_half_of_it(plan: Plan) -> None:
     assert node.after(1, 11, "01234567", took=20.0, start=10.0, promoted=1) == Place(4)
     assert node.after(1, 12, "0123", took=40.0, start=10.0, promoted=5) == Place(2)
     assert node.after(1, 13, "01", took=70.0, start=10.0, promoted=7) == Place(1)
+
+
+def test_one_that_gives_back_to_a_trial_that_waits_leaves_it_the_lowest(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin_all("7")
+    assert node.after(1, 11, "7") == Place(8)
+    node.state.num_trials = 2  # a person adds one
+    node.begin(2, lr=0.1, momentum=0.5, seed=1)
+    assert node.after(1, 12, "01234567", took=20.0, start=10.0) == Place(4, leaves=3)  # 0 is taken first
+
+
+def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin_all("0")
+    assert node.after(1, 10, "0") == Place(8)
+    node.growth.began(1)
+    assert not node.growth.is_moving(1)
+    assert node.after(1, 10, "1", start=10.0) == Place(8)
+
+
+def test_a_budget_in_seconds_and_a_ray_of_others_rule_growth_out(plan: Plan) -> None:
+    def growth(budget: Budget, **options: Any) -> str | None:
+        asked = SweepOptions(**options)
+        return choose_growth(plan.experiment, asked, budget, plan.settings, plan.devices)[0]
+
+    assert growth(plan.budget) is not None
+    assert growth(plan.budget, address="auto") is None
+    assert growth(Budget(epochs=27, seconds=600)) is None
+    with pytest.raises(SweepError, match="--seconds compares trials by the time that they take; leave"):
+        growth(Budget(epochs=27, seconds=600), grow="on")
+
+
+def test_a_configuration_that_cannot_be_read_grows_not(plan: Plan) -> None:
+    node = Node(plan, trials=1)
+    node.begin(1, lr=0.1, momentum=0.5, seed=1, rare=1)
+    assert node.after(1, 10, "0", start=1.0) is None
 
 
 def test_what_a_start_costs_more_than_it_saves_is_left(plan: Plan) -> None:

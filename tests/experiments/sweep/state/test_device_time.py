@@ -103,6 +103,18 @@ def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) 
     assert [s.trained_from - BEGAN for s in time.intervals] == [0, 0, 30, 30]
 
 
+def test_a_trial_that_waits_for_a_device_has_it_from_when_the_other_has_left_it(clock: Clock) -> None:
+    time = device_time_of("hpu", 2)
+    time.started(1)
+    report(clock, time, 1, 0, 30, "n:0 n:1", train_s=30.0)
+    report(clock, time, 1, 30, 40, "n:0", train_s=10.0)
+    time.started(2)
+    report(clock, time, 2, 10, 50, "n:1", start_s=25.0, train_s=15.0)  # it was asked to train at 10
+    clock.now = BEGAN + 50
+    time.end()
+    assert [sum(kinds.values()) for kinds in time.by_device().values()] == pytest.approx([50, 50])
+
+
 def test_cores_have_no_numbers_and_a_paused_trial_leaves_its_lane(clock: Clock) -> None:
     time = device_time_of("cpu", 2)
     for one in (1, 2):

@@ -29,6 +29,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
 from ray.tune.trainable.metadata import _TrainingRunMetadata
+from ray.tune.utils.object_cache import _ObjectCache
 
 from trainables.runtime.internals import ray_tune
 
@@ -88,6 +89,9 @@ def test_tune_has_what_a_trial_goes_on_elsewhere_with() -> None:
     task = inspect.signature(TuneController._schedule_trial_task).parameters
     assert list(task)[1:5] == ["trial", "method_name", "args", "kwargs"]
     assert list(inspect.signature(TuneController._cleanup_cached_actors).parameters) == ["self", "force_all"]
+    written = inspect.getsource(TuneController.__init__)
+    assert all(f"self.{name}" in written for name in ("_trial_to_actor", "_actor_cache", "_staged_trials"))
+    assert isinstance(_ObjectCache.num_cached_objects, property)
 
 
 def trial_with_checkpoints(folder: Path, *scores: float) -> Trial:
