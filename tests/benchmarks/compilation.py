@@ -24,14 +24,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from torch.utils.data import Dataset
 
 from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
@@ -40,7 +38,7 @@ from experiments.sweep.plan.plan import make_plan
 from trainables.runtime.devices.device import DeviceType
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
-from tests.small_task import Points, SmallConfig, small_task
+from tests.small_task import Points, SlowPoints, SmallConfig, small_task
 from tests.stand_in_hpu import compilations, environment
 
 EPOCH = "COMPILATION_EPOCH_S"
@@ -66,22 +64,6 @@ class UnknownConfig(CompiledConfig):
         return None
 
 
-class SlowPoints(Dataset[Any]):
-    """An epoch takes ``EPOCH_S``."""
-
-    augments = True
-
-    def __init__(self, points: Points, batch_size: int) -> None:
-        self._points, self._batch_s = points, EPOCH_S * batch_size / len(points)
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def __getitems__(self, indices: list[int]) -> Any:
-        time.sleep(self._batch_s)
-        return self._points.__getitems__(indices)
-
-
 def train_loop(config: dict[str, Any]) -> None:
     from dataclasses import replace
 
@@ -94,7 +76,8 @@ def train_loop(config: dict[str, Any]) -> None:
         trial = replace(trial, dropout=VALUES[int(os.environ["HABANA_VISIBLE_MODULES"]) % len(VALUES)])
     task = small_task(trial)
     assert isinstance(task.train_data, Points)
-    train(replace(task, train_data=SlowPoints(task.train_data, trial.batch_size)), trial)
+    batch_s = EPOCH_S * trial.batch_size / len(task.train_data)
+    train(replace(task, train_data=SlowPoints(task.train_data, batch_s)), trial)
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -37,7 +36,6 @@ from typing import Any, cast
 import ray
 from ray import tune
 from ray.tune.execution import tune_controller
-from torch.utils.data import Dataset
 
 from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
@@ -55,7 +53,7 @@ sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks import simulated_groups
 from tests.benchmarks.scale import without_ray
 from tests.benchmarks.simulated_groups import Clock, Groups
-from tests.small_task import Points, SmallConfig, small_task
+from tests.small_task import Points, SlowPoints, SmallConfig, small_task
 from tests.stand_in_hpu import environment
 
 EPOCH = "GROWTH_EPOCH_S"
@@ -72,22 +70,6 @@ class GrowingConfig(SmallConfig):
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> None:
         return None
-
-
-class SlowPoints(Dataset[Any]):
-    """Sleeps before each batch."""
-
-    augments = False
-
-    def __init__(self, points: Points, seconds: float) -> None:
-        self._points, self._seconds = points, seconds
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def __getitems__(self, indices: list[int]) -> Any:
-        time.sleep(self._seconds)
-        return self._points.__getitems__(indices)
 
 
 def train_loop(config: dict[str, Any]) -> None:

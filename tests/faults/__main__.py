@@ -10,7 +10,7 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
 Five times each take two hours on 2 cores; with --results what was found is kept, and what is there is not done again.
-Fills a file system of its own for the fault "disk", which takes root's rights.
+Fills a separate file system for the fault "disk", which takes root's rights.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def memory_limit() -> str:
 
 @contextmanager
 def storage_of(folder: Path, *, small: bool) -> Iterator[None]:
-    """Make the folder for the sweep's results; a small one is a file system of its own."""
+    """Make the folder for the sweep's results; a small one is a separate file system."""
     storage = folder / "results"
     storage.mkdir()
     if small:

@@ -35,7 +35,7 @@ class AccumulatingConfig(TrialConfig):
 
     x: float
     orders: str = ""
-    """Folder in which a file orders whoever takes it first to go wrong."""
+    """Folder in which a file orders the trial that takes it first to go wrong."""
     epoch_s: float = 1.0
     """Seconds of an epoch."""
 

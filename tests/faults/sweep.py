@@ -35,7 +35,7 @@ DRIVER = "from experiments import main; from tests.faults.accumulating import AC
 
 
 class Sweep:
-    """A sweep of the command line, in processes of its own."""
+    """A sweep of the command line, in separate processes."""
 
     def __init__(
         self,

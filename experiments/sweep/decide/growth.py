@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
@@ -92,6 +92,8 @@ class Growth:
 
     def measure(self, state: SweepState, trial: TrialState) -> None:
         """Note from a report how long the trial takes, and whether more devices have made it faster."""
+        if not self._grows:
+            return
         has = self.has(state, trial)
         if self._asked.pop(trial.number, has) != has:
             self._stay.add(trial.number)
@@ -120,7 +122,7 @@ class Growth:
             free, mine = free + mine // 2, mine // 2
         if mine < widths[trial.number]:
             return mine
-        ranked = sorted(state.running, key=lambda other: self._rank(state, other))
+        ranked = sorted(state.running, key=lambda other: -self._score(state, other))
         while True:
             can = [
                 other.number
@@ -142,10 +144,8 @@ class Growth:
             and self._is_worth_it(trial, width / has)
         )
 
-    def _rank(self, state: SweepState, trial: TrialState) -> float:
-        if trial.best is None:
-            return math.inf
-        return -trial.best if state.objective.mode == "max" else trial.best
+    def _score(self, state: SweepState, trial: TrialState) -> float:
+        return -math.inf if trial.best is None else state.objective.score(trial.best)
 
     def _most_of(self, trial: TrialState) -> int:
         """Return the most devices that a trial's configuration allows."""
@@ -154,7 +154,7 @@ class Growth:
         if trial.number not in self._most:
             try:
                 most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
-            except ValueError:  # a hyperparameter that was not known in time, which a loop of its own may have
+            except ValueError:  # a hyperparameter that was not known in time; a plain train loop may take it
                 most = self._usual
             self._most[trial.number] = most if isinstance(most, int) else self._usual
         return int(min(self._most[trial.number], self._limit))
@@ -185,8 +185,11 @@ class Growth:
         free = [index for index in self._numbers if index not in taken][wanted:]
         if not taken <= {*self._numbers}:  # another machine's, which has others
             return None
-        aligned = _aligned(free, width)
-        return None if aligned is None else sum(index < aligned for index in free)
+        sets = [range(index, index + width) for index in free if {*range(index, index + width)} <= {*free}]
+        for together in sets:
+            if self._plan.devices.type.why_not_together(together) is None:
+                return sum(index < together.start for index in free)
+        return None
 
 
 def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:
@@ -203,9 +206,3 @@ def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -
             break
         most = width
     return why if why and most == usual else most
-
-
-def _aligned(free: Sequence[int], width: int) -> int | None:
-    """Return the first number of an aligned set of so many free devices, None if there is none."""
-    starts = [index for index in free if index % width == 0 and {*range(index, index + width)} <= {*free}]
-    return min(starts, default=None)

@@ -180,7 +180,7 @@ class WarmTrainable(tune.Trainable):
                 f"an epoch"
             )
         if not report["asked"]:
-            self._saved_at = 0  # it has begun anew, whatever there is
+            self._saved_at = 0  # it has begun again, whatever there is
         # The count of a loop that goes on from its checkpoint says how many it has finished, or which one this is.
         self._from_0 = report["metrics"].get(self._unit) == self._saved_at
         self._checked(report)

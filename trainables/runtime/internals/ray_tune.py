@@ -89,7 +89,7 @@ def keep_what_is_read() -> None:
     """Have Tune, in this process, not write again what it has read of a trial until that changes.
 
     Tune (Ray 2.60) keeps what it has written of each trial as JSON, but not what it has read: a resumed sweep of ten
-    thousand trials would write all of them anew, which takes half a minute. It does where the sweep's folder has moved.
+    thousand trials would write all of them again, for half a minute. It does where the sweep's folder has moved.
     And it takes for a change that it sets the errors of each trial that goes on to None, which they mostly are.
     """
 

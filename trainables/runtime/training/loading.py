@@ -24,7 +24,7 @@ Batch = dict[str, torch.Tensor]
 
 EVAL_BATCH_PER_WORKER = 64
 """Validation samples in one forward pass of a worker; without gradients more fit than in training. The same in every
-trial: evaluation has a compiled graph of its own at any size, and at one size a sweep has one."""
+trial: evaluation has another compiled graph than training at any size, and at one size a sweep has one."""
 
 
 class BatchIndices(NamedTuple):
