@@ -10,15 +10,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import ray.train.collective
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainables.runtime import TrialConfig, get_checkpoint, get_context, report
+from trainables.runtime.devices.cpu import CPU, Cpu
+from trainables.runtime.group import worker_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,19 +176,27 @@ def ending(config: dict[str, Any]) -> None:
     ways[config["way"]]()
 
 
-class Late:
-    """A loop that arrives in a process only after seconds."""
-
-    def __call__(self, config: dict[str, Any]) -> None:
-        report({"epoch": 1})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (2.0,)
+def impatient_group(spec: Any) -> Any:
+    """Return a worker group that must be up within two seconds."""
+    with patch.object(worker_group, "START_TIMEOUT_S", 2):
+        return worker_group.WorkerGroup(spec, "late")
 
 
-def _arrive(seconds: float) -> Late:
-    time.sleep(seconds)
-    return Late()
+class Unprepared(Cpu):
+    """Cores that take seconds to prepare a worker."""
+
+    def __init__(self) -> None:
+        super().__init__(**{field.name: getattr(CPU, field.name) for field in fields(CPU)})
+
+    def prepare_worker(self) -> None:
+        """Take longer than a group may."""
+        time.sleep(6.0)
+
+
+def exchanging(config: dict[str, Any]) -> None:
+    """Report what rank 0 says to all by way of Ray Train."""
+    said = config["says"] if get_context().get_world_rank() == 0 else "nothing"
+    report({"epoch": 1, "heard": ray.train.collective.broadcast_from_rank_zero(said)})
 
 
 HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")

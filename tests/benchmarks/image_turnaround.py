@@ -28,13 +28,17 @@ import ray
 from torch.utils.data import DataLoader, Dataset
 
 from experiments.sweep.define.options import PROJECT_ROOT
+
+sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from experiments.sweep.on_ray.tuner import python_path_with
 from experiments.tune_resnet18 import sample_settings
 from search_spaces.resnet18 import SAMPLE_BASELINE
+from tests.host import Host, Hosted
 from trainables.resnet18 import train_loop
 from trainables.runtime import names
 from trainables.runtime.devices.cpu import CPU
-from trainables.runtime.group.worker_group import TrainLoop, WorkerGroup, WorkerGroupSpec
+from trainables.runtime.group.worker import TrainLoop
+from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.training import loop
 from trainables.runtime.training.loading import Loader
 
@@ -91,7 +95,8 @@ def median_start(of: TrainLoop, trials: int) -> float:
     """Return the median start of the trials of a new group but the first, in seconds."""
     starts = []
     with tempfile.TemporaryDirectory() as storage:
-        group = WorkerGroup(WorkerGroupSpec(train_loop=of, num_workers=1, device=CPU, storage=storage), of.__name__)
+        spec = WorkerGroupSpec(train_loop=of, num_workers=1, device=CPU, storage=storage)
+        group = Hosted(ray.remote(Host).options(num_cpus=0).remote(), WorkerGroup, spec, of.__name__)
         for seed in range(trials):
             config = {**sample_settings(), **SAMPLE_BASELINE, **SMALL, "seed": seed, "loader_workers": LOADERS}
             ordered_at = time.time()
@@ -103,7 +108,6 @@ def median_start(of: TrainLoop, trials: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
     from tests.benchmarks import image_turnaround  # workers must find the loops in a module
 
     image_turnaround.main()

@@ -39,7 +39,7 @@ class ReadMemory(tune.Callback):
 
 def workers() -> list[psutil.Process]:
     """Return the workers among the processes that this one started."""
-    return [p for p in psutil.Process().children(recursive=True) if "RayTrainWorker" in " ".join(p.cmdline())]
+    return [p for p in psutil.Process().children(recursive=True) if "WarmWorker" in " ".join(p.cmdline())]
 
 
 def main() -> None:

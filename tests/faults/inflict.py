@@ -87,10 +87,6 @@ class Inflict:
         """Kill -9 of a trial actor."""
         self._kill_one("actor")
 
-    def mailbox(self) -> None:
-        """Kill -9 of the mailbox of a worker group."""
-        self._kill_one("mailbox")
-
     def growing(self) -> None:
         """Kill -9 of a worker, a trial actor or the driver, once a trial is to go on with other devices."""
         moves = self.sweep.printed.count(MOVES)
@@ -205,7 +201,6 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "driver": Inflict.driver,
     "actor": Inflict.actor,
     "worker": Inflict.worker,
-    "mailbox": Inflict.mailbox,
     "raylet": Inflict.raylet,
     "mlflow": Inflict.mlflow,
     "ctrl-c": Inflict.ctrl_c,

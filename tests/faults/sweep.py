@@ -22,7 +22,7 @@ from tests.stand_in_hpu import STAND_IN, environment
 
 GROUPS = 2
 EPOCH_S = 1.0
-TITLES = {"worker": "RayTrainWorker", "actor": "Trainable", "mailbox": "Mailbox"}
+TITLES = {"worker": "WarmWorker", "actor": "Trainable"}
 """What the processes of a worker group have in their titles."""
 HUNG_AFTER_S = 20
 UP_WITHIN_S = 600

@@ -19,7 +19,7 @@ from trainables.runtime.trial_config import PlainConfig
 
 if TYPE_CHECKING:
     from trainables.prediction import Predictor
-    from trainables.runtime.group.worker_group import TrainLoop
+    from trainables.runtime.group.worker import TrainLoop
 
 RecipeName: TypeAlias = Literal["full", "sample"]
 

@@ -1,58 +1,61 @@
-"""The mailbox between a trial actor and its workers. Every worker group has a process for it, to which this module is
-sent whole: it imports nothing of this project."""
+"""The mailbox of a worker: its trial actor puts a command in, and takes the report that answers it.
+
+A worker group starts with this module, before its device is prepared, so it imports no torch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
-
-class _Turn:
-    """One exchange: the reports of all ranks, and the command that answers them."""
-
-    def __init__(self) -> None:
-        self.reports: dict[int, dict[str, Any]] = {}
-        self.error: dict[str, Any] | None = None
-        self.all_in = asyncio.Event()
-        self.command: dict[str, Any] = {}
-        self.command_given = asyncio.Event()
+from trainables.runtime.internals.ray_train import RayTrainWorker
 
 
 class Mailbox:
-    """Takes a report from each worker and answers all with the same command; each side waits for the other."""
+    """Between the thread of a worker in which trials run, and its trial actor: each waits for the other."""
 
-    def __init__(self, num_workers: int) -> None:
-        self._num_workers = num_workers
-        self._turn = _Turn()
+    def __init__(self) -> None:
+        """Wait for the first report, which no command asks for."""
+        self._report: Future[dict[str, Any]] = Future()
+        self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
-    async def report(self, rank: int, report: dict[str, Any]) -> dict[str, Any]:
-        """Hand in a worker's report, and return the command that answers it."""
-        turn = self._turn
-        turn.reports[rank] = report
-        if len(turn.reports) == self._num_workers:
-            turn.all_in.set()
-        await turn.command_given.wait()
-        return turn.command
+    def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Hand in a report, and wait for the command that answers it."""
+        self._report.set_result(report)
+        return self._commands.get()
 
-    async def fail(self, rank: int, error: str) -> None:
-        """Hand in an error. It ends the turn: other ranks may wait for this one in a collective, and never report."""
-        if self._turn.error is None:  # the first is the cause of the others
-            self._turn.error = {"kind": "error", "rank": rank, "error": error}
-        self._turn.all_in.set()
+    def fail(self, error: str) -> None:
+        """Hand in an error, which nothing answers."""
+        self._report.set_result({"kind": "error", "error": error})
 
-    async def reports(self) -> list[dict[str, Any]]:
-        """Return the reports of all ranks, by rank, once they are in; or the first error alone."""
-        turn = self._turn
-        await turn.all_in.wait()
-        if turn.error is not None:
-            return [turn.error]
-        return [report for _, report in sorted(turn.reports.items())]
+    def put(self, command: dict[str, Any]) -> None:
+        """Put a command in, for the trial that waits or will wait."""
+        self._report = Future()
+        self._commands.put(command)
 
-    async def command(self, command: dict[str, Any]) -> list[dict[str, Any]]:
-        """Send every worker the command, and return the reports that answer it."""
-        turn = self._turn
-        await turn.all_in.wait()
-        self._turn = _Turn()
-        turn.command = command
-        turn.command_given.set()
-        return await self.reports()
+    async def report(self) -> dict[str, Any]:
+        """Return the report that answers the last command, or the first one, once it is handed in."""
+        return await asyncio.wrap_future(self._report)
+
+
+MAILBOX = Mailbox()
+"""That of this process, if it is a worker."""
+
+
+class WarmWorker(RayTrainWorker):
+    """A worker of Ray Train with a mailbox. Its methods run beside the train loop, which has a thread to itself."""
+
+    async def report(self) -> dict[str, Any]:
+        """Return the first report of the worker, once it is ready."""
+        return await MAILBOX.report()
+
+    async def answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Give the worker a command, and return the report that answers it."""
+        MAILBOX.put(command)
+        return await MAILBOX.report()
+
+    async def end(self) -> None:
+        """Have the worker's train loop return when it waits for a command."""
+        MAILBOX.put({"do": "exit"})

@@ -1,43 +1,31 @@
 """A warm worker group: the workers of one TorchTrainer, kept alive while trial after trial passes through them.
 
-The trial actor owns the group. It sends commands, and the workers answer each with a report; both go through a
-:class:`~trainables.runtime.group.mailbox.Mailbox`. Commands and reports are plain data:
-
-    command                                  report that answers it
-    {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
-    {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
-    {"do": "save", path}                     "saved"
-    {"do": "stop"}                           "idle"
-    {"do": "exit"}                           none: the workers return and the TorchTrainer ends
+The trial actor owns the group and controls its TorchTrainer. It sends each worker the same command and takes the report
+that answers it (``worker.py`` has them all).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainables import runtime
 from trainables.runtime import names
-from trainables.runtime.devices.device import OUT_OF_MEMORY, DeviceType
-from trainables.runtime.devices.device_metrics import DeviceMetrics, TrialCounts
-from trainables.runtime.devices.find import DEVICE
+from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.group.device_backend import DeviceTorchConfig, RanksByDevice
 from trainables.runtime.group.errors import (
     GONE,
@@ -48,26 +36,16 @@ from trainables.runtime.group.errors import (
     WorkersLostError,
     is_loss,
     text_of,
-    text_of_loop,
     timed_out,
 )
-from trainables.runtime.group.mailbox import Mailbox
+from trainables.runtime.group.mailbox import WarmWorker
+from trainables.runtime.group.worker import TrainLoop, serve_trials
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_core import free_own
 from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
-from trainables.runtime.internals.torch import process_group_kept
-from trainables.runtime.session import SaveFunction, get_context, open_session
-from trainables.runtime.training.fresh_start import environment_restored, fresh_start, release_memory
-from trainables.runtime.training.profiling import Profile, profiling
-from trainables.runtime.writing import once_there_is_room
+from trainables.runtime.training.profiling import Profile
 
 logger = logging.getLogger(__name__)
-
-# Sent whole, the mailbox imports nothing: 1.1 s of CPU in each group instead of 1.8.
-cloudpickle.register_pickle_by_value(sys.modules[Mailbox.__module__])
-
-TrainLoop = Callable[[dict[str, Any]], None]
-"""A train loop: takes the configuration of a trial, reports through :func:`trainables.runtime.report`."""
 
 START_TIMEOUT_S = 600
 """How long the workers may take to start. A loaded machine needs more than Ray's own limit, 60 s, and Ray would retry
@@ -122,22 +100,18 @@ class WorkerGroup:
             StartHungError: They have not reported for so long that they must hang.
         """
         self._node = ray.get_runtime_context().get_node_id()
-        here = NodeAffinitySchedulingStrategy(self._node, soft=False)
-        actor = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here)
-        self._mailbox = actor.remote(spec.num_workers)
         self._failure: BaseException | None = None
         self._storage, self._hung_after_s = Path(spec.storage), spec.hung_after_s
         self._workers: list[Any] = []
+        self._have_started, self._leaving = threading.Event(), False
         self._first_residue = self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
-        within_s = START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else 0.0
         try:
             with lowest_booked(spec.device.resource, spec.leaves):
                 self._trainer.start()
-                started = self._wait(self._mailbox.reports.remote(), within_s)
+                started = self._first_reports()
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
-            self._workers = [cloudpickle.loads(report["actor"]) for report in started]
             self._check_placement(spec.device, name)
         except WorkerGroupError as error:
             self.exit()
@@ -184,13 +158,13 @@ class WorkerGroup:
 
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""
+        self._leaving = True
         if self._trainer.is_alive():
-            self._mailbox.command.remote({"do": "exit"})
+            self._have_workers_end()
             self._trainer.join(EXIT_TIMEOUT_S)
         if self._trainer.is_alive():
             logger.warning("%s: the workers did not end within %d s", self._trainer.name, EXIT_TIMEOUT_S)
         self._workers = []  # a handle keeps its actor's process alive
-        ray.kill(self._mailbox)
 
     def _check_placement(self, device: DeviceType, name: str) -> None:
         """Check that the devices on each node may train one trial together."""
@@ -203,13 +177,18 @@ class WorkerGroup:
                 raise DevicesNotReadyError(reason)
             logger.info("%s: %s %s", name, device.kind, indices)
 
+    def _first_reports(self) -> list[dict[str, Any]]:
+        """Return what the workers report once they are up."""
+        ends_at = time.monotonic() + START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else math.inf
+        while not self._have_started.wait(CHECK_EVERY_S):
+            self._check_alive()
+            if time.monotonic() > ends_at:
+                raise StartHungError(f"{self._late()}: the workers hang while they start")
+        return self._wait([worker.report.remote() for worker in self._workers], ends_at)
+
     def _send(self, command: dict[str, Any]) -> dict[str, Any]:
-        reports = self._wait(self._mailbox.command.remote(command), self._hung_after_s)
-        for report in reports:
-            if report["kind"] == "error":
-                self._trainer.join(FAILURE_KNOWN_WITHIN_S)  # it may have failed only because another rank is gone
-                lost = f"\n{text_of(self._failure)}" if is_loss(self._failure) else ""
-                raise self._ended_by(report["error"] + lost)
+        ends_at = time.monotonic() + self._hung_after_s if self._hung_after_s else math.inf
+        reports = self._wait([worker.answer.remote(command) for worker in self._workers], ends_at)
         first = reports[0]
         for report in reports:  # each worker measures its own device
             first.get("metrics", {}).update(report.get("system", {}))
@@ -217,29 +196,55 @@ class WorkerGroup:
         self._first_residue = self._first_residue or self._residue
         return first
 
+    def _wait(self, reports: list[ray.ObjectRef], ends_at: float) -> list[dict[str, Any]]:
+        """Return all reports, by rank. The first error ends the wait: it is the cause of others', and those that wait
+        for its rank in a collective never report."""
+        pending = reports
+        while pending:
+            ready, pending = ray.wait(pending, timeout=CHECK_EVERY_S)
+            for report in ready:
+                self._check_report(report)
+            if not ready:
+                self._check_alive()
+            if pending and time.monotonic() > ends_at:
+                for worker in self._workers:
+                    ray.kill(worker)
+                raise WorkersLostError(f"{self._late()}: the workers hung and were killed")
+        return ray.get(reports)
+
+    def _check_report(self, reference: ray.ObjectRef) -> None:
+        """Raise what a worker reports as an error, or that it is gone."""
+        try:
+            report: dict[str, Any] = ray.get(reference)
+        except GONE as error:
+            self._trainer.join(FAILURE_KNOWN_WITHIN_S)
+            self._check_alive()
+            raise WorkersLostError(f"a worker is gone: {text_of(error)}") from error
+        if report["kind"] == "error":
+            self._trainer.join(FAILURE_KNOWN_WITHIN_S)  # it may have failed only because another rank is gone
+            lost = f"\n{text_of(self._failure)}" if is_loss(self._failure) else ""
+            raise self._ended_by(report["error"] + lost)
+
+    def _check_alive(self) -> None:
+        if not self._trainer.is_alive():
+            raise self._ended_by(f"the worker group ended: {text_of(self._failure)}") from self._failure
+
     def _ended_by(self, text: str) -> WorkerGroupError:
         return WorkersLostError(text) if is_loss(self._failure) else WorkerRaisedError(text)
 
-    def _wait(self, reports: ray.ObjectRef, within_s: float = 0.0) -> list[dict[str, Any]]:
-        began = time.monotonic()
-        while not ray.wait([reports], timeout=CHECK_EVERY_S)[0]:
-            if not self._trainer.is_alive():
-                raise self._ended_by(f"the worker group ended: {text_of(self._failure)}") from self._failure
-            if within_s and time.monotonic() - began > within_s:
-                raise self._hung(f"no report for {within_s / 60:g} minutes")
-        try:
-            answer: list[dict[str, Any]] = ray.get(reports)
-        except GONE as error:
-            raise WorkersLostError(f"the group's mailbox is gone: {text_of(error)}") from error
-        return answer
+    def _late(self) -> str:
+        return f"no report for {self._hung_after_s / 60:g} minutes"
 
-    def _hung(self, why: str) -> WorkerGroupError:
-        """Kill the workers, and return the error to raise."""
-        if not self._workers:  # only their first report says which actors they are
-            return StartHungError(f"{why}: the workers hang while they start")
+    def _up(self, workers: list[Any]) -> None:
+        """Take the workers, by rank. The TorchTrainer's thread calls this."""
+        self._workers = workers
+        self._have_started.set()
+        if self._leaving:
+            self._have_workers_end()
+
+    def _have_workers_end(self) -> None:
         for worker in self._workers:
-            ray.kill(worker)
-        return WorkersLostError(f"{why}: the workers hung and were killed")
+            worker.end.remote()
 
     def _run_trainer(self, spec: WorkerGroupSpec, name: str) -> None:
         try:
@@ -253,10 +258,13 @@ class WorkerGroup:
         # Ray Train reads these in this process when the trainer is made.
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor per group, for clouds that announce evictions
+        ray_train.synchronize_on_demand()
         ranked = spec.device.resource not in ("CPU", "GPU")  # Ray Train ranks by GPU itself, and cores have no number
-        config = {"train_loop": cloudpickle.dumps(spec.train_loop), "mailbox": self._mailbox, "device": spec.device}
+        config = {"train_loop": cloudpickle.dumps(spec.train_loop), "device": spec.device}
         return LeanTorchTrainer(
             serve_trials,
+            worker_class=WarmWorker,
+            when_started=self._up,
             train_loop_config=config,
             torch_config=DeviceTorchConfig(device=spec.device),
             scaling_config=ScalingConfig(
@@ -288,126 +296,3 @@ def lowest_booked(resource: str, count: int) -> Iterator[None]:
         yield
     finally:
         remove_placement_group(booked)
-
-
-class _Channel:
-    """A worker's end of the mailbox, and what it reports about its device."""
-
-    def __init__(self, mailbox: Any, rank: int, device_metrics: DeviceMetrics) -> None:
-        self._mailbox = mailbox
-        self.rank, self.device_metrics = rank, device_metrics
-        self.residue: float | None = None
-        """Share of the device's memory that the last trial left behind; None before the first has ended."""
-
-    def hand_in(self, report: dict[str, Any]) -> dict[str, Any]:
-        """Hand in a report, and wait for the command that answers it."""
-        command: dict[str, Any] = ray.get(self._mailbox.report.remote(self.rank, report))
-        return command
-
-    def fail(self, error: str) -> None:
-        """Hand in an error; nothing answers it."""
-        ray.get(self._mailbox.fail.remote(self.rank, error))
-
-
-def serve_trials(config: dict[str, Any]) -> None:
-    """Run the train loop for one trial after another, as the commands say. This is the TorchTrainer's train loop."""
-    device: DeviceType = config["device"]
-    os.environ[DEVICE] = device.kind
-    device.torch_device()
-    device.synchronize()  # acquires it: an error is the group's, which is tried again, and not the first trial's
-    index = device.own_index()
-    device_metrics = DeviceMetrics(device, [] if index is None else [index])
-    channel = _Channel(config["mailbox"], get_context().get_world_rank(), device_metrics)
-    here = ray.get_runtime_context()
-    actor = cloudpickle.dumps(here.current_actor)  # so that the mailbox does not import what a handle's class needs
-    place = {"node": here.get_node_id(), "index": index, "actor": actor}
-    try:
-        with process_group_kept():
-            train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
-            command = channel.hand_in({"kind": "idle", **place})
-            while command["do"] != "exit":
-                if command["do"] == "start":
-                    command = _run_trial(train_loop, command, channel, device)
-                else:
-                    command = channel.hand_in({"kind": "idle"})
-    finally:
-        device_metrics.close()
-
-
-class _TrialStopped(BaseException):
-    """Raised out of ``report()`` to end a trial. Not an Exception: a loop's ``except Exception`` must let it pass."""
-
-    def __init__(self, command: dict[str, Any]) -> None:
-        self.command = command
-
-
-class _WarmSession:
-    """Answers the loop's reports with the commands of the trial actor."""
-
-    def __init__(self, channel: _Channel, checkpoint: str | None, counts: TrialCounts) -> None:
-        self._channel, self._counts = channel, counts
-        self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
-        self._save: SaveFunction | None = None
-        self._asked = False  # whether the loop has asked for its checkpoint
-
-    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
-        self._save = save
-        sampled = self._channel.device_metrics.take()
-        counted = self._counts.added_to(metrics, sampled)
-        device = {"system": sampled, "residue": self._channel.residue}
-        does = {"saves": save is not None, "asked": self._asked}
-        command = self._answer({"kind": "metrics", "metrics": counted, **does, **device})
-        if command["do"] != "continue":
-            raise _TrialStopped(command)
-
-    def finished(self) -> dict[str, Any]:
-        """Report that the loop returned, and return the command that ends the trial."""
-        return self._answer({"kind": "finished"})
-
-    def get_checkpoint(self) -> Checkpoint | None:
-        self._asked = True
-        return self._checkpoint
-
-    def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
-        command = self._channel.hand_in(report)
-        while command["do"] == "save":
-            if self._channel.rank == 0:
-                if self._save is None:
-                    raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
-                directory = Path(command["path"])
-                directory.mkdir(parents=True, exist_ok=True)
-                once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")
-            command = self._channel.hand_in({"kind": "saved"})
-        return command
-
-
-def _run_trial(train_loop: TrainLoop, start: dict[str, Any], channel: _Channel, device: DeviceType) -> dict[str, Any]:
-    """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
-    session = _WarmSession(channel, start["checkpoint"], TrialCounts(device))
-    channel.device_metrics.take()  # the time between two trials belongs to neither
-    fresh_start(start["config"].get("seed", 0))
-    try:
-        with (
-            open_session(session),
-            profiling(start["profile"]),
-            ray_train.answered_by(runtime.report, runtime.get_checkpoint),
-            environment_restored(),
-        ):
-            train_loop(start["config"])
-        following = session.finished()
-    except _TrialStopped as stopped:
-        following = stopped.command
-        stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
-    except BaseException as error:
-        text = text_of_loop(error)
-        if device.is_out_of_memory(error):
-            text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
-        channel.fail(text)
-        if isinstance(error, Exception):
-            raise
-        raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
-    del session
-    release_memory()
-    device.free_cached_memory()
-    channel.residue = device.memory_in_use()
-    return following

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-import ray
 from ray.train import Result
 from ray.train.torch import TorchTrainer
 
@@ -13,7 +13,12 @@ from ray.train.torch import TorchTrainer
 from ray.train.torch.config import _TorchBackend as TorchBackend
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+from ray.train.v2._internal.execution.context import TrainRunContext
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
+from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
 __all__ = ["DISPENSABLE", "LeanTorchTrainer", "TorchBackend"]
 
@@ -24,15 +29,64 @@ does itself (``free_orphans``)."""
 
 
 class LeanTorchTrainer(TorchTrainer):
-    """A TorchTrainer without what is dispensable here; no argument leaves it out. In an actor it is controlled from
-    there, and not from another actor, which would import torch once more (3.5 s of CPU, 690 MB)."""
+    """A TorchTrainer without what is dispensable here; no argument leaves it out.
+
+    It is made in an actor and controlled from there, not from another actor, which would import torch once more (3.5 s
+    of CPU, 690 MB). So it can hand over its workers.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., None],
+        *,
+        worker_class: type[RayTrainWorker],
+        when_started: Callable[[list[Any]], None],
+        **arguments: Any,
+    ) -> None:
+        """Prepare, as a TorchTrainer does.
+
+        Args:
+            train_loop_per_worker: What each worker runs.
+            worker_class: The class of the worker actors.
+            when_started: Is given the workers' actors, by rank, once they run.
+            **arguments: Those of a TorchTrainer.
+        """
+        super().__init__(train_loop_per_worker, **arguments)
+        self._worker_class, self._when_started = worker_class, when_started
 
     def _create_default_callbacks(self) -> list[Any]:
         return [made for made in super()._create_default_callbacks() if not isinstance(made, DISPENSABLE)]
 
-    def _initialize_and_run_controller(self, **parts: Any) -> Result:
-        if ray.get_runtime_context().get_actor_id() is None:  # its workers are told an actor that controls them
-            return super()._initialize_and_run_controller(**parts)
-        controller = TrainController(**parts)
+    def _initialize_and_run_controller(self, *, callbacks: list[Any], scaling_policy: Any, **parts: Any) -> Result:
+        class Group(WorkerGroup):
+            _worker_cls = self._worker_class
+
+        class Controller(TrainController):
+            worker_group_cls = Group
+
+        controller = Controller(
+            callbacks=[*callbacks, _HandOver(self._when_started)],
+            scaling_policy=_AsksForNothing(scaling_policy.scaling_config),
+            **parts,
+        )
         asyncio.run(controller.run())
         return controller.get_result()
+
+
+class _AsksForNothing(FixedScalingPolicy):
+    """Does not announce what it needs to an actor of Ray Data, for whose start (2 s of CPU) the first group would wait.
+    Placement groups that wait make an autoscaler start nodes, too."""
+
+    def after_controller_start(self, train_run_context: TrainRunContext) -> None:
+        pass
+
+    def _maybe_send_resource_request(self) -> None:
+        pass
+
+
+class _HandOver(WorkerGroupCallback):
+    def __init__(self, hand_over: Callable[[list[Any]], None]) -> None:
+        self._hand_over = hand_over
+
+    def after_worker_group_training_start(self, worker_group: WorkerGroup) -> None:
+        self._hand_over([worker.actor for worker in worker_group.get_workers()])

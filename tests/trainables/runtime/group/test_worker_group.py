@@ -17,13 +17,14 @@ from experiments import tune_resnet18
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
 from tests.host import Hosted
-from tests.loops import Late, any_loop, ending
+from tests.loops import Unprepared, any_loop, ending, exchanging, impatient_group
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError
-from trainables.runtime.group.worker_group import TrainLoop, WorkerGroup, WorkerGroupSpec
+from trainables.runtime.group.worker import TrainLoop
+from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.training.checkpoint import read_state
 
 
@@ -276,12 +277,16 @@ def test_a_loop_that_ends_its_process_is_named_in_the_last_line(
     assert re.search(says, str(raised.value).splitlines()[-1])
 
 
-def test_workers_that_do_not_come_are_not_waited_for_for_ever(
-    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainables.runtime.group.worker_group.START_TIMEOUT_S", 2)
+def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_path: Path) -> None:
     spec = WorkerGroupSpec(
-        train_loop=Late(), num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path), hung_after_s=1
+        train_loop=any_loop, num_workers=1, device=Unprepared(), storage=str(tmp_path), hung_after_s=1
     )
-    with pytest.raises(StartHungError, match=r"no report for 0\.05 minutes: the workers hang while they start"):
-        WorkerGroup(spec, "late")
+    with pytest.raises(StartHungError, match=r"no report for 0\.0166667 minutes: the workers hang while they start"):
+        Hosted(host, impatient_group, spec)
+
+
+def test_what_ray_trains_collectives_need_is_there_when_a_loop_calls_them(host: Any, tmp_path: Path) -> None:
+    group = start_group(host, exchanging, 2, tmp_path)
+    for said in ("first", "second"):
+        assert group.start({"says": said}, None)["metrics"]["heard"] == said
+    group.exit()

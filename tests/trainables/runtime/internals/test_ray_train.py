@@ -9,17 +9,22 @@ from typing import Any, cast
 
 import pytest
 import ray.train
+from ray import cloudpickle
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
-from ray.train import WorkerGroupError
+from ray.train import ScalingConfig, WorkerGroupError
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution import train_fn_utils
+from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
 from ray.train.v2._internal.execution.context import DistributedContext
 from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, create_scaling_policy
+from ray.train.v2._internal.execution.worker_group import state as group_state
+from ray.train.v2._internal.execution.worker_group import worker_group as group_module
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
@@ -143,14 +148,15 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
 
 def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
     made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
-    lean = [type(callback) for callback in LeanTorchTrainer(print)._create_default_callbacks()]
+    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_started=print)
+    lean = [type(callback) for callback in trainer._create_default_callbacks()]
     assert set(DISPENSABLE) <= set(made)
     assert lean == [callback for callback in made if callback not in DISPENSABLE]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
 
 
-def test_the_trainer_can_run_its_controller_itself() -> None:
+def test_the_trainer_can_run_its_controller_itself_with_workers_of_another_class() -> None:
     assert inspect.iscoroutinefunction(TrainController.run)
     assert not inspect.iscoroutinefunction(TrainController.get_result)
     made_of = set(inspect.signature(TrainController).parameters)
@@ -158,4 +164,23 @@ def test_the_trainer_can_run_its_controller_itself() -> None:
     given = set(
         re.findall(r"(\w+)=", source.split("_initialize_and_run_controller(", 1)[1].split("if result.error")[0])
     )
-    assert given == made_of
+    assert given == made_of >= {"callbacks"}
+    assert TrainController.worker_group_cls is WorkerGroup
+    assert WorkerGroup._worker_cls is RayTrainWorker is ray_train.RayTrainWorker
+    assert callable(ray_train.WorkerGroupCallback.after_worker_group_training_start)
+    policy = create_scaling_policy(ScalingConfig(num_workers=2))
+    assert type(policy) is FixedScalingPolicy
+    assert policy.scaling_config.num_workers == 2
+    assert callable(policy._maybe_send_resource_request)
+    policy._cancel_resource_request()  # what was never asked for
+
+
+def test_ray_trains_actor_for_collectives_is_started_and_ended_where_ours_takes_its_place() -> None:
+    assert group_module.SynchronizationActor in (SynchronizationActor, ray_train.SynchronizationOnDemand)
+    assert "sync_actor = SynchronizationActor.options(" in inspect.getsource(group_module.WorkerGroup._start_impl)
+    assert list(inspect.signature(group_state._shutdown_sync_actor).parameters) in (["sync_actor"], ["actor"])
+    ended = inspect.getsource(group_state.WorkerGroupState.shutdown)
+    assert "_shutdown_sync_actor(self.sync_actor)" in ended
+    on_demand = ray_train.SynchronizationOnDemand.options(label_selector={}).remote(timeout_s=1.0, warn_interval_s=1.0)
+    copy = cloudpickle.loads(cloudpickle.dumps(on_demand))
+    assert vars(copy) == vars(on_demand)
