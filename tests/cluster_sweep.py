@@ -24,6 +24,7 @@ from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.sleeping import SLEEPING
 from trainables.runtime import names
+from trainables.runtime.internals.ray_core import lean_ray
 
 
 class Nodes(tune.Callback):
@@ -86,16 +87,17 @@ def main() -> None:
         parser.add_argument(f"--{option}", type=int, default=default)
     asked = parser.parse_args()
     head = {"num_cpus": 2, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes = Nodes(cluster, asked.folder, asked.hpus, asked.lose, asked.add)
-    for _ in range(asked.nodes):
-        nodes.add()
-    try:
-        came_of_it = sweep(cluster.address, nodes, asked)
-        (asked.folder / "result.json").write_text(json.dumps(came_of_it))
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with lean_ray():
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        nodes = Nodes(cluster, asked.folder, asked.hpus, asked.lose, asked.add)
+        for _ in range(asked.nodes):
+            nodes.add()
+        try:
+            came_of_it = sweep(cluster.address, nodes, asked)
+            (asked.folder / "result.json").write_text(json.dumps(came_of_it))
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, Any]:

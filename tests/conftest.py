@@ -28,6 +28,7 @@ from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
 from tests.host import Host
 from tests.webhook import Webhook
+from trainables.runtime.internals.ray_core import lean_ray
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
@@ -104,7 +105,8 @@ def ray_here() -> Iterator[None]:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        with lean_ray():
+            ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
 

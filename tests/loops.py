@@ -69,6 +69,16 @@ def failing_on_one_rank(config: dict[str, Any]) -> None:
     report({"epoch": 1})
 
 
+def meeting(config: dict[str, Any]) -> None:
+    """Report on rank 0 what all ranks have heard of it, if they have heard the same."""
+    rank = get_context().get_world_rank()
+    heard = ray.train.collective.broadcast_from_rank_zero(f"{config['said']} of rank {rank}")
+    ray.train.collective.barrier()
+    by_rank: list[Any] = [None] * get_context().get_world_size()
+    torch.distributed.all_gather_object(by_rank, heard)
+    report({"epoch": 1, "heard": heard if set(by_rank) == {heard} else by_rank})
+
+
 def silent(config: dict[str, Any]) -> None:
     """Return without a report."""
 
@@ -94,6 +104,7 @@ def any_loop(config: dict[str, Any]) -> None:
         quadratic,
         untidy,
         silent,
+        meeting,
         failing_on_one_rank,
         environment_at_start,
         stopping_once,
@@ -191,12 +202,6 @@ class Unprepared(Cpu):
     def prepare_worker(self) -> None:
         """Take longer than a group may."""
         time.sleep(6.0)
-
-
-def exchanging(config: dict[str, Any]) -> None:
-    """Report what rank 0 says to all by way of Ray Train."""
-    said = config["says"] if get_context().get_world_rank() == 0 else "nothing"
-    report({"epoch": 1, "heard": ray.train.collective.broadcast_from_rank_zero(said)})
 
 
 HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")

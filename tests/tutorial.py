@@ -21,6 +21,7 @@ import ray
 from experiments import __main__ as experiments
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.tuner import ENVIRONMENT
+from trainables.runtime.internals.ray_core import lean_ray
 
 PAGE = PROJECT_ROOT / "docs" / "tutorial.md"
 FILE = re.compile(r"`([\w.]+)`:\n\n```(?:python|toml)\n(.*?)```", re.DOTALL)
@@ -68,12 +69,13 @@ def main(trials_at_a_time: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
-        ray.init(
-            "local",
-            num_cpus=trials_at_a_time,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        with lean_ray():
+            ray.init(
+                "local",
+                num_cpus=trials_at_a_time,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
         Path("printed.json").write_text(json.dumps({command: run(command) for command in commands()}))
         ray.shutdown()

@@ -242,9 +242,11 @@ RUNS = """
 import json, logging, os, runpy, sys
 import ray
 from experiments.sweep.on_ray.tuner import ENVIRONMENT
+from trainables.runtime.internals.ray_core import lean_ray
 
 os.environ.update(ENVIRONMENT)
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+with lean_ray():
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
 for options in json.loads(sys.argv[1]):
     sys.argv = ["my.py", *options]
     try:

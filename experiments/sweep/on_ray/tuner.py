@@ -38,6 +38,7 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
+from trainables.runtime.internals.ray_core import lean_ray
 from trainables.runtime.internals.ray_tune import (
     CsvLogger,
     JsonLogger,
@@ -286,7 +287,7 @@ def start_ray(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     try:
-        with python_path_with(added_to_sys_path()):
+        with python_path_with(added_to_sys_path()), lean_ray():
             ray.init(
                 "local",
                 num_cpus=cores,

@@ -1,10 +1,16 @@
-"""Ray's core: placement groups that nobody will free, the HPUs that Ray finds, and what it says of a full host."""
+"""Ray's core: what it starts, placement groups that nobody will free, the HPUs that it finds, and its words for a full
+host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import ray
+from ray._private import parameter
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -13,6 +19,26 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 HOST_OUT_OF_MEMORY = "low on memory"
 """What Ray says of each process that it kills because the host's memory is full. Not every such error has a type: a
 killed worker arrives as text inside the errors of Ray Train."""
+
+
+LEAN: dict[str, Any] = {
+    # Imports no Ray, which Ray's own does before each process, and the process once more: 0.4 s of CPU.
+    "setup_worker_path": str(Path(__file__).with_name("setup_worker.py")),
+    # One sends what workers print to the driver, which does not want it; the other asks a cloud for machines.
+    "include_log_monitor": False,
+    "no_monitor": True,
+}
+
+
+@contextmanager
+def lean_ray() -> Iterator[None]:
+    """Have ``ray.init("local")`` inside the block start less: two processes fewer, and its workers sooner."""
+    usual = parameter.RayParams
+    parameter.RayParams = partial(usual, **LEAN)
+    try:
+        yield
+    finally:
+        parameter.RayParams = usual
 
 
 def free_orphans() -> None:

@@ -138,11 +138,10 @@ class SynchronizationOnDemand:
     def _actor(self) -> Any:
         return SynchronizationActor.options(**self._options).remote(**self._arguments)
 
-    def __getattr__(self, method: str) -> Any:
-        """Return a method of the actor."""
-        if method.startswith("_"):  # what is asked of any object, for example by pickle
-            raise AttributeError(method)
-        return getattr(self._actor, method)
+    @property
+    def broadcast_from_rank_zero(self) -> Any:
+        """The method that workers call."""
+        return self._actor.broadcast_from_rank_zero
 
     @classmethod
     def options(cls, **placed: Any) -> SimpleNamespace:

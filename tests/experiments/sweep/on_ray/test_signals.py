@@ -165,12 +165,14 @@ import os, time
 import psutil, ray
 from experiments.sweep.on_ray.signals import Signals
 from experiments.sweep.on_ray.watch import RayWatch
+from trainables.runtime.internals.ray_core import lean_ray
 
 def leave(ending):
     print(ending.why, flush=True)
     os._exit(ending.status)
 
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+with lean_ray():
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 RayWatch(Signals(), leave).start()
 next(child for child in psutil.Process().children(recursive=True) if child.name() == "raylet").kill()
 time.sleep(90)

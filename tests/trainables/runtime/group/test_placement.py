@@ -20,6 +20,7 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.worker_group import WorkerGroupSpec
+from trainables.runtime.internals.ray_core import lean_ray
 
 def strategy(width):
     spec = WorkerGroupSpec(
@@ -35,9 +36,10 @@ def nodes_of(*widths):
         remove_placement_group(group)
     return [sorted(count.values()) for count in counts]
 
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-for _ in range(2):
-    cluster.add_node(num_cpus=1, resources={"HPU": 8})
+with lean_ray():
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1, resources={"HPU": 8})
 ray.init(address=cluster.address, log_to_driver=False)
 placed = {"wide": nodes_of(16), "whole nodes": nodes_of(8, 8), "parts": nodes_of(4, 4, 4, 4)}
 ray.shutdown()

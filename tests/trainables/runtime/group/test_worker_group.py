@@ -17,7 +17,7 @@ from experiments import tune_resnet18
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
 from tests.host import Hosted
-from tests.loops import Unprepared, any_loop, ending, exchanging, impatient_group
+from tests.loops import Unprepared, any_loop, ending, impatient_group
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
 from trainables.runtime import names
@@ -110,6 +110,13 @@ def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
     if changes:  # with batch normalisation over each worker's share it is another trial
         (there,) = run_trial(group, {**trial, "loop": loop}, str(tmp_path / "saved"))
         assert there != pytest.approx(numbers_of(here), rel=1e-4)
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
+    """Twice: the second trial finds the actor in which the first one's workers met."""
+    for said in ("a", "b"):
+        assert group.start({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
 
 
 def test_unequal_shares_of_the_ranks_count_each_sample_once(first_run: list[dict[str, Any]], group: Any) -> None:
@@ -283,10 +290,3 @@ def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_pat
     )
     with pytest.raises(StartHungError, match=r"no report for 0\.0166667 minutes: the workers hang while they start"):
         Hosted(host, impatient_group, spec)
-
-
-def test_what_ray_trains_collectives_need_is_there_when_a_loop_calls_them(host: Any, tmp_path: Path) -> None:
-    group = start_group(host, exchanging, 2, tmp_path)
-    for said in ("first", "second"):
-        assert group.start({"says": said}, None)["metrics"]["heard"] == said
-    group.exit()

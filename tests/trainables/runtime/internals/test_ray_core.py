@@ -6,17 +6,22 @@ import inspect
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
+from ray._private import parameter
 from ray._private.state import GlobalState, GlobalStateAccessor
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
 from trainables.runtime.internals.ray_core import (
     HOST_OUT_OF_MEMORY,
+    LEAN,
     accelerators_found_by_ray,
     is_orphan,
+    lean_ray,
 )
 
+RAY = Path(ray.__file__).parent
 JOB = ray.JobID.from_int(1)
 
 
@@ -62,5 +67,25 @@ def test_ray_finds_one_kind_of_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ray_says_in_these_words_that_it_killed_a_process_for_memory() -> None:
-    raylet = Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet"
+    raylet = RAY / "core" / "src" / "ray" / "raylet" / "raylet"
     assert HOST_OUT_OF_MEMORY.encode() in raylet.read_bytes()
+
+
+def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
+    usual = parameter.RayParams
+    with lean_ray():
+        made, plain = parameter.RayParams(num_cpus=3), usual(num_cpus=3)
+    assert parameter.RayParams is usual
+    differ = {name for name, value in vars(made).items() if value != vars(plain)[name]}
+    assert differ - {"resource_isolation_config"} == set(LEAN)
+
+
+def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(ray_here: None) -> None:
+    """A process that is started so trains in every test with workers."""
+    commands = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+    (raylet,) = [command for command in commands if "--python_worker_command=" in command]
+    assert str(LEAN["setup_worker_path"]) in raylet
+    assert "workers/setup_worker.py" not in raylet
+    assert not any("monitor.py" in command for command in commands)
+    assert (RAY / "_private" / "log_monitor.py").is_file()
+    assert (RAY / "autoscaler" / "_private" / "monitor.py").is_file()

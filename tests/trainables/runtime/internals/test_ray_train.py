@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import pickle
 import re
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import ray.train
-from ray import cloudpickle
 from ray.actor import _modify_class
 from ray.exceptions import RayActorError
-from ray.train import ScalingConfig, WorkerGroupError
+from ray.train import WorkerGroupError
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal import constants
@@ -22,14 +23,19 @@ from ray.train.v2._internal.execution import train_fn_utils
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
 from ray.train.v2._internal.execution.context import DistributedContext
 from ray.train.v2._internal.execution.controller import TrainController
-from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy, create_scaling_policy
+from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.worker_group import state as group_state
 from ray.train.v2._internal.execution.worker_group import worker_group as group_module
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
 from trainables.runtime.internals import ray_train
-from trainables.runtime.internals.ray_train_torch import DISPENSABLE, LeanTorchTrainer, TorchBackend
+from trainables.runtime.internals.ray_train_torch import (
+    DISPENSABLE,
+    FixedSize,
+    LeanTorchTrainer,
+    TorchBackend,
+)
 
 
 def worker(module: str, rank: int) -> ray_train.Worker:
@@ -156,6 +162,32 @@ def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
 
 
+def test_workers_meet_in_an_actor_that_ray_train_makes_and_ends_as_the_one_on_demand_is() -> None:
+    """tests/trainables/runtime/group/test_worker_group.py has workers meet in it."""
+    started = inspect.getsource(WorkerGroup._start_impl)
+    assert "sync_actor = SynchronizationActor.options(" in started
+    assert group_module.SynchronizationActor in (SynchronizationActor, ray_train.SynchronizationOnDemand)
+    assert inspect.getsource(group_state).count("_shutdown_sync_actor(self.sync_actor)") == 2
+    made: Any = ray_train.SynchronizationOnDemand.options(num_cpus=1).remote(timeout_s=3, warn_interval_s=2)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again._options, again._arguments) == (made._options, {"timeout_s": 3, "warn_interval_s": 2})
+    assert again._options["num_cpus"] == 1
+    assert again._options["name"] != ray_train.SynchronizationOnDemand.options().remote()._options["name"]
+
+
+def test_a_policy_of_a_fixed_size_asks_nobody_for_machines() -> None:
+    scaling = ray.train.ScalingConfig(num_workers=3, resources_per_worker={"HPU": 1})
+    usual = create_scaling_policy(scaling)
+    assert type(usual) is FixedSize.__base__
+    lean = FixedSize(usual.scaling_config)
+    lean.after_controller_start(None)
+    decision = lean.make_decision_for_non_running_worker_group()
+    assert (decision.num_workers, decision.resources_per_worker) == (3, {"HPU": 1})
+    asyncio.run(lean.before_controller_shutdown())
+    lean.before_controller_abort()
+    assert lean._coordinator_client is None
+
+
 def test_the_trainer_can_run_its_controller_itself_with_workers_of_another_class() -> None:
     assert inspect.iscoroutinefunction(TrainController.run)
     assert not inspect.iscoroutinefunction(TrainController.get_result)
@@ -168,19 +200,3 @@ def test_the_trainer_can_run_its_controller_itself_with_workers_of_another_class
     assert TrainController.worker_group_cls is WorkerGroup
     assert WorkerGroup._worker_cls is RayTrainWorker is ray_train.RayTrainWorker
     assert callable(ray_train.WorkerGroupCallback.after_worker_group_training_start)
-    policy = create_scaling_policy(ScalingConfig(num_workers=2))
-    assert type(policy) is FixedScalingPolicy
-    assert policy.scaling_config.num_workers == 2
-    assert callable(policy._maybe_send_resource_request)
-    policy._cancel_resource_request()  # what was never asked for
-
-
-def test_ray_trains_actor_for_collectives_is_started_and_ended_where_ours_takes_its_place() -> None:
-    assert group_module.SynchronizationActor in (SynchronizationActor, ray_train.SynchronizationOnDemand)
-    assert "sync_actor = SynchronizationActor.options(" in inspect.getsource(group_module.WorkerGroup._start_impl)
-    assert list(inspect.signature(group_state._shutdown_sync_actor).parameters) in (["sync_actor"], ["actor"])
-    ended = inspect.getsource(group_state.WorkerGroupState.shutdown)
-    assert "_shutdown_sync_actor(self.sync_actor)" in ended
-    on_demand = ray_train.SynchronizationOnDemand.options(label_selector={}).remote(timeout_s=1.0, warn_interval_s=1.0)
-    copy = cloudpickle.loads(cloudpickle.dumps(on_demand))
-    assert vars(copy) == vars(on_demand)

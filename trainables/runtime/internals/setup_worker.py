@@ -1,0 +1,33 @@
+"""Starts a process of Ray as Ray's ``setup_worker.py`` does, but without importing Ray, which the process does itself.
+
+A script: Ray runs it with the command of the process, and with what its environment is to be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
+
+
+def start(arguments: list[str]) -> NoReturn:
+    """Become the process. What is more than variables for Python is left to Ray's own script."""
+    given = [argument.removeprefix(CONTEXT) for argument in arguments if argument.startswith(CONTEXT)]
+    context: dict[str, Any] = json.loads(given[-1]) if any(given) else {}
+    more = {name for name, value in context.items() if value} - {"env_vars", "py_executable"}
+    if more or f"{LANGUAGE}PYTHON" not in arguments:
+        rays_own = Path(arguments[0]).with_name("setup_worker.py")
+        os.execv(sys.executable, [sys.executable, str(rays_own), *arguments])
+    for name, value in context.get("env_vars", {}).items():
+        os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
+    python = context.get("py_executable") or sys.executable
+    os.execv(python, [python, *(argument for argument in arguments if not argument.startswith((CONTEXT, LANGUAGE)))])
+
+
+if __name__ == "__main__":
+    start(sys.argv[1:])
