@@ -13,6 +13,8 @@ import ray
 
 from trainables.runtime.internals import setup_worker
 
+WORKERS = Path(ray.__file__).parent / "_private" / "workers"
+
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
