@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions, checked
 from experiments.sweep.define.search_space import WithPrior
+from experiments.sweep.define.words import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,10 +59,8 @@ def _options_of(written: Mapping[str, Any]) -> dict[str, Any]:
     options = {name.replace("-", "_"): value for name, value in written.items() if name not in tables}
     for name in options:
         if name not in known:
-            near = "".join(f" (did you mean {found}?)" for found in get_close_matches(name, known, n=1))
-            raise SweepError(
-                f"there is no option {name!r}{near}; the options are {', '.join(known)}, [set] and [space]"
-            )
+            near, options_are = did_you_mean(name, known), f"{', '.join(known)}, [set] and [space]"
+            raise SweepError(f"there is no option {name!r}{near}; the options are {options_are}")
     ranges = {name: value for name, value in tables[SPACE].items() if isinstance(value, Mapping)}
     for name, range_ in ranges.items():
         range_of(name, range_)

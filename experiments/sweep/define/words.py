@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -26,6 +27,11 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines, the columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return " (did you mean X?)" where a name that there is resembles the one given, "" where none does."""
+    return "".join(f" (did you mean {near}?)" for near in get_close_matches(name, known, n=1))
 
 
 def counted(number: int, what: str) -> str:

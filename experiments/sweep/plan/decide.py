@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +19,7 @@ from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS, Graphs
 from experiments.sweep.define.ranges import middle
-from experiments.sweep.define.words import format_value
+from experiments.sweep.define.words import did_you_mean, format_value
 from trainables.runtime import TrialConfig
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import Devices
@@ -215,10 +214,9 @@ def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
     known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
     for name in given:
         if name not in known:
-            near = "".join(f" (did you mean {found}?)" for found in get_close_matches(name, known, n=1))
             raise SweepError(
-                f"--config {options.config or ''}: [space] {name}: there is no such hyperparameter{near}; there are "
-                f"{', '.join(known)}"
+                f"--config {options.config or ''}: [space] {name}: there is no such "
+                f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
             )
     space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
     first = {name: written[BASELINE] for name, written in given.items() if BASELINE in written}
@@ -265,8 +263,7 @@ def choose_settings(
     for entry in options.settings:
         key, equals, value = entry.partition("=")
         if not equals or key not in free:
-            near = "".join(f" (did you mean {name}?)" for name in get_close_matches(key, free, n=1))
-            wrong = f"there is no setting {key!r}{near}" if equals else "give KEY=VALUE"
+            wrong = f"there is no setting {key!r}{did_you_mean(key, free)}" if equals else "give KEY=VALUE"
             raise SweepError(f"--set {entry}{file}: {wrong}; the settings are {', '.join(free)}")
         if key in given:
             raise SweepError(f"--set {entry}{file}: {key} is given twice; give it once")
