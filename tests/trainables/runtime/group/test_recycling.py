@@ -19,10 +19,8 @@ from tests.loops import HABANAS, leaking
 from trainables.runtime.devices.find import DEVICE_TYPES
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
-from trainables.runtime.internals.ray_core import lean_ray
 
-with lean_ray():
-    ray.init("local", num_cpus=1, include_dashboard=False)
+ray.init("local", num_cpus=1, include_dashboard=False)
 spec = WorkerGroupSpec(train_loop=leaking, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage")
 trials = [{"megabytes": size, "frees": frees} for size, frees in ((1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0))]
 trainable = warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})

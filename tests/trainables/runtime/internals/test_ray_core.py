@@ -80,9 +80,16 @@ def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
     assert differ - {"resource_isolation_config"} == set(LEAN)
 
 
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
 def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(ray_here: None) -> None:
     """A process that is started so trains in every test with workers."""
-    commands = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+    commands = [command_of(process) for process in psutil.Process().children(recursive=True)]
     (raylet,) = [command for command in commands if "--python_worker_command=" in command]
     assert str(LEAN["setup_worker_path"]) in raylet
     assert "workers/setup_worker.py" not in raylet
