@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in_hpu import compilations, output_of, ownerships, start
+from tests.stand_in_hpu import compilations, fork, forked_output_of, output_of, ownerships, start
 
 pytestmark = pytest.mark.processes
 
@@ -34,37 +34,35 @@ def test_a_module_is_acquired_at_the_first_use_and_released_at_the_end(tmp_path:
 
 
 def test_a_module_has_one_owner_and_is_busy_for_a_while_after_its_owner_was_killed(tmp_path: Path) -> None:
-    owner = start(HOLD, tmp_path, HLS_MODULE_ID="1")
-    assert owner.stdout is not None
+    owner = fork(HOLD, tmp_path, HLS_MODULE_ID="1")
     assert [owner.stdout.readline() for _ in range(2)] == ["sum 3.0\n", "have it\n"]
-    neighbour = start(USE, tmp_path, HLS_MODULE_ID="2")
-    assert BUSY in output_of(USE, tmp_path, HLS_MODULE_ID="1")
-    assert "sum 3.0" in neighbour.communicate(timeout=120)[0]
+    neighbour = fork(USE, tmp_path, HLS_MODULE_ID="2")
+    assert BUSY in forked_output_of(USE, tmp_path, HLS_MODULE_ID="1")
+    assert "sum 3.0" in neighbour.printed()
     owner.kill()
-    owner.wait()
-    assert BUSY in output_of(USE, tmp_path, HLS_MODULE_ID="1", HABANA_STAND_IN_WAIT_S="0")
-    assert "sum 3.0" in output_of(USE, tmp_path, HLS_MODULE_ID="1", HABANA_STAND_IN_WAIT_S="4")  # it waits for it
+    assert BUSY in forked_output_of(USE, tmp_path, HLS_MODULE_ID="1", HABANA_STAND_IN_WAIT_S="0")
+    # It waits for it.
+    assert "sum 3.0" in forked_output_of(USE, tmp_path, HLS_MODULE_ID="1", HABANA_STAND_IN_WAIT_S="4")
 
 
 def test_a_process_that_knows_no_module_takes_any_that_is_free(tmp_path: Path) -> None:
     here = {"HABANA_STAND_IN_MODULES": "2,5"}
-    with start(HOLD, tmp_path, HLS_MODULE_ID="2", **here) as owner:
-        assert owner.stdout is not None
+    with fork(HOLD, tmp_path, HLS_MODULE_ID="2", **here) as owner:
         assert owner.stdout.readline() == "sum 3.0\n"
-        assert "sum 3.0" in output_of(USE, tmp_path, **here)
+        assert "sum 3.0" in forked_output_of(USE, tmp_path, **here)
         owner.kill()
     assert [ownership.module for ownership in ownerships(tmp_path)] == [2, 5]
 
 
 def test_a_module_that_is_not_here_is_not_found(tmp_path: Path) -> None:
     container = {"HABANA_STAND_IN_MODULES": "4,5"}  # given by index
-    assert BUSY in output_of(USE, tmp_path, HLS_MODULE_ID="0", **container)
-    assert "sum 3.0" in output_of(USE, tmp_path, HLS_MODULE_ID="5", **container)
+    assert BUSY in forked_output_of(USE, tmp_path, HLS_MODULE_ID="0", **container)
+    assert "sum 3.0" in forked_output_of(USE, tmp_path, HLS_MODULE_ID="5", **container)
 
 
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     code = f"{USE}\nimport os\nif os.fork() == 0:\n    torch.ones(1, device='hpu')\nelse:\n    os.wait()"
-    assert "synStatus=26 [Generic failure] forked after the device was acquired" in output_of(
+    assert "synStatus=26 [Generic failure] forked after the device was acquired" in forked_output_of(
         code, tmp_path, HLS_MODULE_ID="0"
     )
 
@@ -118,7 +116,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """What MIXED, STATE, NAMES and TYPES print, in one process."""
     code = "print('next')".join((MIXED, STATE, NAMES, TYPES))
     settings = {"HLS_MODULE_ID": "0", "PYTHONWARNINGS": "ignore", "PT_HPU_GPU_MIGRATION": "true"}
-    parts = output_of(code, tmp_path_factory.mktemp("stand-in"), **settings).split("next\n")
+    parts = forked_output_of(code, tmp_path_factory.mktemp("stand-in"), **settings).split("next\n")
     return [part.splitlines() for part in parts]
 
 
@@ -272,9 +270,9 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "PYTHONWARNINGS": "ignore"}
-    ranks = [start(COLLECTIVE, tmp_path, **place, RANK=str(r), LOCAL_RANK=str(r), HLS_MODULE_ID=str(r)) for r in (0, 1)]
+    ranks = [fork(COLLECTIVE, tmp_path, **place, RANK=str(r), LOCAL_RANK=str(r), HLS_MODULE_ID=str(r)) for r in (0, 1)]
     for number, process in enumerate(ranks):
-        lines = [line for line in process.communicate(timeout=120)[0].splitlines() if "Gloo" not in line]
+        lines = [line for line in process.printed().splitlines() if "Gloo" not in line]
         assert lines[0] == f"(2, {number}, {number})"
         assert lines[1] == "refused No backend type associated with device type cpu"
         assert lines[2] == "refused Unsupported ReduceOp for HCCL process group"
@@ -307,7 +305,7 @@ for name in names:
 
 def test_every_recipe_trains_on_it_and_none_if_its_batches_stay_on_the_cpu(tmp_path: Path) -> None:
     environment = {"HABANA_VISIBLE_MODULES": "0", "HLS_MODULE_ID": "0", "PT_HPU_LAZY_MODE": "0"}
-    trained, *forgotten = output_of(RECIPES, tmp_path, **environment).splitlines()
+    trained, *forgotten = forked_output_of(RECIPES, tmp_path, **environment).splitlines()
     assert trained == "True True True True True"
     assert len(forgotten) == 5
     assert all("RuntimeError" in line and "hpu" in line for line in forgotten), forgotten
@@ -331,7 +329,7 @@ weight.sum().backward()
 @pytest.mark.parametrize(("lazy", "says"), [("0", "mark_step() has no meaning in eager mode"), ("1", "marked")])
 def test_steps_are_marked_in_lazy_mode_only(lazy: str, says: str, tmp_path: Path) -> None:
     code = "import habana_frameworks.torch.core as core; core.mark_step(); print('marked')"
-    assert says in output_of(code, tmp_path, PT_HPU_LAZY_MODE=lazy)
+    assert says in forked_output_of(code, tmp_path, PT_HPU_LAZY_MODE=lazy)
 
 
 COMPILED = """
@@ -359,8 +357,8 @@ def test_each_graph_is_compiled_once_in_a_process_and_once_on_a_node(tmp_path: P
         "PT_HPU_RECIPE_CACHE_CONFIG": f"{tmp_path / 'recipes'},false,100",
     }
     counted = [f"{number} {250_000 * number} 250000.0" for number in (1, 1, 2, 3, 4)]
-    assert output_of(COMPILED, tmp_path, **settings).splitlines() == [*counted, "2 4 {} {} None"]
-    assert output_of(COMPILED, tmp_path, **settings).splitlines() == [*["0 0 0"] * 5, "6 0 {} {} None"]
+    assert forked_output_of(COMPILED, tmp_path, **settings).splitlines() == [*counted, "2 4 {} {} None"]
+    assert forked_output_of(COMPILED, tmp_path, **settings).splitlines() == [*["0 0 0"] * 5, "6 0 {} {} None"]
     assert len(compilations(tmp_path)) == 4
 
 
@@ -382,7 +380,7 @@ def step(samples=8, smoothing=0.0, decay=0.0, lr=0.1, dropout=0.1):
 changes = [{}, {"lr": 0.2}, {"samples": 4}, {"smoothing": 0.1}, {"dropout": 0.2}, {"decay": 0.1}]
 print([step(**change) for change in changes])
 """
-    assert output_of(code, tmp_path, HLS_MODULE_ID="0", PT_HPU_LAZY_MODE="1") == "[2, 2, 3, 4, 5, 6]\n"
+    assert forked_output_of(code, tmp_path, HLS_MODULE_ID="0", PT_HPU_LAZY_MODE="1") == "[2, 2, 3, 4, 5, 6]\n"
 
 
 def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
@@ -416,7 +414,7 @@ print({**counts.added_to({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
 """
     for lazy, marks in (("0", 0), ("1", 1)):
         settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}
-        printed = output_of(code, tmp_path, **settings)
+        printed = forked_output_of(code, tmp_path, **settings)
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
         counted = {"peak_memory_gb": True, "graph_compilations": marks, "cpu_fallbacks": 2, "compile_s": 0.25 * marks}
@@ -437,8 +435,8 @@ for size in (8, 5, 3):
 print("graphs", torch.hpu.metrics.metric_global("graph_compilation").stats()[0][1])
 """
     given = {"HABANA_VISIBLE_MODULES": "6", "HLS_MODULE_ID": "6"}
-    assert "graphs 3" in output_of(code.format(ours=True), tmp_path, **given)
-    assert "Cannot convert symbols to int" in output_of(code.format(ours=False), tmp_path, **given)
+    assert "graphs 3" in forked_output_of(code.format(ours=True), tmp_path, **given)
+    assert "Cannot convert symbols to int" in forked_output_of(code.format(ours=False), tmp_path, **given)
 
 
 def test_a_lazy_evaluation_is_cut_into_a_graph_a_batch(tmp_path: Path) -> None:
@@ -451,7 +449,7 @@ reports_of(small_loop, {"steps": 2, "eval_every": 1, "lazy_mode": True})
 print("marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
 """
     given = {"HABANA_VISIBLE_MODULES": "6", "HLS_MODULE_ID": "6", "PT_HPU_LAZY_MODE": "1"}
-    assert f"marks {2 * 2 + 2 * 2 * 3}" in output_of(code, tmp_path, **given)
+    assert f"marks {2 * 2 + 2 * 2 * 3}" in forked_output_of(code, tmp_path, **given)
 
 
 def test_pyhlml_wants_to_be_initialised_once_and_counts_in_an_order_of_its_own(tmp_path: Path) -> None:

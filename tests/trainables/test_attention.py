@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in_hpu import output_of
+from tests.stand_in_hpu import forked_output_of
 from trainables.bert import BertConfig
 from trainables.runtime.devices.find import DEVICE_TYPES
 
@@ -59,7 +59,7 @@ def test_the_kernel_computes_what_torch_does_forwards_and_backwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = output_of(COMPARED, tmp_path, HABANA_VISIBLE_MODULES="6", HLS_MODULE_ID="6")
+    printed = forked_output_of(COMPARED, tmp_path, HABANA_VISIBLE_MODULES="6", HLS_MODULE_ID="6")
     assert printed.splitlines() == ["BertForSequenceClassification", "ViTForImageClassification", "True", "1"]
     assert "gaudi-tune" not in (tmp_path / "-csaved" / "config.json").read_text()  # another device may load it
     assert json.loads((tmp_path / "-csaved" / "config.json").read_text())["model_type"] == "bert"

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from tests.stand_in_hpu import output_of, start
+from tests.stand_in_hpu import fork, forked_output_of
 from trainables.runtime import names
 from trainables.runtime.devices import device_metrics
 from trainables.runtime.devices.cpu import CPU
@@ -45,7 +45,7 @@ def taken_twice(
 ) -> str:
     """Run a process that takes metrics twice, and return what it printed."""
     code = TAKE_TWICE.format(kind=kind, indices=indices, before=before, after=after)
-    return output_of(code, folder, **variables)
+    return forked_output_of(code, folder, **variables)
 
 
 def metrics_in(output: str, which: str, device: str) -> dict[str, float]:
@@ -84,11 +84,10 @@ def metrics_of(monitors: list[Any], every_s: float, monkeypatch: pytest.MonkeyPa
 @pytest.mark.processes
 def test_hpus_are_told_by_module_id_in_the_units_of_their_names(tmp_path: Path) -> None:
     own = "import torch, habana_frameworks.torch as t; torch.ones(1, device='hpu'); print('mine', flush=True)"
-    owner = start(f"{own}; import time; time.sleep(600)", tmp_path, HLS_MODULE_ID="5")
-    assert owner.stdout is not None and owner.stdout.readline() == "mine\n"
+    owner = fork(f"{own}; import time; time.sleep(600)", tmp_path, HLS_MODULE_ID="5")
+    assert owner.stdout.readline() == "mine\n"
     output = taken_twice("hpu", [5, 2], tmp_path)
     owner.kill()
-    owner.communicate()
     busy_and_idle = {
         "hpu_5_utilization_percentage": 95.0,
         "hpu_5_memory_usage_percentage": 6.2,  # 6 of 96 GiB

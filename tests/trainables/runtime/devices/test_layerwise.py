@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.stand_in_hpu import output_of
+from tests.stand_in_hpu import forked_output_of
 from trainables.runtime.devices.layerwise import Lamb, Lars
 
 
@@ -99,4 +99,4 @@ def test_habanas_own_take_the_same_steps_before_and_after_a_checkpoint(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = {"HABANA_VISIBLE_MODULES": "6", "HLS_MODULE_ID": "6"}
-    assert output_of(AS_HABANAS, tmp_path, **given) == "lars True True\nlamb True True\n"
+    assert forked_output_of(AS_HABANAS, tmp_path, **given) == "lars True True\nlamb True True\n"
