@@ -22,19 +22,22 @@ AT_FIRST = 10
 """Among so many proposals each second is a guess; of later ones fewer and fewer."""
 
 ENOUGH = 3
-"""Guesses that have reported, after which it is asked whether they are worth it."""
+"""How many guesses are made before any is compared with other trials."""
 
 
-def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection) -> bool:
-    """Whether to guess on: the best guess is among the best third of all trials. What is known may be wrong."""
+def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection, known: int) -> bool:
+    """Whether to guess on: of the other trials, fewer than a third are better than the best guess.
+
+    What is known may be wrong. So no more than three guesses, or all that is known, are made before they are compared.
+    """
     best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
     scores = {
         trial.number: sign * best(trial.intermediate_values.values(), default=sign * math.inf)
         for trial in trials
         if trial.intermediate_values or trial.state == TrialState.FAIL
     }
-    guessed = [scores[trial.number] for trial in trials if trial.number in scores and GUESSED in trial.user_attrs]
-    return len(guessed) < ENOUGH or sum(score < min(guessed) for score in scores.values()) < len(scores) / 3
+    guessed = [scores.pop(trial.number, math.inf) for trial in trials if GUESSED in trial.user_attrs]
+    return len(guessed) < max(ENOUGH, known) or sum(score < min(guessed) for score in scores.values()) < len(scores) / 3
 
 
 def guess(

@@ -168,7 +168,7 @@ class StudySearcher(Searcher):
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
         self._surrogate.update()
         guessed = self._surrogate.guessed  # none in most sweeps
-        guesses_pay = not guessed or worth_it(trials, self._record.memory.directions[0])
+        guesses_pay = not guessed or worth_it(trials, self._record.memory.directions[0], len(self._known))
         # A sampler that begins with what is wrong takes long to find its way: it is as if these had not been.
         most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
         model = self._surrogate.study(sampler, left_out=[] if guesses_pay else sorted(guessed), most=most)

@@ -62,18 +62,30 @@ def trial(number: int, value: float | None, *, guessed: bool = False, failed: bo
 def test_what_was_wrong_is_not_guessed_on(direction: StudyDirection) -> None:
     sign = 1 if direction == StudyDirection.MAXIMIZE else -1
 
-    def goes_on(guesses: list[float | None]) -> bool:
+    def goes_on(guesses: list[float | None], known: int = 1) -> bool:
         study = optuna.create_study(direction="maximize" if sign == 1 else "minimize")
         for number in range(9):
             study.add_trial(trial(number, 10.0 * sign * number))
         for value in guesses:
             study.add_trial(trial(0, value and sign * value, guessed=True, failed=value is None))
-        return worth_it(study.trials, direction)
+        return worth_it(study.trials, direction, known)
 
     assert goes_on([1.0, 1.0]), "too few to say"
     assert goes_on([1.0, 1.0, 65.0])
-    assert not goes_on([1.0, 2.0, 25.0])
+    assert not goes_on([1.0, 2.0, 55.0])
     assert not goes_on([None, None, None])
+    assert goes_on([None, None, None], known=4), "each that is known is tried"
+
+
+def test_guesses_wait_for_the_first_ones_to_be_compared() -> None:
+    study = optuna.create_study(direction="minimize")
+    for _ in range(3):
+        study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={GUESSED: True}))
+    assert not worth_it(study.trials, study.direction, 1), "nothing has reported"
+    study.add_trial(trial(3, 2.0))
+    assert not worth_it(study.trials, study.direction, 1), "no guess has"
+    study.add_trial(trial(4, 1.0, guessed=True))
+    assert worth_it(study.trials, study.direction, 1)
 
 
 def test_each_is_near_one_of_those_that_are_known() -> None:

@@ -105,8 +105,9 @@ def test_a_prior_follows_the_baseline_and_others_are_near_it(sampler: str, tmp_p
     searcher = searcher_in(tmp_path, space, baseline={"lr": 1e-3, "momentum": 0.5}, sampler=sampler)
     proposals = [proposal(searcher, str(number)) for number in range(12)]
     assert [config["lr"] for config in proposals[:2]] == [1e-3, 0.02]
-    near = [abs(math.log(config["lr"] / 0.02)) < 0.15 * math.log(1e3) for config in proposals[2:]]
-    assert 3 <= sum(near) < 10, "half of the first ten are, and a few by chance"
+    guessed = [trial.params["lr"] for trial in trials(searcher) if GUESSED in trial.user_attrs]
+    assert len(guessed) == 3, "no more before they are compared"
+    assert all(abs(math.log(lr / 0.02)) < 0.3 * math.log(1e3) for lr in guessed)
     assert len({config["momentum"] for config in proposals}) > 10, "the sampler's"
 
 
