@@ -10,6 +10,7 @@ not reported. All have reduction 3 and grace 1.
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ class OnTune:
         self.scheduler, self.search_alg = scheduler, SimpleNamespace(searcher=self.searcher)
         scheduler.set_search_properties("loss", "min")
         self.trials: list[Trial] = []
+        self.numbers = itertools.count()
 
     def get_trials(self) -> list[Trial]:
         return self.trials
@@ -95,7 +97,7 @@ class OnTune:
         return chosen
 
     def _propose(self, take: Take) -> bool:
-        name = f"t{len(self.trials)}"
+        name = f"t{next(self.numbers)}"  # new, too, after a proposal that found every row of the table used
         config = self.searcher.suggest(name)
         curve = None if config is None else take(np.array([v for k, v in config.items() if k.startswith("u")]))
         if curve is None:
