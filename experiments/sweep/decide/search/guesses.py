@@ -11,9 +11,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from experiments.sweep.decide.search.surrogate import GUESSED
 from experiments.sweep.define.ranges import nearest
 
+GUESSED = "guessed"
+"""User attribute of a trial that is a guess."""
 SPREAD = 0.1
 """Standard deviation of a guess, as a share of its range; of a logarithmic one, of its logarithm."""
 KEEPS = 0.8

@@ -15,11 +15,11 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
-from experiments.sweep.decide.search.guesses import guess, worth_it
+from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
-from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_POINT, GUESSED, Surrogate
+from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_POINT, Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace
@@ -166,18 +166,14 @@ class StudySearcher(Searcher):
             trial = trials[self._numbers[trial_id]]
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
-        self._surrogate.update()
-        guessed = self._surrogate.guessed  # none in most sweeps
-        guesses_pay = not guessed or worth_it(trials, self._record.memory.directions[0], len(self._known))
-        # A sampler that begins with what is wrong takes long to find its way: it is as if these had not been.
         most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
-        model = self._surrogate.study(sampler, left_out=[] if guesses_pay else sorted(guessed), most=most)
+        model = self._surrogate.study(sampler, most=most)
         given = self._baseline if self._proposed == 1 else {}
         if not given and self._wanted:
             given = self._wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
-        elif guesses_pay and (near := self._guess(own_seed)):
+        elif near := self._guess(own_seed):
             model.enqueue_trial(near, user_attrs={GUESSED: True})
         config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
         self._numbers[trial_id] = self._record.add(
@@ -229,7 +225,9 @@ class StudySearcher(Searcher):
         """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
         if not self._known:
             return {}
-        return guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
+        near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
+        direction = self._record.memory.directions[0]
+        return near if near and worth_it(self._record.trials(), direction, len(self._known)) else {}
 
     def _proposal(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
         """Return what the study has next."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,8 +30,6 @@ ATTR_POINT = "point"
 """User attribute of a trial: all objectives in its best report, where there are several."""
 ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
-GUESSED = "guessed"
-"""User attribute of a trial that is a guess."""
 
 
 class Surrogate:
@@ -58,10 +56,8 @@ class Surrogate:
         self._told: list[FrozenTrial] = []
         self._unfinished: set[int] = set()
         self._hopeless: set[int] = set()
-        self.guessed: set[int] = set()
-        """Trials that are guesses, at the last :meth:`update`."""
         self.ran_out: set[int] = set()
-        """Trials that did not fit into the device's memory, likewise."""
+        """Trials that did not fit into the device's memory, at the last :meth:`update`."""
 
     def update(self) -> None:
         """Take what has changed in the record, in which a trial that has ended stays as it is."""
@@ -73,19 +69,12 @@ class Surrogate:
         for number in [number for number in self._unfinished if self._known[number] is not trials[number]] + [*new]:
             self._take(number, trials[number])
 
-    def study(
-        self,
-        sampler: BaseSampler,
-        running: int | None = None,
-        left_out: Collection[int] = (),
-        most: int | None = None,
-    ) -> optuna.Study:
+    def study(self, sampler: BaseSampler, running: int | None = None, most: int | None = None) -> optuna.Study:
         """Return a study in memory with all trials in their order.
 
         Args:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
-            left_out: Trials that have no value there, as if they had failed.
             most: With how many trials that have a value, the best tenth of them and any of the others, and no trial
                 without one; None: with all there are.
         """
@@ -95,8 +84,8 @@ class Surrogate:
         for number in self._hopeless:
             scores[number], self._told[number] = worst, _as_told(self._known[number], self._signs * worst)
         told = list(self._told)
-        for number in [*([] if running is None else [running]), *left_out]:
-            scores[number], told[number] = math.nan, _as_told(self._known[number])
+        if running is not None:
+            scores[running], told[running] = math.nan, _as_told(self._known[running])
         if most is not None and np.isfinite(scores[:, 0]).sum() > most:
             chosen = self._chosen(scores, most)
             scores, told = scores[chosen], [told[number] for number in chosen]
@@ -127,8 +116,6 @@ class Surrogate:
             self.ran_out.add(number)
         if diverged or number in self.ran_out:
             self._hopeless.add(number)
-        if GUESSED in trial.user_attrs:
-            self.guessed.add(number)
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:

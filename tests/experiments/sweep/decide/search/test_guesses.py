@@ -11,8 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from experiments.sweep.decide.search.guesses import AT_FIRST, KEEPS, SPREAD, guess, worth_it
-from experiments.sweep.decide.search.surrogate import GUESSED
+from experiments.sweep.decide.search.guesses import AT_FIRST, GUESSED, KEEPS, SPREAD, guess, worth_it
 
 RANGES = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
