@@ -65,7 +65,8 @@ def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[
 
 def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None:
     full = experiment.at("full", 8)
-    graphs = count_graphs(full, {"epochs": 1, "compile": True}, DEVICE_TYPES["hpu"], 8)
+    config = full.config_class.from_dict({"epochs": 1, "compile": True, **full.search_space.example})
+    graphs = count_graphs(config, full.search_space, DEVICE_TYPES["hpu"], 8)
     assert graphs is not None
     assert not graphs.new_each_time
     assert graphs.signatures <= experiment.recipe("full").num_samples

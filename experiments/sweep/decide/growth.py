@@ -26,9 +26,9 @@ AT_LEAST_FASTER = 1.1
 class Growth:
     """Decides, after each report of a trial, with how many devices it goes on."""
 
-    def __init__(self, plan: Plan, *, grows: bool = True) -> None:
-        """Begin; nothing is known yet of how long anything takes. Unless the sweep ``grows``, no trial does."""
-        self._plan, self._usual, self._grows = plan, plan.options.workers_per_trial, grows
+    def __init__(self, plan: Plan) -> None:
+        """Begin; nothing is known yet of how long anything takes."""
+        self._plan, self._usual = plan, plan.options.workers_per_trial
         self._numbers = plan.devices.type.numbers(plan.devices.count)
         self.has_ever_grown = False
         """Whether a trial was ever to have more devices than it began with."""
@@ -67,7 +67,7 @@ class Growth:
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
         has = self.has(state, trial)
-        if not self._grows or trial.number in self._stay or state.ending is not None:
+        if trial.number in self._stay or state.ending is not None:
             return None
         running = {other.number: self._width_of(state, other) for other in state.running}
         self._wide &= running.keys()
@@ -92,8 +92,6 @@ class Growth:
 
     def measure(self, state: SweepState, trial: TrialState) -> None:
         """Note from a report how long the trial takes, and whether more devices have made it faster."""
-        if not self._grows:
-            return
         has = self.has(state, trial)
         if self._asked.pop(trial.number, has) != has:
             self._stay.add(trial.number)

@@ -81,10 +81,8 @@ class Plan:
     """Name of the sampler, as the options give it or as was decided."""
     search_reason: str = ""
     """Why it is not the usual one; "" if it is, or was asked for."""
-    growth: str | None = None
-    """Why trials may go on with devices that would stay idle, in words; None if they may not."""
-    no_growth: str = ""
-    """Why they may not, if someone might wonder."""
+    growth: int | str = 1
+    """How many devices a trial may go on with that would stay idle; or why it may not, if someone might wonder."""
     graphs: Graphs | None = None
     """None where nothing is compiled, or nobody knows what."""
     sampler: BaseSampler | None = None
@@ -123,6 +121,11 @@ class Plan:
     def resumed(self) -> bool:
         """Whether the sweep has begun before."""
         return self.options.resume is not None
+
+    @property
+    def grows(self) -> bool:
+        """Whether trials may go on with more devices than they begin with."""
+        return isinstance(self.growth, int) and self.growth > self.options.workers_per_trial
 
     @property
     def changed_settings(self) -> dict[str, Any]:
@@ -223,6 +226,14 @@ class Plan:
         of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
         return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
 
+    def _growth(self) -> str:
+        other = "with other numbers than they would have had"
+        if isinstance(self.growth, str):
+            return f"trials do not grow: {self.growth}; --grow on lets them, {other}"
+        how = f", {other}" if self.options.grow == "on" else " (--grow off: never)"
+        kind = self.devices.type.kind
+        return f"trials that run go on with up to {self.growth} {kind} each when no trial waits for them{how}"
+
     def _metric(self, objective: Objective) -> str:
         """Say what is better, and doubt that a loss is to be large, unless an option says so."""
         metric = objective.name
@@ -257,7 +268,7 @@ class Plan:
             *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
             *(f"        {fact}" for fact in self.facts),
             *([f"graphs  {self._graphs()}"] if self.graphs else []),
-            *([f"grow    {self.growth or self.no_growth}"] if self.growth or self.no_growth else []),
+            *([f"grow    {self._growth()}"] if self.grows or isinstance(self.growth, str) else []),
             *([f"start   from {self._baseline_in_words(self.options.baseline)}"] if self.options.baseline else []),
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),

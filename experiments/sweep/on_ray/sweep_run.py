@@ -97,7 +97,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping = StoppingRules(options)
-        self._growth = Growth(plan, grows=plan.growth is not None and scheduler is None)
+        self._growth, self._grows = Growth(plan), plan.grows and scheduler is None
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
@@ -185,12 +185,15 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def _grow(self, tune_controller: Any, trial: Trial) -> None:
         """Have a trial go on with devices that would stay idle, or give back some that others wait for."""
+        if not self._grows:
+            return
         known = self.state.trials[number_of(trial)]
         self._growth.measure(self.state, known)
         to_begin = self.searcher.proposed < self.state.num_trials and not self._growth.has_grown
         if to_begin or self._pausing:  # those that are being saved have their devices still
             return
-        place = self._growth.after_report(self.state, known, getattr(self.scheduler, "promoted", 0))
+        promoted = self.scheduler.promoted if isinstance(self.scheduler, SuccessiveHalving) else 0
+        place = self._growth.after_report(self.state, known, promoted)
         if place is not None:
             go_on_with(tune_controller, trial, place)
             self.tell(events.PlaceChanged(trial=known.number, workers=place.workers))
@@ -327,7 +330,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.steering.end_search("--time-budget")
         self.end_early(self._stopping.out_of_time())
         self.heed_signals()
-        self.interrupt_when_saved(trials)
+        self.interrupt_when_saved()
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
@@ -360,12 +363,11 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
 
-    def interrupt_when_saved(self, trials: Sequence[Trial]) -> None:
+    def interrupt_when_saved(self) -> None:
         """Once the sweep ends, interrupt Tune when every trial that runs, or is about to pause, has its checkpoint."""
         if self.state.ending is None or self._interrupted:
             return
-        to_come = {trial.number for trial in self.state.running}
-        to_come |= {number_of(trial) for trial in trials if trial.is_saving}
+        to_come = {trial.number for trial in self.state.running} | {*map(number_of, self._pausing)}
         self._to_save = to_come if self._to_save is None else self._to_save & to_come
         if self.state.ending.at_once or not self._to_save:
             self._interrupted = True

@@ -293,12 +293,12 @@ def check_profile(experiment: Experiment, profile: str | None, trials: int) -> N
 
 def check_trials(
     experiment: Experiment, settings: Mapping[str, Any], workers: int, device: DeviceType
-) -> tuple[dict[str, Any], ExecutionMode | None, list[str]]:
+) -> tuple[TrialConfig, dict[str, Any], ExecutionMode | None, list[str]]:
     """Check what the baseline (else any proposal) and every batch size of the space would load and train on.
 
     Returns:
-        The settings in full, defaults included; how models are run, None where the train loop is not the shared one;
-        and what the check of data and model found.
+        Its configuration; the settings in full, defaults included; how models are run, None where the train loop is not
+        the shared one; and what the check of data and model found.
     """
     from trainables.runtime.training.training_config import TrainingConfig, check_batch
 
@@ -328,7 +328,8 @@ def check_trials(
         in_full = {name: value for name, value in in_full.items() if name in settings}
     # What only some proposals have, the others have as the recipe has it, not as the baseline.
     sometimes = {*space.names, *baseline} - (space.always & set(baseline))
-    return {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, mode, facts
+    in_common = {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}
+    return config, in_common, mode, facts
 
 
 def _in_mode(config: TrainingConfig, device: DeviceType) -> tuple[TrainingConfig, ExecutionMode]:

@@ -19,6 +19,7 @@ from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS, Graphs
 from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.define.words import did_you_mean, format_value
 from trainables.runtime import TrialConfig
 from trainables.runtime.devices.device import DeviceType
@@ -156,16 +157,20 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     return confirm, (options.seeds or usual.seeds) if confirm else 0
 
 
-def count_graphs(
-    experiment: Experiment, settings: Mapping[str, Any], device: DeviceType, workers: int
-) -> Graphs | None:
-    """Return how many compiled graphs the search space has; None where nothing is compiled, or nobody knows what."""
-    config = experiment.config_class.from_dict({**settings, **experiment.search_space.example})
+def count_graphs(config: TrialConfig, space: SearchSpace, device: DeviceType, workers: int) -> Graphs | None:
+    """Return how many compiled graphs the search space has; None where nothing is compiled, or nobody knows what.
+
+    Args:
+        config: Of one trial; it has what all trials have in common.
+        space: Where to search.
+        device: Of the workers.
+        workers: Of each trial.
+    """
     if config.graph_signature(device, workers) is None:
         return None
     found: dict[str, set[Any]] = {}
     signatures = set()
-    for draw in experiment.search_space.draw(GRAPH_DRAWS):
+    for draw in space.draw(GRAPH_DRAWS):
         signature = replace(config, **draw.config).graph_signature(device, workers) or {}
         signatures.add(tuple(signature.items()))
         for name, value in signature.items():
@@ -175,15 +180,12 @@ def count_graphs(
     return Graphs(len(signatures), values, new)
 
 
-def choose_growth(
-    experiment: Experiment, options: SweepOptions, budget: Budget, settings: Mapping[str, Any], devices: Devices
-) -> tuple[str | None, str]:
-    """Return why trials may go on with devices that would stay idle, None if they may not; and why not, if someone
-    might wonder."""
-    usual, kind = options.workers_per_trial, devices.type.kind
+def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, devices: Devices) -> int | str:
+    """Return how many devices a trial of this configuration may go on with that would stay idle; or why it may not, if
+    someone might wonder."""
+    usual = options.workers_per_trial
     if options.grow == "off" or 2 * usual > devices.count:
-        return None, ""
-    asked = f"--grow {options.grow}: " if options.grow == "on" else "trials do not grow: "
+        return usual
     wrong = ""
     if options.scheduler == "pbt":
         wrong = "--scheduler pbt needs all that train at the same time to train alike"
@@ -194,18 +196,11 @@ def choose_growth(
     elif len(devices.nodes) > 1:
         wrong = "they do on one node, and the sweep has several"
     if wrong and options.grow == "on":
-        raise SweepError(f"{asked}{wrong}; leave one of the two out")
+        raise SweepError(f"--grow on: {wrong}; leave one of the two out")
     if wrong or options.evaluate is not None:
-        return None, ""
-    config = experiment.config_class.from_dict({**settings, **(experiment.baseline or experiment.search_space.example)})
+        return usual
     most = most_devices(config, devices, options)
-    if isinstance(most, str):
-        known = not isinstance(config, PlainConfig)
-        return None, f"{asked}{most}; --grow on lets them, with other numbers than they would have had" if known else ""
-    if most == usual:
-        return None, ""
-    other = ", with other numbers than they would have had" if options.grow == "on" else " (--grow off: never)"
-    return f"trials that run go on with up to {most} {kind} each when no trial waits for them{other}", ""
+    return usual if isinstance(most, str) and isinstance(config, PlainConfig) else most
 
 
 def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:

@@ -74,10 +74,9 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     search, search_reason = decide.choose_search(options, groups)
     sampler = check.check_search(experiment, search, options, sampler, 1 + len(others))
     check.check_sent(experiment)
-    settings, mode, facts = check.check_trials(
+    config, settings, mode, facts = check.check_trials(
         experiment, {**common, **budget.settings()}, options.workers_per_trial, devices.type
     )
-    growth, no_growth = decide.choose_growth(experiment, options, budget, settings, devices)
     plan = Plan(
         experiment=experiment,
         others=others,
@@ -97,9 +96,8 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
         facts=facts,
         learned=[config for found in learned for config in found.configs],
         learns=[found.said for found in learned],
-        graphs=decide.count_graphs(experiment, settings, devices.type, options.workers_per_trial),
-        growth=growth,
-        no_growth=no_growth,
+        graphs=decide.count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial),
+        growth=decide.choose_growth(config, options, budget, devices),
         search=search,
         search_reason=search_reason,
         sampler=sampler,

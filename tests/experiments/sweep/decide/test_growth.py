@@ -53,7 +53,7 @@ def plan(tmp_path: Path) -> Plan:
         tracking_uri=f"sqlite:///{tmp_path}/m.db",
     )
     made = make_plan(experiment, options)
-    return replace(made, devices=Devices(DEVICE_TYPES["hpu"], (8,), "for a test"), growth="for a test")
+    return replace(made, devices=Devices(DEVICE_TYPES["hpu"], (8,), "for a test"))
 
 
 class Node(Fed):
@@ -145,13 +145,14 @@ def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -
 
 
 def test_a_budget_in_seconds_and_a_ray_of_others_rule_growth_out(plan: Plan) -> None:
-    def growth(budget: Budget, **options: Any) -> str | None:
-        asked = SweepOptions(**options)
-        return choose_growth(plan.experiment, asked, budget, plan.settings, plan.devices)[0]
+    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.example})
 
-    assert growth(plan.budget) is not None
-    assert growth(plan.budget, address="auto") is None
-    assert growth(Budget(epochs=27, seconds=600)) is None
+    def growth(budget: Budget, **options: Any) -> int | str:
+        return choose_growth(config, SweepOptions(**options), budget, plan.devices)
+
+    assert growth(plan.budget) == 8
+    assert growth(plan.budget, address="auto") == 1
+    assert growth(Budget(epochs=27, seconds=600)) == 1
     with pytest.raises(SweepError, match="--seconds compares trials by the time that they take; leave"):
         growth(Budget(epochs=27, seconds=600), grow="on")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ray import tune
@@ -50,8 +50,8 @@ def run(storage: Path) -> SweepRun:
 def turn(run: SweepRun, *saving: int) -> None:
     """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
     run.heed_signals()
-    trials: Any = [SimpleNamespace(experiment_tag=f"{number}_", is_saving=number in saving) for number in (1, 2)]
-    run.interrupt_when_saved(trials)
+    run._pausing = [cast(Any, SimpleNamespace(experiment_tag=f"{number}_")) for number in saving]
+    run.interrupt_when_saved()
 
 
 def save(run: SweepRun, number: int) -> None:
