@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,3 +17,18 @@ class Place:
     """How many free devices of lower numbers are left free (``WorkerGroupSpec.leaves``)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its train loop gets beside the settings of all trials."""
+
+
+def leaves_next(got: Sequence[int], leaves: int) -> int:
+    """Return how many free devices of lower numbers the next group leaves free, where these may not train together.
+
+    Args:
+        got: The numbers of a group's devices.
+        leaves: How many it has left free.
+    """
+    got = sorted(got)
+    for passed, first in enumerate(got):
+        following = got[passed:]
+        if first % len(got) == 0 and following == list(range(first, first + len(following))):
+            return leaves + passed
+    return leaves

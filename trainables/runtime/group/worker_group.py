@@ -30,6 +30,7 @@ from trainables.runtime.group.device_backend import DeviceTorchConfig, RanksByDe
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
+    MisplacedError,
     StartHungError,
     WorkerGroupError,
     WorkerRaisedError,
@@ -39,6 +40,7 @@ from trainables.runtime.group.errors import (
     timed_out,
 )
 from trainables.runtime.group.mailbox import WarmWorker
+from trainables.runtime.group.place import leaves_next
 from trainables.runtime.group.worker import TrainLoop, serve_trials
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_core import free_own
@@ -112,7 +114,7 @@ class WorkerGroup:
                 self._trainer.start()
                 started = self._first_reports()
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
-            self._check_placement(spec.device, name)
+            self._check_placement(spec, name)
         except WorkerGroupError as error:
             self.exit()
             if spec.device.is_being_released(str(error)) or timed_out(self._failure):
@@ -166,15 +168,16 @@ class WorkerGroup:
             logger.warning("%s: the workers did not end within %d s", self._trainer.name, EXIT_TIMEOUT_S)
         self._workers = []  # a handle keeps its actor's process alive
 
-    def _check_placement(self, device: DeviceType, name: str) -> None:
+    def _check_placement(self, spec: WorkerGroupSpec, name: str) -> None:
         """Check that the devices on each node may train one trial together."""
+        device = spec.device
         of_node: dict[str, list[int]] = {}
         for node, index in self._places:
             if index is not None:
                 of_node.setdefault(node, []).append(index)
         for indices in of_node.values():
             if reason := device.why_not_together(indices, nodes=len(of_node)):
-                raise DevicesNotReadyError(reason)
+                raise MisplacedError(reason, leaves_next(indices, spec.leaves))
             logger.info("%s: %s %s", name, device.kind, indices)
 
     def _first_reports(self) -> list[dict[str, Any]]:
