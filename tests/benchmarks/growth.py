@@ -12,7 +12,9 @@ evaluates. ``max_difference`` is the largest of all numbers that a trial of both
 
 With ``--simulated N`` nothing trains: Tune's own controller runs N sweeps of each kind on simulated groups
 (:mod:`tests.benchmarks.simulated_groups`) with epochs of 10 s and starts of ``--start-seconds``, each with its seed,
-and the figures are those of all together; there are no numbers to compare.
+and the figures are those of all together; there are no numbers to compare. ``longest_wait_s`` is the longest that a
+group has waited for its devices, without growing and with it, and ``misplaced`` how often one got devices that may not
+train together, and tried again. With ``--add`` a trial is added by hand as soon as one has all devices.
 
     python tests/benchmarks/growth.py [--trials 32] [--epochs 27] [--modules 8] [--epoch-seconds 40]
 """
@@ -28,31 +30,33 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.execution import tune_controller
 
 from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
+from experiments.sweep.on_ray.steering import Steering
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan import plan as plan_module
 from experiments.sweep.show.trackers.tracker import Tracker
 from experiments.sweep.state.device_time import EVALUATING, TRAINING
+from experiments.sweep.state.events import Event, Reported
+from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.devices.find import Devices
 from trainables.runtime.devices.hpu import HPU
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks import simulated_groups
-from tests.benchmarks.scale import without_ray
-from tests.benchmarks.simulated_groups import Clock, Groups
+from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
 from tests.small_task import Points, SlowPoints, SmallConfig, small_task
 from tests.stand_in_hpu import environment
 
@@ -95,6 +99,7 @@ def main() -> None:
     parser.add_argument("--simulated", type=int, metavar="N", help="run N sweeps of each kind on simulated groups")
     parser.add_argument("--start-seconds", type=float, default=1.0, help="of simulated groups")
     parser.add_argument("--scheduler", default="asha")
+    parser.add_argument("--add", action="store_true", help="add a trial to simulated sweeps when one has all devices")
     arguments = parser.parse_args()
     if arguments.simulated:
         print(json.dumps(simulated(arguments)))
@@ -153,20 +158,17 @@ def measure(folder: Path, grow: str, arguments: argparse.Namespace) -> dict[str,
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run sweeps on simulated groups, and return the figures of all together."""
     simulated_groups.START_S = arguments.start_seconds
-    clock, found = Clock(of_cpu=True), {"auto": [0.0] * 3, "off": [0.0] * 3}
+    found, waits, added, misplaced = {"auto": [0.0] * 3, "off": [0.0] * 3}, [], 0, 0
     for seed in range(arguments.simulated):
         for grow, sums in found.items():
+            groups = Groups(Clock(), arguments.modules)
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                without_ray(Path(folder), arguments.modules)
-                setattr(plan_module, "find_devices", lambda *_: Devices(HPU, (arguments.modules,), "simulated"))  # noqa: B010
-                os.environ.update(ENVIRONMENT)
-                tune_controller.RayActorManager = cast(Any, Groups(clock, arguments.modules))
-                with redirect_stdout(io.StringIO()):
-                    tuner = tuner_of(Path(folder), grow, arguments, seed, trackers=())
-                    tuner.run.views.clear()
-                    tuner.fit()
-                for at, figure in enumerate(device_seconds(tuner)):
-                    sums[at] += figure
+                tuner, adds = simulated_sweep(Path(folder), groups, arguments, grow, seed)
+            waits.append(groups.longest_wait_s)
+            added += adds.added
+            misplaced += groups.misplaced
+            for at, figure in enumerate(device_seconds(tuner)):
+                sums[at] += figure
     (grown, held, used), (without, held_without, used_without) = found["auto"], found["off"]
     return {
         "time_ratio": round(grown / without, 3),
@@ -174,8 +176,47 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "occupancy_without": round(held_without / without / arguments.modules, 3),
         "training_share": round(used / grown / arguments.modules, 3),
         "training_share_without": round(used_without / without / arguments.modules, 3),
+        "longest_wait_s": [round(max(waits[1::2]), 1), round(max(waits[::2]), 1)],
+        "misplaced": misplaced,
+        "added_by_hand": added,
         "sweeps": arguments.simulated,
     }
+
+
+def simulated_sweep(
+    folder: Path, groups: Groups, arguments: argparse.Namespace, grow: str, seed: int
+) -> tuple[SweepTuner, AddsTrial]:
+    """Run one sweep on simulated groups."""
+    with without_ray(folder, groups, HPU), redirect_stdout(io.StringIO()):
+        tuner = tuner_of(folder, grow, arguments, seed, trackers=())
+        adds = AddsTrial(tuner.run.steering, groups.count if arguments.add else -1)
+        tuner.run.views[:] = [adds]
+        tuner.fit()
+    assert tuner.run.state.complete, "trials remain"
+    return tuner, adds
+
+
+class AddsTrial:
+    """Watches a sweep, and adds a trial by hand when one trial has so many devices."""
+
+    def __init__(self, steering: Steering, when: int) -> None:
+        self._steering, self._when = steering, when
+        self._answer: Future[str] | None = None
+
+    @property
+    def added(self) -> bool:
+        """Whether a trial was added."""
+        return self._answer is not None and self._answer.exception() is None
+
+    def show(self, event: Event, state: SweepState) -> None:
+        """Look at the devices of the trial that has just reported."""
+        if self._answer is not None or not isinstance(event, Reported):
+            return
+        if len(state.device_time.devices_of(event.trial)) == self._when:
+            self._answer = self._steering.ask({"do": "add", "trials": 1})
+
+    def tick(self, state: SweepState) -> None:
+        """Nothing is due."""
 
 
 def sweep(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -230,6 +271,9 @@ def device_seconds(tuner: SweepTuner) -> tuple[float, float, float]:
     """Return the seconds from the first training step to the end; and of all devices, those in which trials had them,
     and those in which they trained."""
     time_of = tuner.run.state.device_time
+    by_device = sorted(time_of.intervals, key=lambda one: (one.device, one.began))
+    for one, following in pairwise(by_device):
+        assert one.device != following.device or one.ended < following.began + 1e-6, "two trials had it"
     began = min(one.trained_from for one in time_of.intervals)
     ended = max(one.ended for one in time_of.intervals)
     held = sum(one.ended - max(began, one.began) for one in time_of.intervals)

@@ -8,14 +8,14 @@ terminal. Then a line for plain Ray Tune with ``OptunaSearch`` and ``ASHASchedul
 ``--plain-minutes`` allows. Prints, last, one JSON object:
 
     {"trials": ..., "groups": ..., "busy": ..., "decision_p50_ms": ..., "decision_p99_ms": ..., "driver_ms_first": ...,
-     "driver_ms_last": ..., "memory_growth_mb": ..., "resume_s": ...}
+     "driver_ms_last": ..., "memory_growth_mb": ..., "resume_s": ..., "resume_cpu_s": ...}
 
 ``busy`` is the share of the groups' time, until the last trial begins, in which they start, train, save or restore. A
 decision is one step of Tune's controller with an event of a group; the percentiles are those while the last tenth of
 the trials begins. ``driver_ms_*``: the driver's CPU time for one trial, mean of the first hundred that begin after all
-groups have one, and of the last tenth. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on. With
-``--of-cpu`` the driver takes its CPU time in the simulation, and nothing counts that waits for the disk: for a machine
-that others use, too.
+groups have one, and of the last tenth. ``resume_s``: from ``fit()`` to the first trial of a sweep that goes on, in a
+new process; ``resume_cpu_s``: the CPU of its event loop until then. With ``--of-cpu`` the driver takes its CPU time in
+the simulation, and nothing counts that waits for the disk: for a machine that others use, too.
 
     python tests/benchmarks/scale.py [--trials 10000] [--groups 512] [--search gp] [--scheduler asha] [--profile]
 """
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import importlib
 import json
 import multiprocessing
 import os
@@ -34,19 +35,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import optuna
 import psutil
-import ray
 import sqlalchemy
 from optuna.distributions import distribution_to_json
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from ray import tune
-from ray.train._internal import storage as rays_storage
-from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
@@ -58,15 +56,11 @@ from experiments import Budget, Experiment
 from experiments.sweep.decide.search.study_record import study_address
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray import sweep_run, tuner
-from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
-from experiments.sweep.on_ray.watch import RayWatch
-from experiments.sweep.plan import plan as plan_module
-from experiments.sweep.show.trackers.delivery import Sender
+from experiments.sweep.on_ray.tuner import SweepTuner
+from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
-from tests.benchmarks.simulated_groups import Clock, Groups
+from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
 from trainables.runtime.devices.cpu import CPU
-from trainables.runtime.devices.find import Devices
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),
@@ -92,10 +86,10 @@ class EnoughError(Exception):
 class Driver:
     """Tune's controller, step by step, and how long each step took."""
 
-    def __init__(self, clock: Clock, groups: Groups, trials: int, until: Callable[[TuneController], bool]) -> None:
+    def __init__(self, groups: Groups, trials: int, until: Callable[[TuneController], bool]) -> None:
         self.groups, self.trials, self._until = groups, trials, until
-        self._clock = clock
-        self.began = clock.now()
+        self._clock = groups.clock
+        self.began = self._clock.now()
         self.decisions: list[tuple[int, float]] = []
         """Trials that had begun, and seconds, of each step with an event."""
         self.cpu_at: dict[int, float] = {}
@@ -158,41 +152,23 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print what took the driver's time")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
-        if asked.plain_minutes:  # in a process of its own: Tune is not changed there
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
-                plain = other.submit(plain_ray, asked, Path(storage)).result()
-            print("plain Ray Tune:", json.dumps(plain), flush=True)
-        clock = Clock(of_cpu=asked.of_cpu)
-        without_ray(Path(storage), asked.groups)
-        os.environ.update(ENVIRONMENT)
-        plan = plan_of(
-            Path(storage), name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
-            scheduler=asked.scheduler, confirm=0,
-        )  # fmt: skip
-        study = InMemoryStorage()
-        profile = cProfile.Profile(time.thread_time)
-        if asked.profile:
-            profile.enable()
-        figures = sweep(clock, plan, study)
-        profile.disable()
-        if asked.profile:
-            for order in ("cumulative", "tottime"):
-                pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(70)
+        if asked.plain_minutes:
+            print("plain Ray Tune:", json.dumps(elsewhere(plain_ray, asked, Path(storage))), flush=True)
+        figures = sweep(asked, Path(storage))
         print(json.dumps(figures), flush=True)
-        store(study, plan)
-        figures["resume_s"] = round(resumed(clock, Path(storage)), 2)
+        # Under this module's own name: workers must find its train loop.
+        figures |= elsewhere(importlib.import_module("tests.benchmarks.scale").resumed, asked, Path(storage))
         print(json.dumps(figures), flush=True)
         os._exit(0)  # the sweep is left as it is
 
 
-def without_ray(storage: Path, groups: int) -> None:
-    """Let this process do without a Ray that runs: the groups are no actors. And without deliveries to MLflow."""
-    os.environ["TUNE_DISABLE_AUTO_INIT"] = "1"
-    setattr(plan_module, "find_devices", lambda *_: Devices(CPU, (groups,), "simulated"))  # noqa: B010
-    ray.cluster_resources = lambda: {"CPU": 1.0}
-    rays_storage._get_ray_train_session_dir = lambda: str(storage / "session")
-    for where, name in ((tuner, "start_ray"), (sweep_run, "free_orphans"), (RayWatch, "start"), (Sender, "start")):
-        setattr(where, name, lambda *_: None)
+def elsewhere(
+    run: Callable[[argparse.Namespace, Path], dict[str, float]], asked: argparse.Namespace, storage: Path
+) -> dict[str, float]:
+    """Return what that returns in a new process: this project changes Tune, and what a sweep leaves in memory makes the
+    collections of Python's garbage longer."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+        return other.submit(run, asked, storage).result()
 
 
 def plan_of(storage: Path, **changes: Any) -> Plan:
@@ -206,7 +182,7 @@ def plan_of(storage: Path, **changes: Any) -> Plan:
         budget=Budget(epochs=EPOCHS),
     )
     options = SweepOptions(storage=storage, tracking_uri=f"sqlite:///{storage}/mlflow.db", **changes)
-    return plan_module.make_plan(experiment, options)
+    return make_plan(experiment, options)
 
 
 def tuner_of(plan: Plan) -> SweepTuner:
@@ -216,25 +192,51 @@ def tuner_of(plan: Plan) -> SweepTuner:
     return made
 
 
-def sweep(clock: Clock, plan: Plan, study: InMemoryStorage) -> dict[str, float]:
+def sweep(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
     """Run a sweep until its last trial has ended, and return its figures."""
-    made = tuner_of(plan)
-    made.run.searcher._storage = study
-    return simulated(clock, plan.groups, plan.num_samples, made.fit, lambda controller: controller.is_finished())
+    groups, study = groups_of(asked), InMemoryStorage()
+    with without_ray(storage, groups, CPU):
+        plan = plan_of(
+            storage, name="scale", device="cpu", num_samples=asked.trials, search=asked.search,
+            scheduler=asked.scheduler, confirm=0,
+        )  # fmt: skip
+        made = tuner_of(plan)
+        made.run.searcher._storage = study
+        profile = cProfile.Profile(time.thread_time)
+        if asked.profile:
+            profile.enable()
+        figures = simulated(groups, asked.trials, made.fit, lambda controller: controller.is_finished())
+        profile.disable()
+        if asked.profile:
+            for order in ("cumulative", "tottime"):
+                pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(70)
+    store(study, plan)
+    return figures
 
 
-def resumed(clock: Clock, storage: Path) -> float:
-    """Let the sweep go on, and return the seconds to its first trial."""
-    plan = plan_of(storage, resume="scale", add_trials=10)
-    began = time.perf_counter()
-    simulated(clock, plan.groups, 1, tuner_of(plan).fit, lambda controller: bool(controller._staged_trials))
-    return time.perf_counter() - began
+def resumed(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
+    """Let the sweep go on, and return what it takes until its first trial."""
+    groups, found = groups_of(asked), {}
+    with without_ray(storage, groups, CPU):
+        made = tuner_of(plan_of(storage, resume="scale", add_trials=10))
+        began, worked = time.perf_counter(), time.thread_time()
+
+        def has_begun(controller: TuneController) -> bool:
+            found["resume_s"] = round(time.perf_counter() - began, 2)
+            found["resume_cpu_s"] = round(time.thread_time() - worked, 2)
+            return bool(controller._staged_trials)
+
+        simulated(groups, 1, made.fit, has_begun)
+    return found
+
+
+def groups_of(asked: argparse.Namespace) -> Groups:
+    """Return the groups of one sweep."""
+    return Groups(Clock("cpu" if asked.of_cpu else "real"), asked.groups)
 
 
 def plain_ray(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
     """Run the same with Ray's own parts for as long as was asked for, and return the figures."""
-    clock = Clock(of_cpu=asked.of_cpu)
-    without_ray(storage, asked.groups)
     rays = tune.Tuner(
         PlainTrainable,
         param_space=SPACE,
@@ -255,7 +257,9 @@ def plain_ray(asked: argparse.Namespace, storage: Path) -> dict[str, float]:
     def enough(controller: TuneController) -> bool:
         return time.perf_counter() > until or len(controller.get_trials()) >= asked.trials
 
-    return simulated(clock, asked.groups, asked.trials, rays.fit, enough)
+    groups = groups_of(asked)
+    with without_ray(storage, groups, CPU):
+        return simulated(groups, asked.trials, rays.fit, enough)
 
 
 class PlainTrainable(tune.Trainable):
@@ -263,20 +267,16 @@ class PlainTrainable(tune.Trainable):
 
 
 def simulated(
-    clock: Clock, count: int, trials: int, fit: Callable[[], Any], until: Callable[[TuneController], bool]
+    groups: Groups, trials: int, fit: Callable[[], Any], until: Callable[[TuneController], bool]
 ) -> dict[str, float]:
     """Let Tune fit with simulated groups until that is true, and return the figures."""
-    groups = Groups(clock, count)
-    made = tune_controller.RayActorManager
-    tune_controller.RayActorManager = cast(Any, groups)
-    driver = Driver(clock, groups, trials, until)
+    driver = Driver(groups, trials, until)
     try:
         fit()
     except EnoughError:
         pass
     finally:
         driver.undo()
-        tune_controller.RayActorManager = made
     return driver.figures() if len(driver.cpu_at) > 101 else {}
 
 

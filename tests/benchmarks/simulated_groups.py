@@ -1,8 +1,13 @@
 """Worker groups that take no time: Ray Tune's own controller runs with them, on a clock that jumps where it would wait.
 
 :class:`Groups` takes the place of Tune's actor manager (``ray.air.execution._internal.RayActorManager``, Ray 2.60), the
-one seam where Tune reaches its actors: it starts one after a while, reports, saves and restores as a trial actor does,
-and hands each to Tune at its time. Left out is what Ray itself takes to send a call and to wait for its end.
+one seam where Tune reaches its actors. A trial actor starts at once and does one thing after another, as a
+:class:`~trainables.runtime.group.warm_trainable.WarmTrainable` does: its first step waits until its group has devices,
+and it keeps them from trial to trial. Devices are handed out as Ray does: the lowest that are free, to whoever asked
+first of those that there are enough for. Left out is what Ray itself takes to send a call and to wait for its end.
+
+What a sweep must never do is an :class:`ImpossibleError`: a group that finds no devices which may train together, as
+often as it tries, two groups on one device, or trials that wait for what can never come.
 """
 
 from __future__ import annotations
@@ -10,49 +15,72 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import os
 import random
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
+import ray
 from ray import tune
 from ray.air.execution._internal.tracked_actor import TrackedActor
+from ray.train._internal import storage as rays_storage
 from ray.train._internal.session import _TrainingResult
+from ray.tune.execution import tune_controller
 
+from experiments.sweep.on_ray import sweep_run, tuner
+from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.plan import plan
+from experiments.sweep.show.trackers.delivery import Sender
 from trainables.runtime import names
-from trainables.runtime.group.place import Place
+from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.devices.find import Devices
+from trainables.runtime.devices.hpu import HPU
+from trainables.runtime.group.place import Place, leaves_next
+from trainables.runtime.group.warm_trainable import PAUSES_S_OF_WIDER
 
-START_S, REPORT_S, SAVE_S, RESET_S = 5.0, 10.0, 0.2, 0.1
-"""What a group takes to start, to train an epoch, to write or read a checkpoint, and to take another trial."""
+START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2
+"""What a group takes to start, to train an epoch, to write or read a checkpoint, to take another trial, and to end."""
 FASTER = 1.7
 """By how much an epoch is shorter on twice as many devices."""
+USUAL = Place(1)
+"""What each trial begins on."""
+HANGS_AFTER = 100
+"""How often Tune asks for an event, and asks nothing of an actor in between, before it is clear that none will come."""
 
 _monotonic = time.monotonic
 
 
-class Clock:
-    """The monotonic clock of this process, which can be put forward and held.
+class ImpossibleError(Exception):
+    """The sweep has come to where no sweep may come."""
 
-    It goes on with real time, or with the CPU time of the thread that made it, where others use the machine, too.
+
+class Clock:
+    """A clock that can be put forward and held.
+
+    It goes on with real time; or with the CPU time of the thread that made it, where others use the machine, too; or it
+    stands still where it is not put forward, so that the same is simulated each time.
     """
 
-    def __init__(self, *, of_cpu: bool) -> None:
-        self._ahead, self._thread = 0.0, threading.get_ident()
-        self._of_cpu, self._last = of_cpu, _monotonic()
-        time.monotonic = self.now
+    def __init__(self, goes_on: Literal["real", "cpu", "not"] = "not") -> None:
+        self._goes_on, self._ahead, self._thread = goes_on, 0.0, threading.get_ident()
+        self._last = _monotonic()
 
     def now(self) -> float:
         """Return the seconds of the clock."""
-        if not self._of_cpu:
+        if self._goes_on == "real":
             return _monotonic() + self._ahead
         if threading.get_ident() == self._thread:
-            self._last = time.thread_time() + self._ahead
+            self._last = (time.thread_time() if self._goes_on == "cpu" else 0.0) + self._ahead
         return self._last
 
     def wait(self, until: float) -> None:
@@ -67,24 +95,70 @@ class Clock:
         self._ahead -= self.now() - began
 
 
+@dataclass(eq=False)
+class Task:
+    """What a trial actor is asked."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    tell: Callable[[Any], None] | None = None
+    """Takes the answer; None where nobody waits for it any more."""
+    began: float = 0.0
+
+
+@dataclass(eq=False)
+class TrialActor:
+    """What a WarmTrainable knows."""
+
+    config: dict[str, Any]
+    storage: Any
+    tasks: deque[Task] = field(default_factory=deque)
+    """What it is to do; it is at the first."""
+    epoch: int = 0
+    saved_at: int = 0
+    """The epoch of its last checkpoint."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """The last."""
+    place: Place = USUAL
+    next_place: Place | None = None
+    group: Place | None = None
+    """What its group was made for; None while it has none."""
+    on: tuple[int, ...] = ()
+    """The devices of its group."""
+    misplaced: int = 0
+    """How often its group has just got devices that may not train together."""
+    booked: tuple[int, ...] = ()
+    """Devices that its group leaves free, and keeps from others while it starts."""
+
+    def begin(self, config: dict[str, Any], epoch: int = 0) -> None:
+        """Take a trial that has so many epochs."""
+        self.config, self.epoch, self.saved_at = config, epoch, epoch
+        self.place, self.next_place = USUAL, None
+
+
 class Groups:
-    """As many groups as there may be, and what they are doing."""
+    """As many devices as there are, and what the trial actors and their groups are doing."""
 
     def __init__(self, clock: Clock, count: int) -> None:
         self.clock, self.count = clock, count
         self._live_actors_to_ray_actors_resources: dict[TrackedActor, Any] = {}  # which Tune reads, too
-        self._pending: dict[TrackedActor, Any] = {}
-        self._due: list[tuple[float, int, TrackedActor, int, Callable[[], None], float]] = []
+        self._pending: dict[TrackedActor, None] = {}
+        self._actors: dict[TrackedActor, TrialActor] = {}
+        self._due: list[tuple[float, int, TrialActor, Task, Callable[[], None]]] = []
         self._order, self._noise = itertools.count(), random.Random(0)
-        self._task_of: dict[TrackedActor, int] = {}
         self._free_devices = set(range(count))
-        self._trials: dict[TrackedActor, SimpleNamespace] = {}
+        self._waiting: list[TrialActor] = []  # for devices
+        self._asked_in_vain = 0
         self.cpu_s = self.waited_s = 0.0
         """CPU of what the groups do here, below 0, for it is not the driver's; and how long the driver waited."""
         self.worked: list[tuple[float, float]] = []
         """What the groups did: from when, and how long."""
         self.handled = 0
         """Events that Tune was given."""
+        self.misplaced = 0
+        """How often a group got devices that may not train together."""
+        self.longest_wait_s = 0.0
+        """How long a group has waited for its devices at most."""
 
     def __call__(self, resource_manager: Any) -> Groups:
         """Be the actor manager that Tune makes."""
@@ -93,17 +167,25 @@ class Groups:
     # What Tune asks of its actor manager.
 
     def add_actor(self, cls: Any, kwargs: Any, resource_request: Any, **callbacks: Any) -> TrackedActor:
-        """Start a group as soon as there is a place for it."""
+        """Start a trial actor at once: it books no device."""
         actor = TrackedActor(uuid.uuid4().int, **callbacks)
-        made = SimpleNamespace(config=kwargs["config"], storage=kwargs["storage"], epoch=0, on=[], place=Place(1))
-        self._pending[actor] = made
+        self._actors[actor] = TrialActor(kwargs["config"], kwargs["storage"])
+        self._pending[actor] = None
         return actor
 
     def remove_actor(self, tracked_actor: TrackedActor, kill: bool = False, stop_future: Any = None) -> bool:
-        """End a group."""
-        if self._pending.pop(tracked_actor, None) is not None:
+        """End a trial actor and its group, after what it was asked before."""
+        if tracked_actor in self._pending:
+            del self._pending[tracked_actor], self._actors[tracked_actor]
             return False
-        self._after(0.0, tracked_actor, lambda: self._stopped(tracked_actor))
+        actor = self._actors[tracked_actor]
+        if actor.tasks and actor.tasks[0].method == "start":
+            tracked_actor.set_on_stop(None)
+            kill = True
+        if kill:
+            actor.tasks.clear()
+            self._waiting = [other for other in self._waiting if other is not actor]
+        self._ask(actor, Task("stop", tell=lambda _: self._stopped(tracked_actor)))
         return True
 
     def schedule_actor_task(
@@ -116,37 +198,41 @@ class Groups:
         on_error: Callable[..., None] | None = None,
         _return_future: bool = False,
     ) -> Any:
-        """Have a group train, save, restore, take another trial or stop."""
-        if method_name == "stop":
-            return object()
-        with self.clock.held(), self._free():
-            trial = self._trials[tracked_actor]
-            answer, takes = getattr(self, f"_{method_name}")(trial, *(args or ()), **(kwargs or {}))
-        self._after(takes, tracked_actor, lambda: on_result and on_result(tracked_actor, answer))
+        """Have a trial actor train, save, restore, take another trial or go on elsewhere."""
+        if method_name != "stop":  # Tune removes the actor then
+            given = (*(args or ()), *(kwargs or {}).values())
+            tell = on_result or (lambda *_: None)
+            self._ask(self._actors[tracked_actor], Task(method_name, given, lambda answer: tell(tracked_actor, answer)))
         return object()
 
     def next(self, timeout: float | None = None) -> bool:
         """Wait for the next event, and hand it to Tune."""
-        for actor in list(self._pending)[: len(self._free_devices)]:
-            self._trials[actor] = self._pending.pop(actor)
-            self._trials[actor].on = self._take(1, 0)
-            self._live_actors_to_ray_actors_resources[actor] = (_Handle(), None)
-            self._after(START_S, actor, lambda actor=actor: actor._on_start(actor))  # type: ignore[misc]
+        for tracked in list(self._pending):
+            del self._pending[tracked]
+            self._live_actors_to_ray_actors_resources[tracked] = (_Handle(), None)
+            start = Task("start", tell=lambda _, actor=tracked: actor._on_start(actor))  # type: ignore[misc]
+            self._ask(self._actors[tracked], start)
         until = self.clock.now() + (math.inf if timeout is None else timeout)
-        while self._due and self._due[0][0] <= until:
-            due, _, actor, task, happen, took = heapq.heappop(self._due)
-            if self._task_of.get(actor) != task:  # Tune has forgotten it
-                continue
-            self._wait(due)
-            self.worked.append((due - took, took))
-            self.handled += 1
-            happen()
+        handled = self.handled
+        while self.handled == handled:
+            self._hand_out()
+            if not self._due or self._due[0][0] > until:
+                break
+            due, _, actor, task, happen = heapq.heappop(self._due)
+            if actor.tasks and actor.tasks[0] is task:  # else it was killed
+                self._wait(due)
+                happen()
+        else:
+            self._asked_in_vain = 0
             return True
+        self._asked_in_vain = 0 if self._due else self._asked_in_vain + 1
+        if self._asked_in_vain > HANGS_AFTER or (not self._due and timeout is None):
+            raise ImpossibleError(f"nothing can happen any more, and trials remain: {self._in_words()}")
         self._wait(until)
         return False
 
     def is_actor_started(self, tracked_actor: TrackedActor) -> bool:
-        """Whether a group has begun to start."""
+        """Whether an actor has begun to start."""
         return tracked_actor in self._live_actors_to_ray_actors_resources
 
     def is_actor_failed(self, tracked_actor: TrackedActor) -> bool:
@@ -154,8 +240,10 @@ class Groups:
         return False
 
     def clear_actor_task_futures(self, tracked_actor: TrackedActor) -> None:
-        """Forget what a group was asked."""
-        self._task_of.pop(tracked_actor, None)
+        """Tell Tune nothing of what an actor was asked; it does it all the same."""
+        for task in self._actors[tracked_actor].tasks:
+            if task.method not in ("start", "stop"):
+                task.tell = None
 
     def get_live_actors_resources(self) -> dict[str, float]:
         """Nothing is booked."""
@@ -166,113 +254,245 @@ class Groups:
 
     @property
     def num_live_actors(self) -> int:
-        """Groups that have begun to start."""
+        """Actors that have begun to start."""
         return len(self._live_actors_to_ray_actors_resources)
 
     @property
     def num_pending_actors(self) -> int:
-        """Groups that wait for a place."""
+        """Actors that have not."""
         return len(self._pending)
 
     @property
     def num_total_actors(self) -> int:
-        """All groups."""
+        """All actors."""
         return self.num_live_actors + self.num_pending_actors
 
     @property
     def num_actor_tasks(self) -> int:
-        """What groups are doing."""
-        return len(self._task_of)
+        """What actors are asked."""
+        return sum(len(actor.tasks) for actor in self._actors.values())
+
+    # Who has which device.
+
+    def _hand_out(self) -> None:
+        """Give free devices to the groups that wait for some."""
+        with self._unseen():
+            for actor in list(self._waiting):
+                place = actor.place
+                if len(actor.booked) < place.leaves <= len(self._free_devices):
+                    actor.booked = self._take(place.leaves)
+                if len(actor.booked) == place.leaves and place.workers <= len(self._free_devices):
+                    self._waiting.remove(actor)
+                    actor.on, actor.group = self._take(place.workers), place
+                    self._check_owners()
+                    self._start(actor)
+
+    def _take(self, count: int) -> tuple[int, ...]:
+        taken = tuple(sorted(self._free_devices)[:count])
+        self._free_devices -= {*taken}
+        return taken
+
+    def _check_owners(self) -> None:
+        owners = [device for actor in self._actors.values() for device in (*actor.on, *actor.booked)]
+        if len(owners) + len(self._free_devices) != self.count:
+            raise ImpossibleError(f"a device has two owners, or none: {self._in_words()}")
+
+    def _give_back(self, devices: tuple[int, ...]) -> tuple[int, ...]:
+        self._free_devices |= {*devices}
+        return ()
+
+    def _in_words(self) -> str:
+        """Say who has which devices, and who waits for how many."""
+        has = [f"{actor.config} has {actor.on}, books {actor.booked}" for actor in self._actors.values() if actor.on]
+        waits = [f"{actor.config} waits for {actor.place}, books {actor.booked}" for actor in self._waiting]
+        return "; ".join([*has, *waits, f"free: {sorted(self._free_devices)}"])
+
+    # What a trial actor does.
+
+    def _ask(self, actor: TrialActor, task: Task) -> None:
+        self._asked_in_vain = 0
+        actor.tasks.append(task)
+        if len(actor.tasks) == 1:
+            self._do_next(actor)
+
+    def _do_next(self, actor: TrialActor) -> None:
+        """Begin with what the actor was asked first."""
+        if not actor.tasks:
+            return
+        task = actor.tasks[0]
+        task.began = self.clock.now()
+        with self._unseen():
+            getattr(self, f"_do_{task.method}")(actor, *task.args)
+
+    def _after(self, takes: float, actor: TrialActor, happen: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (self.clock.now() + takes, next(self._order), actor, actor.tasks[0], happen))
+
+    def _answer(self, takes: float, actor: TrialActor, answer: Any = None) -> None:
+        """Have the actor be done with what it does after so many seconds."""
+
+        def done() -> None:
+            task = actor.tasks.popleft()
+            self.worked.append((self.clock.now() - takes, takes))
+            self._do_next(actor)
+            if task.tell is not None:
+                self.handled += 1
+                task.tell(answer)
+
+        self._after(takes, actor, done)
+
+    def _do_start(self, actor: TrialActor) -> None:
+        self._answer(0.0, actor)
+
+    def _do_stop(self, actor: TrialActor) -> None:
+        self._end_group(actor, lambda: self._answer(0.0, actor))
+
+    def _stopped(self, tracked_actor: TrackedActor) -> None:
+        del self._live_actors_to_ray_actors_resources[tracked_actor], self._actors[tracked_actor]
+        if tracked_actor._on_stop is not None:
+            tracked_actor._on_stop(tracked_actor)
+
+    def _do_train(self, actor: TrialActor) -> None:
+        if actor.next_place is not None and actor.saved_at == actor.epoch:
+            actor.place, actor.next_place = actor.next_place, None
+        if actor.group == actor.place:
+            self._train(actor, 0.0)
+        else:
+            self._end_group(actor, lambda: self._waiting.append(actor))
+
+    def _end_group(self, actor: TrialActor, then: Callable[[], None]) -> None:
+        """End the group of an actor, if it has one, and go on after that."""
+
+        def ended() -> None:
+            with self._unseen():
+                actor.on, actor.booked = self._give_back(actor.on), self._give_back(actor.booked)
+                actor.group = None
+                then()
+
+        self._after(END_S if actor.group is not None else 0.0, actor, ended)
+
+    def _start(self, actor: TrialActor) -> None:
+        """Start a group that has its devices."""
+        waited = self.clock.now() - actor.tasks[0].began
+        self.longest_wait_s = max(self.longest_wait_s, waited)
+
+        def started() -> None:
+            with self._unseen():
+                actor.booked = self._give_back(actor.booked)
+                if len(actor.on) > 1 and (why := HPU.why_not_together(actor.on)):
+                    self._start_elsewhere(actor, why)
+                else:
+                    actor.misplaced = 0
+                    self._train(actor, waited + START_S)
+
+        self.worked.append((self.clock.now(), START_S))
+        self._after(START_S, actor, started)
+
+    def _start_elsewhere(self, actor: TrialActor, why: str) -> None:
+        if actor.misplaced == len(PAUSES_S_OF_WIDER):
+            raise ImpossibleError(f"{why}, again and again: {self._in_words()}")
+        pause_s = PAUSES_S_OF_WIDER[actor.misplaced]
+        actor.place = replace(actor.place, leaves=leaves_next(actor.on, actor.place.leaves))
+        actor.misplaced += 1
+        self.misplaced += 1
+        self._end_group(actor, lambda: self._after(pause_s, actor, lambda: self._waiting.append(actor)))
+
+    def _train(self, actor: TrialActor, started: float) -> None:
+        """Train an epoch, after a start that took so long."""
+        actor.epoch += 1
+        took = REPORT_S * self._noise.uniform(0.9, 1.1) / FASTER ** math.log2(len(actor.on))
+        actor.report = self._report(actor, took, started)
+        self._answer(took, actor, dict(actor.report))
+
+    def _report(self, actor: TrialActor, took: float, started: float) -> dict[str, Any]:
+        away = abs(math.log10(actor.config["lr"]) + 2.5) / 3 + abs(actor.config["momentum"] - 0.9) / 2
+        now = datetime.now()
+        return {
+            "val_accuracy": max(0.0, 0.9 - away) * (1 - 1 / (1 + actor.epoch)) + 0.01 * self._noise.random(),
+            "val_loss": 1 / actor.epoch,
+            "train_loss": 1 / actor.epoch,
+            names.EPOCH: actor.epoch,
+            names.DEVICES: " ".join(f"node:{number}" for number in actor.on),
+            names.TRAIN_SECONDS: took,
+            names.STEP_SECONDS: took + started,
+            **({names.START_SECONDS: started} if started else {}),
+            **({names.WORKERS: len(actor.on)} if len(actor.on) != USUAL.workers else {}),
+            "training_iteration": actor.epoch,
+            "done": False,
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(now.timestamp()),
+            "time_this_iter_s": took,
+            "time_total_s": took * actor.epoch,
+            "time_since_restore": took * actor.epoch,
+            "iterations_since_restore": actor.epoch,
+            "pid": 1,
+            "hostname": "node",
+            "node_ip": "127.0.0.1",
+            "config": {name: value for name, value in actor.config.items() if not name.startswith("_")},
+        }
+
+    def _do_save(self, actor: TrialActor) -> None:
+        folder = Path(actor.storage.trial_fs_path, f"checkpoint_{actor.epoch:06d}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.pt").write_bytes(b"weights")
+        actor.saved_at = actor.epoch
+        saved = _TrainingResult(checkpoint=tune.Checkpoint(str(folder)), metrics=dict(actor.report))
+        self._answer(SAVE_S, actor, saved)
+
+    def _do_restore(self, actor: TrialActor, saved: _TrainingResult) -> None:
+        actor.begin(actor.config, saved.metrics[names.EPOCH])
+        self._answer(SAVE_S, actor, True)
+
+    def _do_reset(self, actor: TrialActor, config: dict[str, Any], storage: Any) -> None:
+        actor.storage = storage
+        actor.begin(config)
+        self._answer(RESET_S, actor, True)
+
+    def _do_go_on_with(self, actor: TrialActor, place: Place) -> None:
+        actor.next_place = None if place == actor.place else place
+        self._answer(0.0, actor)
+
+    # Time.
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Let what happens inside take no time, and none of the driver's CPU."""
+        worked = time.thread_time()
+        with self.clock.held():
+            yield
+        self.cpu_s -= time.thread_time() - worked
 
     def _wait(self, until: float) -> None:
         self.waited_s += max(0.0, until - self.clock.now())
         self.clock.wait(until)
 
-    # What a group does.
 
-    @contextmanager
-    def _free(self) -> Iterator[None]:
-        """Do not count as the driver's CPU what happens inside."""
-        worked = time.thread_time()
+@contextmanager
+def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[None]:
+    """Let sweeps inside the block do without a Ray, on these groups and their clock, and without deliveries to MLflow.
+
+    Args:
+        storage: A folder for files of Ray.
+        groups: What takes the place of trial actors.
+        kind: Of the devices.
+    """
+    devices = Devices(kind, (groups.count,), "simulated")
+    nothing = lambda *_: None  # noqa: E731
+    others: list[tuple[Any, str, Any]] = [
+        (plan, "find_devices", lambda *_: devices),
+        (tuner, "start_ray", lambda _: os.environ.update(tuner.ENVIRONMENT)),
+        (sweep_run, "free_orphans", nothing),
+        (RayWatch, "start", nothing),
+        (Sender, "start", nothing),
+        (ray, "cluster_resources", lambda: {"CPU": 1.0}),
+        (rays_storage, "_get_ray_train_session_dir", lambda: str(storage / "session")),
+        (tune_controller, "RayActorManager", groups),
+        (time, "monotonic", groups.clock.now),
+    ]
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, {"TUNE_DISABLE_AUTO_INIT": "1"}))
+        for where, name, other in others:
+            stack.enter_context(mock.patch.object(where, name, other))
         yield
-        self.cpu_s -= time.thread_time() - worked
-
-    def _after(self, takes: float, actor: TrackedActor, happen: Callable[[], None]) -> None:
-        order = next(self._order)
-        self._task_of[actor] = order
-        heapq.heappush(self._due, (self.clock.now() + takes, order, actor, order, happen, takes))
-
-    def _stopped(self, actor: TrackedActor) -> None:
-        if self._live_actors_to_ray_actors_resources.pop(actor, None) is not None:
-            self._free_devices |= {*self._trials[actor].on}
-        self._task_of.pop(actor, None)
-        if actor._on_stop is not None:
-            actor._on_stop(actor)
-
-    def _train(self, trial: SimpleNamespace) -> tuple[dict[str, Any], float]:
-        trial.epoch += 1
-        started = self._started_s(trial)
-        away = abs(math.log10(trial.config["lr"]) + 2.5) / 3 + abs(trial.config["momentum"] - 0.9) / 2
-        took = REPORT_S * self._noise.uniform(0.9, 1.1) / FASTER ** math.log2(len(trial.on))
-        now = datetime.now()
-        return {
-            "val_accuracy": max(0.0, 0.9 - away) * (1 - 1 / (1 + trial.epoch)) + 0.01 * self._noise.random(),
-            "val_loss": 1 / trial.epoch,
-            "train_loss": 1 / trial.epoch,
-            names.EPOCH: trial.epoch,
-            names.DEVICES: " ".join(f"node:{number}" for number in trial.on),
-            names.TRAIN_SECONDS: took,
-            names.STEP_SECONDS: took + started,
-            **({names.START_SECONDS: started} if started else {}),
-            "training_iteration": trial.epoch,
-            "done": False,
-            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
-            "timestamp": int(now.timestamp()),
-            "time_this_iter_s": took,
-            "time_total_s": took * trial.epoch,
-            "time_since_restore": took * trial.epoch,
-            "iterations_since_restore": trial.epoch,
-            "pid": 1,
-            "hostname": "node",
-            "node_ip": "127.0.0.1",
-            "config": {name: value for name, value in trial.config.items() if not name.startswith("_")},
-        }, took + started
-
-    def _save(self, trial: SimpleNamespace) -> tuple[_TrainingResult, float]:
-        folder = Path(trial.storage.trial_fs_path, f"checkpoint_{trial.epoch:06d}")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "model.pt").write_bytes(b"weights")
-        as_it_was = {**vars(trial), "epoch": trial.epoch - 1, "place": Place(len(trial.on))}
-        report, _ = self._train(SimpleNamespace(**as_it_was))
-        return _TrainingResult(checkpoint=tune.Checkpoint(str(folder)), metrics=report), SAVE_S
-
-    def _restore(self, trial: SimpleNamespace, saved: _TrainingResult) -> tuple[bool, float]:
-        trial.epoch = saved.metrics[names.EPOCH]
-        return True, SAVE_S
-
-    def _reset(self, trial: SimpleNamespace, config: dict[str, Any], storage: Any) -> tuple[bool, float]:
-        trial.config, trial.storage, trial.epoch = config, storage, 0
-        trial.place = Place(1)
-        return True, RESET_S
-
-    def _go_on_with(self, trial: SimpleNamespace, place: Place) -> tuple[None, float]:
-        trial.place = place
-        return None, 0.0
-
-    def _started_s(self, trial: SimpleNamespace) -> float:
-        """Let a trial move if it is to, and return how long that takes."""
-        if trial.place.workers == len(trial.on):
-            return 0.0
-        self._free_devices |= {*trial.on}
-        trial.on = self._take(trial.place.workers, trial.place.leaves)
-        return START_S
-
-    def _take(self, count: int, leaves: int) -> list[int]:
-        """Return the numbers of devices as Ray hands them out: the lowest."""
-        taken = sorted(self._free_devices)[leaves : leaves + count]
-        assert len(taken) == count, "not as many are free"
-        self._free_devices -= {*taken}
-        return taken
 
 
 class _Handle:

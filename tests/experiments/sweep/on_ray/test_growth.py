@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.decide.growth import Growth
+from experiments.sweep.on_ray.sweep_run import SweepRun
+from tests.benchmarks import simulated_groups
+from tests.benchmarks.growth import AddsTrial, device_seconds, simulated_sweep
+from tests.benchmarks.simulated_groups import Clock, Groups, ImpossibleError
 
-BENCHMARK = PROJECT_ROOT / "tests" / "benchmarks" / "growth.py"
+
+def swept(
+    folder: Path, groups: Groups, *, scheduler: str = "asha", grow: str = "auto", seed: int = 0, add: bool = False
+) -> tuple[float, AddsTrial]:
+    """Run a sweep of ten trials, and return the seconds that it took, and who added one when one had all devices."""
+    asked = Namespace(trials=10, epochs=27, scheduler=scheduler, add=add)
+    tuner, adds = simulated_sweep(folder, groups, asked, grow, seed)
+    return device_seconds(tuner)[0], adds
 
 
-@pytest.mark.processes
-def test_idle_devices_train_with_those_that_run_and_are_given_back() -> None:
-    """A group that does not get the devices that it was promised ends the benchmark."""
-    command = [sys.executable, str(BENCHMARK), "--simulated", "1", "--trials", "16", "--scheduler", "asha-promote"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures = json.loads(ran.stdout.splitlines()[-1])
-    assert figures["time_ratio"] < 0.9
-    assert figures["occupancy"] > figures["occupancy_without"] + 0.1
+@pytest.fixture
+def groups() -> Groups:
+    return Groups(Clock(), 8)
+
+
+@pytest.mark.parametrize(("scheduler", "seed"), [("asha", 0), ("asha-promote", 1)])
+def test_a_trial_that_is_added_while_another_has_all_devices_gets_one(
+    tmp_path: Path, groups: Groups, scheduler: str, seed: int
+) -> None:
+    _, adds = swept(tmp_path, groups, scheduler=scheduler, seed=seed, add=True)
+    assert adds.added
+    assert groups.longest_wait_s < simulated_groups.REPORT_S  # until the other gives some back at its next report
+    assert groups.misplaced == 0
+
+
+def test_a_sweep_whose_trials_grow_is_shorter(tmp_path: Path, groups: Groups) -> None:
+    grown, _ = swept(tmp_path, groups)
+    without, _ = swept(tmp_path, Groups(Clock(), 8), grow="off")
+    assert grown < 0.9 * without
+
+
+def test_a_group_on_devices_that_may_not_train_together_tries_others(
+    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Growth, "_leaves", lambda *_: 0)
+    swept(tmp_path, groups)
+    assert groups.misplaced > 0
+
+
+def test_one_that_tries_the_same_again_ends_the_simulation(
+    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Growth, "_leaves", lambda *_: 0)
+    monkeypatch.setattr(simulated_groups, "leaves_next", lambda got, leaves: leaves)
+    with pytest.raises(ImpossibleError, match="not an aligned set"):
+        swept(tmp_path, groups, seed=1)
+
+
+def test_where_idle_trial_actors_keep_their_devices_the_simulation_hangs(
+    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SweepRun, "devices_are_wanted", False)
+    with pytest.raises(ImpossibleError, match="nothing can happen any more"):
+        swept(tmp_path, groups, seed=1)
