@@ -147,6 +147,7 @@ def stopping_once(config: dict[str, Any]) -> None:
         if epoch == 2 and not been_here.exists():
             been_here.touch()
             os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(60)  # another thread gets the signal, perhaps a moment later
         save = partial(_write, epoch=epoch)
         report({"epoch": epoch, "worker_pid": os.getpid()}, save=save)
 
