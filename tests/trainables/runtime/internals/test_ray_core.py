@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
-from ray._private import parameter
+from ray._private import parameter, services
+from ray._private.node import Node
 from ray._private.state import GlobalState, GlobalStateAccessor
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
@@ -72,10 +74,14 @@ def test_ray_says_in_these_words_that_it_killed_a_process_for_memory() -> None:
 
 
 def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
-    usual = parameter.RayParams
+    usual, start_dashboard = parameter.RayParams, services.start_api_server
     with lean_ray():
+        assert services.start_api_server(False, raise_on_failure=False) == ("", None)
         made, plain = parameter.RayParams(num_cpus=3), usual(num_cpus=3)
-    assert parameter.RayParams is usual
+    assert (parameter.RayParams, services.start_api_server) == (usual, start_dashboard)
+    taken = inspect.getsource(Node.start_api_server)
+    assert "self._webui_url, process_info = ray._private.services.start_api_server(" in taken
+    assert "if process_info is not None:" in taken
     differ = {name for name, value in vars(made).items() if value != vars(plain)[name]}
     assert differ - {"resource_isolation_config"} == set(LEAN)
 
@@ -87,12 +93,15 @@ def command_of(process: psutil.Process) -> str:
         return ""
 
 
-def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(ray_here: None) -> None:
+def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our_script(
+    ray_here: None,
+) -> None:
     """A process that is started so trains in every test with workers."""
     commands = [command_of(process) for process in psutil.Process().children(recursive=True)]
     (raylet,) = [command for command in commands if "--python_worker_command=" in command]
     assert str(LEAN["setup_worker_path"]) in raylet
     assert "workers/setup_worker.py" not in raylet
-    assert not any("monitor.py" in command for command in commands)
+    assert not any(re.search(r"/(monitor|log_monitor|dashboard)\.py", command) for command in commands)
     assert (RAY / "_private" / "log_monitor.py").is_file()
     assert (RAY / "autoscaler" / "_private" / "monitor.py").is_file()
+    assert (RAY / "dashboard" / "dashboard.py").is_file()
