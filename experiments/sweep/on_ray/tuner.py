@@ -42,7 +42,6 @@ from trainables.runtime.internals.ray_core import lean_ray
 from trainables.runtime.internals.ray_tune import (
     CsvLogger,
     JsonLogger,
-    keep_last_reports_of,
     keep_what_is_read,
     never_retry,
     no_earlier_results,
@@ -143,7 +142,6 @@ class SweepTuner(tune.Tuner):
             retry_losses_alone()
             write_state_within(SHARE_OF_TIME)
             keep_what_is_read()
-            keep_last_reports_of([objective.name for objective in plan.objectives])
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
             self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +23,8 @@ from ray.tune.trainable.metadata import _TrainingRunMetadata
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
 _read_metadata, _set_storage = _TrainingRunMetadata.from_json_state, Trial.set_storage
-_set_attribute, _update_metric = _TrainingRunMetadata.__setattr__, _TrainingRunMetadata.update_metric
+_set_attribute = _TrainingRunMetadata.__setattr__
 _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
-LAST = (5, 10)
-"""Of how many reports Tune can say the mean."""
 
 
 def never_retry(errors: tuple[type[BaseException], ...]) -> None:
@@ -112,21 +110,6 @@ def keep_what_is_read() -> None:
     _TrainingRunMetadata.from_json_state = from_json_state
     _TrainingRunMetadata.__setattr__ = set_attribute
     Trial.set_storage = set_storage
-
-
-def keep_last_reports_of(metrics: Collection[str]) -> None:
-    """Have Tune, in this process, keep the last five and ten values of these metrics of each trial alone.
-
-    Tune (Ray 2.60) keeps those of each number in a report: 22 KB of memory for a trial with twelve, and two fifths of
-    the state that it writes. They serve ``ResultGrid.get_best_result(metric, scope="last-5-avg")`` and "last-10-avg",
-    which is a KeyError for another metric then.
-    """
-
-    def update_metric(self: _TrainingRunMetadata, metric: str, value: float, step: int | None = 1) -> None:
-        self._n_steps = LAST if metric in metrics else ()
-        _update_metric(self, metric, value, step)
-
-    _TrainingRunMetadata.update_metric = update_metric
 
 
 @contextmanager

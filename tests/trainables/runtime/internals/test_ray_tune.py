@@ -307,23 +307,6 @@ def test_what_was_read_of_a_trial_is_not_written_again_until_it_changes(
     assert again.run_metadata.get_json_state() != failed
 
 
-def test_the_last_reports_are_kept_of_the_metrics_that_are_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = _TrainingRunMetadata()
-    assert every._n_steps == ray_tune.LAST
-    monkeypatch.setattr(_TrainingRunMetadata, "update_metric", ray_tune._update_metric)
-    ray_tune.keep_last_reports_of(["score"])
-    few = _TrainingRunMetadata()
-    for step in range(1, 8):
-        for metric in ("score", "loss"):
-            few.update_metric(metric, float(step), step=step)
-            ray_tune._update_metric(every, metric, float(step), step=step)
-    again = _TrainingRunMetadata.from_json_state(few.get_json_state())
-    assert again.metric_analysis["score"] == every.metric_analysis["score"]  # the mean of the last five among them
-    assert again.metric_n_steps == {"score": every.metric_n_steps["score"], "loss": {}}
-    without = {name: value for name, value in every.metric_analysis["loss"].items() if not name.startswith("last-")}
-    assert again.metric_analysis["loss"] == without
-
-
 def test_a_tuner_is_restored_without_earlier_results_where_they_cannot_be_read() -> None:
     source = inspect.getsource(tuner_internal.TunerInternal._restore_from_path_or_uri)
     assert "self._experiment_analysis = ExperimentAnalysis(" in source
