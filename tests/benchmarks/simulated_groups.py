@@ -4,7 +4,7 @@
 one seam where Tune reaches its actors. A trial actor starts at once and does one thing after another, as a
 :class:`~trainables.runtime.group.warm_trainable.WarmTrainable` does: its first step waits until its group has devices,
 and it keeps them from trial to trial. Devices are handed out as Ray does: the lowest that are free, to the group that
-asked first of those that there are enough for. Left out is what Ray itself takes to send a call and to wait for its end.
+asked first of those that there are enough for. Left out is what Ray itself takes to send a call and wait for its end.
 
 What a sweep must never do is an :class:`ImpossibleError`: a group that finds no devices which may train together, as
 often as it tries, two groups on one device, or trials that wait for what can never come.
