@@ -111,6 +111,7 @@ def any_loop(config: dict[str, Any]) -> None:
         dying,
         counting,
         forgetful,
+        leaking,
     )
     here = {function.__name__: function for function in own}
     if loop in ("hugging_face", "lightning"):

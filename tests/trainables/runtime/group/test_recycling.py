@@ -1,4 +1,5 @@
-"""A worker group whose trials leave memory behind on its device is replaced; on a stand-in HPU with 2 GiB."""
+"""A worker group whose trials leave memory behind on its device is replaced, and so is one whose devices may not train
+together; on stand-in HPUs with 2 GiB."""
 
 from __future__ import annotations
 
@@ -15,23 +16,38 @@ CODE = """
 import json, sys
 import ray
 from ray import tune
-from tests.loops import HABANAS, leaking
+from tests.loops import HABANAS, any_loop
+from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES
+from trainables.runtime.group.place import Place
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 
-ray.init("local", num_cpus=1, include_dashboard=False)
-spec = WorkerGroupSpec(train_loop=leaking, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage")
-trials = [{"megabytes": size, "frees": frees} for size, frees in ((1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0))]
+ray.init("local", num_cpus=2, include_dashboard=False)
+spec = WorkerGroupSpec(
+    train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage"
+)
+sizes = (1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0)
+trials = [{"loop": "leaking", "megabytes": size, "frees": frees} for size, frees in sizes]
 trainable = warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})
 made = ray.remote(num_cpus=0)(trainable).remote(trials[0])
 results = [ray.get(made.train.remote())]
 for trial in trials[1:]:
     ray.get(made.reset.remote(trial))
     results.append(ray.get(made.train.remote()))
+ray.get(made.reset.remote({"loop": "counting", "first": 1}))
+ray.get(made.train.remote())
+ray.get(made.go_on_with.remote(Place(2, leaves=1)))  # which is one too many or too few
+ray.get(made.save.remote(sys.argv[0] + "/saved"))
+wider = ray.get(made.train.remote())
 ray.get(made.stop.remote())
 ray.shutdown()
-print(json.dumps([[result["worker_pid"] for result in results], [results[-1][name] for name in HABANAS]]))
+said = {
+    "pids": [result["worker_pid"] for result in results],
+    "variables": [results[-1][name] for name in HABANAS],
+    "wider": [wider["epoch"], names.LOST_SECONDS in wider],
+}
+print(json.dumps(said))
 """
 
 
@@ -43,21 +59,26 @@ time.sleep(300)
 """
 
 
-def test_a_group_whose_trials_leave_memory_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_group_whose_trials_leave_memory_behind_or_whose_devices_are_not_aligned_is_replaced(tmp_path: Path) -> None:
     """It begins while the module is still being reset: the first workers do not get it."""
-    of_one = {"HABANA_STAND_IN_MODULES": "1", "HABANA_STAND_IN_MEMORY_GB": "2", "HABANA_STAND_IN_BUSY_S": "12"}
-    with start(HOLD, tmp_path, HLS_MODULE_ID="0", **of_one) as before:
+    of_four = {"HABANA_STAND_IN_MODULES": "4", "HABANA_STAND_IN_MEMORY_GB": "2", "HABANA_STAND_IN_BUSY_S": "12"}
+    with start(HOLD, tmp_path, HLS_MODULE_ID="0", **of_four) as before:
         assert before.stdout is not None
         assert before.stdout.readline() == "have it\n"
         before.kill()
     code = CODE.replace("sys.argv[0]", repr(str(tmp_path)))
-    printed = output_of(code, tmp_path, LD_PRELOAD="libtcmalloc.so.4", **of_one)
-    *_, said = printed.splitlines()
-    pids, variables = json.loads(said)
+    printed = output_of(code, tmp_path, LD_PRELOAD="libtcmalloc.so.4", **of_four)
+    said = json.loads(printed.splitlines()[-1])
     assert "Device acquire failed" in printed
     # What the second trial used is workspace by now. What the fourth leaves behind is measured when it has ended and
     # reported by the fifth; the sixth gets new workers.
+    pids = said["pids"]
     assert len(set(pids[:5])) == 1, printed
     assert pids[5] != pids[0]
-    assert [ownership.until is None for ownership in ownerships(tmp_path)] == [True, False, False]
-    assert variables == ["", "0", "0"]
+    assert said["variables"] == ["", "0", "0"]
+    # With module 0 left free the wider group has 1 and 2, and the next leaves 0 and 1.
+    assert "modules [1, 2] are not an aligned set of 2" in printed
+    assert said["wider"] == [2, False]
+    owned = ownerships(tmp_path)
+    assert [ownership.until is None for ownership in owned] == [True] + 6 * [False]
+    assert [sorted(ownership.module for ownership in owned[at : at + 2]) for at in (3, 5)] == [[1, 2], [2, 3]]
