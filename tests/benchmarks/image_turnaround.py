@@ -57,12 +57,13 @@ class Fetched(Dataset[Any]):
         return self._load(batch)
 
 
-def usual_loader(data: Dataset[Any], batches: Iterable[Any], loader_workers: int) -> DataLoader[Any]:
+def usual_loader(data: Dataset[Any], batches: Iterable[Any], loader_workers: int, pins_memory: bool) -> DataLoader[Any]:
     """Return what takes a loader's place: a DataLoader with processes of its own."""
     return DataLoader(
-        Fetched(Loader(data, batches, 0)._load),
+        Fetched(Loader(data, batches, 0, pins_memory)._load),
         batch_sampler=batches,
         num_workers=loader_workers,
+        pin_memory=pins_memory,
         persistent_workers=True,
         multiprocessing_context="forkserver",
         collate_fn=as_it_is,
