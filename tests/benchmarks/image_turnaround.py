@@ -58,7 +58,7 @@ class Fetched(Dataset[Any]):
 
 
 def usual_loader(data: Dataset[Any], batches: Iterable[Any], loader_workers: int, pins_memory: bool) -> DataLoader[Any]:
-    """Return what takes a loader's place: a DataLoader with processes of its own."""
+    """Return what takes a loader's place: a DataLoader with processes for each trial."""
     return DataLoader(
         Fetched(Loader(data, batches, 0, pins_memory)._load),
         batch_sampler=batches,

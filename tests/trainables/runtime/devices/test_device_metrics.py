@@ -157,14 +157,14 @@ pyhlml.hlmlDeviceGetPowerUsage = refuse""",
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("kind", "package", "mend"),
+    ("kind", "package", "fix"),
     [("hpu", "pyhlml", "pip install habana-pyhlml"), ("cuda", "pynvml", "pip install nvidia-ml-py")],
 )
-def test_without_the_library_there_is_one_line_and_the_host(kind: str, package: str, mend: str, tmp_path: Path) -> None:
+def test_without_the_library_there_is_one_line_and_the_host(kind: str, package: str, fix: str, tmp_path: Path) -> None:
     (tmp_path / f"{package}.py").write_text("raise ModuleNotFoundError('not installed')\n")
     output = taken_twice(kind, [0], tmp_path, PYTHONPATH=f"{tmp_path}:{PROJECT_ROOT}")
     (line,) = warnings_in(output)
-    assert line.startswith(f"no metrics of {kind} devices: ") and mend in line
+    assert line.startswith(f"no metrics of {kind} devices: ") and fix in line
     for which in ("first", "second"):
         assert metrics_in(output, which, "cpu") and metrics_in(output, which, "system_memory")
 
