@@ -44,7 +44,7 @@ from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan import plan as plan_module
+from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.trackers.tracker import Tracker
 from experiments.sweep.state.device_time import EVALUATING, TRAINING
 from experiments.sweep.state.events import Event, Reported
@@ -262,7 +262,7 @@ def tuner_of(
         name=f"growing-{grow}",
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
     )
-    plan = plan_module.make_plan(experiment, options)
+    plan = make_plan(experiment, options)
     print("\n".join(plan.lines()), flush=True)
     return SweepTuner(plan, trackers=trackers)
 

@@ -39,7 +39,7 @@ from ray.tune.execution import tune_controller
 
 from experiments.sweep.on_ray import sweep_run, tuner
 from experiments.sweep.on_ray.watch import RayWatch
-from experiments.sweep.plan import plan
+from experiments.sweep.plan import connect
 from experiments.sweep.show.trackers.delivery import Sender
 from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
@@ -478,7 +478,7 @@ def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[Non
     devices = Devices(kind, (groups.count,), "simulated")
     nothing = lambda *_: None  # noqa: E731
     others: list[tuple[Any, str, Any]] = [
-        (plan, "find_devices", lambda *_: devices),
+        (connect, "find_devices", lambda *_: devices),
         (tuner, "start_ray", lambda _: os.environ.update(tuner.ENVIRONMENT)),
         (sweep_run, "free_orphans", nothing),
         (RayWatch, "start", nothing),

@@ -10,8 +10,7 @@ import pytest
 
 from experiments import Experiment, SweepOptions, published
 from experiments.sweep.define.experiment import RecipeName
-from experiments.sweep.plan.check import check_space
-from experiments.sweep.plan.decide import choose_settings, with_settings
+from experiments.sweep.plan.apply import check_space, choose_settings, with_settings
 from trainables import resnet50_imagenet, vit
 from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of

@@ -129,6 +129,15 @@ class TrialConfig:
             field.type = types[field.name]
 
     @classmethod
+    def typed(cls, name: str, value: object) -> Any:
+        """Return a value as the field of this name has it; a ValueError where it is of another type."""
+        try:
+            return TypeAdapter(get_type_hints(cls)[name]).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"].replace("Input should be", "must be").partition(", unable to parse")[0]
+            raise ValueError(f"{name} {message}, but got {value!r}") from error
+
+    @classmethod
     def from_dict(cls: type[Config], config: Mapping[str, Any]) -> Config:
         """Check types and rules, and build the configuration.
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.objective import Mode, Objective
 from experiments.sweep.define.published import OtherBaseline, Published
+from experiments.sweep.define.ranges import middle
 from experiments.sweep.define.search_space import SearchSpace, SpaceFunction
+from experiments.sweep.define.words import format_value
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.trial_config import PlainConfig
 
@@ -168,6 +171,47 @@ class Experiment:
             recipes={**self.recipes, recipe: replace(usual, budget=other.budget if full else usual.budget)},
             published=other.published,
         )
+
+    def config_with(self, settings: Mapping[str, Any]) -> TrialConfig:
+        """Return the configuration of the baseline, else of any proposal, with these settings; a ValueError if the
+        train loop does not take them."""
+        return self.config_class.from_dict({**settings, **self.first_params})
+
+    def read_config(self, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration of the search space from what a person gave: values by hyperparameter, numbers perhaps
+        as text; an empty text is none.
+        """
+        space, words = self.search_space, self.search_space.in_words()
+        given = {name: value for name, value in given.items() if value != ""}
+        if unknown := sorted(set(given) - set(words)):
+            raise SweepError(f"{', '.join(unknown)}: no such hyperparameter is searched; there are {', '.join(words)}")
+        if missing := sorted(space.asked_always - set(given)):
+            raise SweepError(f"{missing[0]}: every trial needs a value; give one in its range, {words[missing[0]]}")
+        config: dict[str, Any] = {}
+        for name, value in given.items():
+            same = [choice for choice in space.values(name) if str(choice) == str(value)]  # a choice may be None
+            try:
+                config[name] = same[0] if same else self.config_class.typed(name, value)
+            except ValueError as error:
+                raise SweepError(f"{error}; its range is {words[name]}") from error
+        for name in space.outside(config):
+            near = format_value(middle(space.ranges[name][0]))
+            raise SweepError(
+                f"{name}={config[name]} is not in its range, {words[name]}; give a value inside, such as {near}"
+            )
+        asked = space.at(config)
+        if useless := sorted(set(config) - set(asked.ranges)):
+            raise SweepError(f"{useless[0]}: the space asks for none beside the other values; leave it empty")
+        try:
+            self.config_class.from_dict({**settings, **asked.config})
+        except ValueError as error:
+            raise SweepError(str(error)) from error
+        return config
+
+    @property
+    def first_params(self) -> Mapping[str, Any]:
+        """What the space gives the baseline; without one, any proposal."""
+        return self.search_space.at(self.baseline).config if self.baseline else self.search_space.example
 
     @cached_property
     def search_space(self) -> SearchSpace:

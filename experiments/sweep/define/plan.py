@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,7 +69,7 @@ class Plan:
     """How often each of them is, and the baseline; 0: none is."""
     name: str
     tracking_uri: str
-    facts: list[str]
+    facts: list[str] = field(default_factory=list)
     """What the check of data and model found."""
     learned: Sequence[dict[str, Any]] = ()
     """Configurations that were good in earlier sweeps, under the names of the study, the best first."""

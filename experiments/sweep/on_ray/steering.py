@@ -14,7 +14,6 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import counted, format_params
-from experiments.sweep.plan.check import read_config
 from experiments.sweep.state.events import Event, Steered, StopAsked, TrialsAsked
 from experiments.sweep.state.sweep_file import keep_num_samples
 from experiments.sweep.state.sweep_state import SweepState
@@ -111,7 +110,7 @@ class Steering:
 
     def _try(self, given: Mapping[str, Any]) -> str:
         self._check_search()
-        config = read_config(self._plan.experiment, self._plan.settings, given)
+        config = self._plan.experiment.read_config(self._plan.settings, given)
         needed = self._searcher.want(config)
         self._tell(Steered(what=f"try {format_params(config)}"))
         if (missing := needed - self._state.num_trials) > 0:

@@ -1,4 +1,6 @@
-"""Before a worker starts: decide what runs, check that it can, and join the cluster.
+"""Before a worker starts: what the sweep will do, and whether it can. No file below touches a device.
 
-``decide`` is pure. ``check`` reads files, stores and servers. Neither touches a device.
+In this order: ``places`` sees that the sweep can be written and tracked, ``connect`` finds the devices, ``apply`` makes
+the experiment what the options want, ``decide`` makes the plan of it (pure), ``earlier`` adds what earlier sweeps know,
+and ``check`` tries the sampler, the data and the model. ``plan`` calls them.
 """

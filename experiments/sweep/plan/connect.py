@@ -1,4 +1,4 @@
-"""Joining a Ray cluster that runs."""
+"""Finding the devices: those of this machine, or of a Ray cluster that runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.words import counted
+from trainables.runtime.devices.find import Devices, find_devices
 
 ANSWER_WITHIN_S = 8
 """How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
@@ -29,6 +31,15 @@ class Cluster:
     def __str__(self) -> str:
         nodes = counted(len(self.nodes), "node")
         return f"{self.address}, {nodes}; what other sweeps on it book is not free for this one"
+
+
+def connect(options: SweepOptions) -> tuple[Devices, Cluster | None]:
+    """Return the devices that the options mean, and the cluster that has them; None if that is this machine alone."""
+    cluster = join(options.address)
+    try:
+        return find_devices(options.device, cluster.nodes if cluster else None), cluster
+    except ValueError as error:
+        raise SweepError(str(error)) from error
 
 
 def join(address: str | None) -> Cluster | None:

@@ -1,29 +1,28 @@
-"""What a sweep will do. Nothing here reads a file, asks a server or touches a device. What cannot be: a SweepError."""
+"""What a sweep will do: everything that the options and the devices leave to decide. Nothing here asks a server or
+touches a device. What cannot be: a SweepError.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 from experiments.sweep.decide.growth import most_devices
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
-from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
-from experiments.sweep.define.objective import Mode, Objective
+from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions, flag
-from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS, Graphs
-from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.plan import Graphs, Plan
 from experiments.sweep.define.search_space import SearchSpace
-from experiments.sweep.define.words import did_you_mean, format_value
-from trainables.runtime import TrialConfig
+from experiments.sweep.plan.apply import Asked
+from experiments.sweep.plan.packing import pack
+from trainables.runtime import TrialConfig, names
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import Devices
+from trainables.runtime.training.training_config import ExecutionMode, TrainingConfig
 from trainables.runtime.trial_config import PlainConfig
 
 NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -37,23 +36,50 @@ MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
-MOST_OBJECTIVES = 3
-"""With more, nearly every trial is on the front."""
-KNOWN_MODES: dict[Mode, tuple[str, ...]] = {"max": ("accuracy", "f1", "_per_s"), "min": SMALL_IS_GOOD}
-"""Parts of the names of metrics of which more, or less, is better as a rule."""
-BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
-"""Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
 
-def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
-    """Return the recipe and why."""
-    if options.recipe is not None:
-        return options.recipe, "asked for"
-    if not experiment.has_recipes:
-        return next(iter(experiment.recipes), "full"), "there is no other"
-    if device == "cpu":
-        return "sample", "there is no accelerator, and full recipes are made for one (--recipe full insists)"
-    return "full", "there is an accelerator"
+def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | None) -> Plan:
+    """Return the plan of a sweep that nobody has checked yet.
+
+    Args:
+        asked: The experiment as the options want it.
+        devices: What trials train on.
+        name: Of the sweep.
+        uri: Address of the tracking store.
+        cluster: The Ray cluster that was joined, in words; None for this machine alone.
+    """
+    experiment, options = asked.experiment, asked.options
+    usual = experiment.recipe(asked.recipe)
+    trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
+    groups = min(pack(devices, options.workers_per_trial), trials)
+    budget = choose_budget(options, usual.budget)
+    confirm, seeds = choose_confirmation(options, usual, trials)
+    search, search_reason = choose_search(options, groups)
+    holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
+    given = {**holds_out, **asked.settings, **budget.settings()}
+    config, settings, mode = complete_settings(experiment, given, devices.type)
+    return Plan(
+        experiment=experiment,
+        others=asked.others,
+        options=options,
+        devices=devices,
+        groups=groups,
+        recipe=asked.recipe,
+        recipe_reason=asked.recipe_reason,
+        settings=settings,
+        mode=mode,
+        budget=budget,
+        num_samples=trials,
+        confirm=confirm,
+        seeds=seeds,
+        name=name,
+        tracking_uri=uri,
+        graphs=count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial),
+        growth=choose_growth(config, options, budget, devices),
+        search=search,
+        search_reason=search_reason,
+        cluster=cluster,
+    )
 
 
 def choose_name(experiment: Experiment, options: SweepOptions) -> str:
@@ -65,37 +91,6 @@ def choose_name(experiment: Experiment, options: SweepOptions) -> str:
             f"letter or digit"
         )
     return name
-
-
-def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Experiment, tuple[Objective, ...]]:
-    """Return the experiment with the first objective that the options name for its own, and the others."""
-    if not options.objectives:
-        return experiment, ()
-    asked = f"--objectives {' '.join(options.objectives)}"
-    found = [_objective(written, experiment.objective, asked) for written in options.objectives]
-    known = [objective.name for objective in found]
-    if len({*known}) < len(known) or len(known) > MOST_OBJECTIVES:
-        raise SweepError(f"{asked}: name one to {MOST_OBJECTIVES} metrics, each once")
-    if len(found) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
-        raise SweepError(
-            f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names {len(found)}; "
-            f"take {', '.join(WITH_RUNGS)} or fifo"
-        )
-    return replace(experiment, metric=found[0].name, mode=found[0].mode), tuple(found[1:])
-
-
-def _objective(written: str, own: Objective, asked: str) -> Objective:
-    """Return what ``METRIC:max``, ``METRIC:min`` or a METRIC whose mode is known means."""
-    if written == own.name:
-        return own
-    name, _, mode = written.rpartition(":")
-    if name and mode in KNOWN_MODES:
-        return Objective(name, mode)
-    for usual, words in KNOWN_MODES.items():
-        if ":" not in written and any(word in written.lower() for word in words):
-            return Objective(written, usual)
-    metric = name or written
-    raise SweepError(f"{asked}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
 
 
 def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
@@ -119,6 +114,44 @@ def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
     except ValueError as error:
         asked = " ".join(f"{flag(name)} {value}" for name, value in given.items())
         raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error
+
+
+def complete_settings(
+    experiment: Experiment, settings: dict[str, Any], device: DeviceType
+) -> tuple[TrialConfig, dict[str, Any], ExecutionMode | None]:
+    """Return the configuration of the baseline, else of any proposal; what all trials have in common, in full, defaults
+    included; and how models are run, None where the train loop is not the shared one.
+
+    Args:
+        experiment: As the options want it.
+        settings: What all trials have in common, as far as it was given.
+        device: Of the workers.
+    """
+    mode = None
+    try:
+        config = experiment.config_with(settings)
+        # Workers have another current folder.
+        config = replace(config, data=_absolute(config.data), model=_absolute(config.model))
+        if isinstance(config, TrainingConfig):
+            config.check_on(device)
+            mode = config.mode_on(device)
+            if mode.name == "lazy":  # perhaps by a variable here, and other nodes have others
+                config = replace(config, lazy_mode=True)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+    searched = {*experiment.search_space.names, *experiment.first_params}
+    in_full = {k: v for k, v in asdict(config).items() if k not in {*searched, "seed", names.CONFIRMS}}
+    if isinstance(config, PlainConfig):  # nothing that the train loop may not know
+        in_full = {name: value for name, value in in_full.items() if name in settings}
+    # What only some proposals have, the others have as the recipe has it, not as the baseline.
+    sometimes = searched - (experiment.search_space.always & set(experiment.baseline))
+    return config, {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, mode
+
+
+def _absolute(source: str) -> str:
+    """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if source and path.exists() else source
 
 
 def choose_search(options: SweepOptions, groups: int) -> tuple[str, str]:
@@ -201,102 +234,3 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
         return usual
     most = most_devices(config, devices, options)
     return usual if isinstance(most, str) and isinstance(config, PlainConfig) else most
-
-
-def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
-    """Return the experiment with the options' ranges, and with the baseline's values that the options give."""
-    given = options.space or {}
-    known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
-    for name in given:
-        if name not in known:
-            raise SweepError(
-                f"--config {options.config or ''}: [space] {name}: there is no such "
-                f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
-            )
-    space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
-    first = {name: written[BASELINE] for name, written in given.items() if BASELINE in written}
-    return replace(experiment, space=space, baseline={**experiment.baseline, **first}) if given else experiment
-
-
-def check_inside(experiment: Experiment, options: SweepOptions) -> None:
-    """See that the baseline lies in the ranges that the options give."""
-    space, baseline = experiment.search_space, experiment.baseline
-    outside = sorted(set(space.outside(baseline)) & set(options.space or {})) if baseline and options.space else []
-    for name in outside:
-        raise SweepError(
-            f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
-            f"outside; widen the range, or give the baseline another value, for example {name} = "
-            f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
-        )
-
-
-def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOptions:
-    """Return the options with settings of a published run, unless they give others."""
-    given = {entry.partition("=")[0] for entry in options.settings}
-    added = (f"{name}={value}" for name, value in settings.items() if name not in given)
-    return replace(options, settings=(*added, *options.settings))
-
-
-def choose_settings(
-    experiment: Experiment, options: SweepOptions, recipe: RecipeName, *, hold_out: bool = False
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
-
-    With ``hold_out`` the trials leave test data alone, if they can, which the confirmation is scored on.
-    """
-    sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
-    given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
-    known = experiment.config_class.field_names()
-    held_out = {HOLD_OUT: True} if hold_out and HOLD_OUT in known else {}
-    for name in given:
-        if name not in known:
-            raise SweepError(f"{flag(name)}: the experiment {experiment.name} has no such setting")
-    free = [name for name in known if name not in {*BY_OPTION, "data", "model"}]
-    hyperparameters = experiment.search_space.names | set(experiment.baseline)
-    fixed: dict[str, Any] = {}
-    file = f" (or in {options.config})" if options.config is not None else ""
-    for entry in options.settings:
-        key, equals, value = entry.partition("=")
-        if not equals or key not in free:
-            wrong = f"there is no setting {key!r}{did_you_mean(key, free)}" if equals else "give KEY=VALUE"
-            raise SweepError(f"--set {entry}{file}: {wrong}; the settings are {', '.join(free)}")
-        if key in given:
-            raise SweepError(f"--set {entry}{file}: {key} is given twice; give it once")
-        try:
-            given[key] = typed(experiment.config_class, key, value)
-        except ValueError as error:
-            raise SweepError(f"--set {entry}{file}: {error}") from error
-        if key in hyperparameters:
-            fixed[key] = given[key]
-    meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
-    return {**meant_for, **experiment.recipe(recipe).settings(), **held_out, **given}, fixed
-
-
-def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
-    """Return the experiment without the hyperparameters that are fixed for all trials."""
-    if not fixed:
-        return experiment
-    words = ", ".join(f"{name}={value}" for name, value in fixed.items())
-    space = experiment.search_space.fix(fixed)
-    if not space.ranges:
-        raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
-    if not experiment.baseline:
-        return replace(experiment, space=space)
-    left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
-    try:
-        asked = space.at(left)
-    except SweepError as error:
-        raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
-    # With another choice of a hyperparameter, a space that branches asks for others, or in other ranges.
-    others = {name: middle(asked.ranges[name]) for name in space.outside(left)}
-    baseline = {name: value for name, value in {**left, **others}.items() if name in asked.config}
-    return replace(experiment, space=space, baseline=baseline)
-
-
-def typed(config_class: type[TrialConfig], name: str, value: object) -> Any:
-    """Return a value as the field of this name has it; a ValueError where it is of another type."""
-    try:
-        return TypeAdapter(get_type_hints(config_class)[name]).validate_python(value)
-    except ValidationError as error:
-        message = error.errors()[0]["msg"].replace("Input should be", "must be").partition(", unable to parse")[0]
-        raise ValueError(f"{name} {message}, but got {value!r}") from error

@@ -29,7 +29,7 @@ from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
-from experiments.sweep.plan import check
+from experiments.sweep.plan import places
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.summary import summarise, write_summary
@@ -315,7 +315,7 @@ def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> 
 
 
 def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
+    monkeypatch.setattr(places, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
     with pytest.raises(
         SweepError, match=r"--storage .*: has [\d.]+ MB of free space, and a sweep needs at least \d+ MB"
     ):
@@ -633,7 +633,7 @@ def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
     scheduler: SchedulerName, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight = replace(find_devices("cpu", None), nodes=(8,))
-    monkeypatch.setattr("experiments.sweep.plan.plan.find_devices", lambda *_: eight)
+    monkeypatch.setattr("experiments.sweep.plan.connect.find_devices", lambda *_: eight)
     plan = plan_for(storage, settings=("optimizer=adamw",), workers_per_trial=8, scheduler=scheduler)
     space, baseline = plan.experiment.search_space, plan.experiment.baseline
     assert space.names == space.always == {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout"}

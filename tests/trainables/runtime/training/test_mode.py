@@ -41,7 +41,7 @@ def test_the_mode_and_its_reason(
 @pytest.fixture
 def on_hpus(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Devices(DEVICE_TYPES["hpu"], (2,), "planted")
-    monkeypatch.setattr("experiments.sweep.plan.plan.find_devices", lambda *given: two)
+    monkeypatch.setattr("experiments.sweep.plan.connect.find_devices", lambda *given: two)
     monkeypatch.delenv(LAZY_MODE, raising=False)
 
 

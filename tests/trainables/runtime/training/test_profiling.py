@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +13,8 @@ import torch
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.define.options import checked, profiled
-from experiments.sweep.plan.check import check_profile
-from experiments.tune_vit import EXPERIMENT
+from experiments.sweep.plan.plan import make_plan
+from experiments.tune_resnet18 import EXPERIMENT
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.sessions import numbers_of, reports_of
 from tests.small_task import small_loop
@@ -65,10 +66,10 @@ def test_what_names_no_trial_and_steps_is_an_error(given: str) -> None:
     assert profiled("3:20") == (3, 20)
 
 
-def test_what_cannot_be_traced_is_an_error() -> None:
-    check_profile(EXPERIMENT, "8:1", trials=8)
-    check_profile(QUADRATIC, None, trials=8)
+def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:
+    usual = SweepOptions(storage=storage, device="cpu", num_samples=8, confirm=0)
+    assert make_plan(EXPERIMENT, replace(usual, profile="8:1")).options.profile == "8:1"
     with pytest.raises(SweepError, match="--profile 9:1: the sweep has trials 1 to 8"):
-        check_profile(EXPERIMENT, "9:1", trials=8)
+        make_plan(EXPERIMENT, replace(usual, profile="9:1"))
     with pytest.raises(SweepError, match=r"--profile 1:1: the train loop of .* is its own"):
-        check_profile(QUADRATIC, "1:1", trials=8)
+        make_plan(QUADRATIC, replace(usual, profile="1:1"))

@@ -1,0 +1,260 @@
+"""The experiment as the options want it: recipe, objectives, baseline, ranges and settings. What does not fit: a
+SweepError.
+
+A recipe may prepare its data, and a baseline be that of an earlier sweep, which is read. Nothing else here is more than
+a function of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from experiments.sweep.define.config_file import BASELINE, range_of
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.objective import Mode, Objective
+from experiments.sweep.define.options import SweepOptions, flag
+from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS
+from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.words import did_you_mean, format_value
+from experiments.sweep.plan.earlier import earlier_config
+from trainables.runtime import TrialConfig, names
+from trainables.runtime.training.training_config import TrainingConfig
+
+MOST_OBJECTIVES = 3
+"""With more, nearly every trial is on the front."""
+KNOWN_MODES: dict[Mode, tuple[str, ...]] = {"max": ("accuracy", "f1", "_per_s"), "min": SMALL_IS_GOOD}
+"""Parts of the names of metrics of which more, or less, is better as a rule."""
+BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
+"""Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
+
+
+class Asked(NamedTuple):
+    """What the options make of an experiment."""
+
+    experiment: Experiment
+    """With the objective, search space and baseline of this sweep."""
+    others: tuple[Objective, ...]
+    """The objectives beside its own."""
+    options: SweepOptions
+    """With the settings of the published run that they name."""
+    recipe: RecipeName
+    recipe_reason: str
+    settings: dict[str, Any]
+    """What all trials have in common, their budget aside."""
+
+
+def apply_options(experiment: Experiment, options: SweepOptions, device: str) -> Asked:
+    """Return the experiment as the options want it on a kind of device.
+
+    Raises:
+        SweepError: They do not fit, or the search space and the baseline do not fit the train loop.
+    """
+    recipe, reason = choose_recipe(experiment, options, device)
+    experiment, others = choose_objectives(experiment, options)
+    check_target(experiment, options.target)
+    experiment = experiment.at(recipe, options.workers_per_trial)
+    if (other := experiment.baselines.get(options.baseline or "")) is not None:
+        experiment = experiment.from_baseline(other, recipe, options.workers_per_trial)
+        options = with_settings(options, other.settings)
+    experiment = search_in(experiment, options)
+    if options.baseline is not None and other is None:
+        config = earlier_config(options.baseline, options.storage, experiment)
+        experiment = replace(experiment, baseline=config)
+    check_baseline(experiment, options)
+    check_space(experiment)
+    settings, fixed = choose_settings(experiment, options, recipe)
+    return Asked(fix(experiment, fixed), others, options, recipe, reason, settings)
+
+
+def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
+    """Return the recipe and why."""
+    if options.recipe is not None:
+        return options.recipe, "asked for"
+    if not experiment.has_recipes:
+        return next(iter(experiment.recipes), "full"), "there is no other"
+    if device == "cpu":
+        return "sample", "there is no accelerator, and full recipes are made for one (--recipe full insists)"
+    return "full", "there is an accelerator"
+
+
+def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Experiment, tuple[Objective, ...]]:
+    """Return the experiment with the first objective that the options name for its own, and the others."""
+    if not options.objectives:
+        return experiment, ()
+    asked = f"--objectives {' '.join(options.objectives)}"
+    found = [_objective(written, experiment.objective, asked) for written in options.objectives]
+    known = [objective.name for objective in found]
+    if len({*known}) < len(known) or len(known) > MOST_OBJECTIVES:
+        raise SweepError(f"{asked}: name one to {MOST_OBJECTIVES} metrics, each once")
+    if len(found) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
+        raise SweepError(
+            f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names {len(found)}; "
+            f"take {', '.join(WITH_RUNGS)} or fifo"
+        )
+    return replace(experiment, metric=found[0].name, mode=found[0].mode), tuple(found[1:])
+
+
+def _objective(written: str, own: Objective, asked: str) -> Objective:
+    """Return what ``METRIC:max``, ``METRIC:min`` or a METRIC whose mode is known means."""
+    if written == own.name:
+        return own
+    name, _, mode = written.rpartition(":")
+    if name and mode in KNOWN_MODES:
+        return Objective(name, mode)
+    for usual, words in KNOWN_MODES.items():
+        if ":" not in written and any(word in written.lower() for word in words):
+            return Objective(written, usual)
+    metric = name or written
+    raise SweepError(f"{asked}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
+
+
+def check_target(experiment: Experiment, target: float | None) -> None:
+    """See that an accuracy can reach the target."""
+    ours = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
+    if target is not None and ours and not 0 < target <= 1:
+        raise SweepError(
+            f"--target {target}: {experiment.metric} is a share from 0 to 1; give 0.92 for 92 %, or leave it out"
+        )
+
+
+def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
+    """Return the experiment with the options' ranges, and with the baseline's values that the options give."""
+    given = options.space or {}
+    known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
+    for name in given:
+        if name not in known:
+            raise SweepError(
+                f"--config {options.config or ''}: [space] {name}: there is no such "
+                f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
+            )
+    space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
+    first = {name: written[BASELINE] for name, written in given.items() if BASELINE in written}
+    return replace(experiment, space=space, baseline={**experiment.baseline, **first}) if given else experiment
+
+
+def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOptions:
+    """Return the options with settings of a published run, unless they give others."""
+    given = {entry.partition("=")[0] for entry in options.settings}
+    added = (f"{name}={value}" for name, value in settings.items() if name not in given)
+    return replace(options, settings=(*added, *options.settings))
+
+
+def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
+    """See that there is a baseline where it alone is to be trained, and that it lies in the ranges that the options
+    give.
+    """
+    space, baseline = experiment.search_space, experiment.baseline
+    if options.baseline_only and not baseline:
+        raise SweepError(
+            f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
+            f"(Experiment(baseline={{...}})), or leave the option out"
+        )
+    outside = sorted(set(space.outside(baseline)) & set(options.space)) if baseline and options.space else []
+    for name in outside:
+        raise SweepError(
+            f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
+            f"outside; widen the range, or give the baseline another value, for example {name} = "
+            f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
+        )
+
+
+def check_space(experiment: Experiment) -> None:
+    """Compare the search space and the baseline with the fields of the train loop's configuration; the error names
+    everything that is wrong at once.
+    """
+    space, baseline = experiment.search_space, experiment.baseline
+    if not space.ranges:
+        raise SweepError(
+            f"experiment {experiment.name}: the search space has no range, so that there is nothing to search; give it "
+            f"one, such as space={{'lr': tune.loguniform(1e-4, 1e-1)}}"
+        )
+    known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())
+    outside = set(space.outside(baseline))
+    differs = {name for name, value in space.constants.items() if baseline.get(name, value) != value}
+    lacking = space.asked_always - set(baseline) if baseline else set()
+    there, possible, always = {*baseline, *space.constants}, space.names, space.always
+    if baseline and not outside and not lacking:  # it may take a branch of the space that no draw took
+        there = set(space.at(baseline).config)
+        possible, always = possible | there, always & there
+    wrong = [
+        ("the search space has keys that the train loop does not know", possible - known),
+        ("the search space has keys that are set by options such as --epochs and --seed", possible & BY_OPTION),
+        ("the search space lacks keys that the train loop needs", needed - possible),
+        (
+            "the search space does not always have keys that the train loop needs (have it return a value for them "
+            "where it asks for none, or give them a default)",
+            (needed & possible) - always,
+        ),
+        ("the baseline has keys that the search space lacks", set(baseline) - (possible & there)),
+        ("the baseline lacks keys that the search space asks for", lacking),
+        ("the baseline lacks keys that the train loop needs", needed - there if baseline else set()),
+        ("the baseline lies outside the search space in", outside),
+        ("the baseline differs from the constants of the search space in", differs),
+    ]
+    said = [f"{what}: {', '.join(sorted(keys))}" for what, keys in wrong if keys]
+    for name in sorted(space.names & known):
+        of_another_type: dict[str, Any] = {}  # the first of each kind
+        for value in space.values(name):
+            try:
+                experiment.config_class.typed(name, value)
+            except ValueError as error:  # noqa: PERF203
+                of_another_type.setdefault(str(error).partition(", but got")[0], value)
+        said += [f"in the search space {error}, but it may be {value!r}" for error, value in of_another_type.items()]
+    if said:
+        fields = ", ".join(sorted(known))
+        raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
+
+
+def choose_settings(
+    experiment: Experiment, options: SweepOptions, recipe: RecipeName
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then."""
+    sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
+    given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
+    known = experiment.config_class.field_names()
+    for name in given:
+        if name not in known:
+            raise SweepError(f"{flag(name)}: the experiment {experiment.name} has no such setting")
+    free = [name for name in known if name not in {*BY_OPTION, "data", "model"}]
+    hyperparameters = experiment.search_space.names | set(experiment.baseline)
+    fixed: dict[str, Any] = {}
+    file = f" (or in {options.config})" if options.config is not None else ""
+    for entry in options.settings:
+        key, equals, value = entry.partition("=")
+        if not equals or key not in free:
+            wrong = f"there is no setting {key!r}{did_you_mean(key, free)}" if equals else "give KEY=VALUE"
+            raise SweepError(f"--set {entry}{file}: {wrong}; the settings are {', '.join(free)}")
+        if key in given:
+            raise SweepError(f"--set {entry}{file}: {key} is given twice; give it once")
+        try:
+            given[key] = experiment.config_class.typed(key, value)
+        except ValueError as error:
+            raise SweepError(f"--set {entry}{file}: {error}") from error
+        if key in hyperparameters:
+            fixed[key] = given[key]
+    meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
+    return {**meant_for, **experiment.recipe(recipe).settings(), **given}, fixed
+
+
+def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
+    """Return the experiment without the hyperparameters that are fixed for all trials."""
+    if not fixed:
+        return experiment
+    words = ", ".join(f"{name}={value}" for name, value in fixed.items())
+    space = experiment.search_space.fix(fixed)
+    if not space.ranges:
+        raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
+    if not experiment.baseline:
+        return replace(experiment, space=space)
+    left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
+    try:
+        asked = space.at(left)
+    except SweepError as error:
+        raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
+    # With another choice of a hyperparameter, a space that branches asks for others, or in other ranges.
+    others = {name: middle(asked.ranges[name]) for name in space.outside(left)}
+    baseline = {name: value for name, value in {**left, **others}.items() if name in asked.config}
+    return replace(experiment, space=space, baseline=baseline)

@@ -1,0 +1,106 @@
+"""Where a sweep writes: its folder, its tracking store and the model registry. See that they take what comes.
+
+Everything is read, and nothing written. What cannot work is a SweepError.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.experiment import Experiment
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import SUMMARY_FILE
+from experiments.sweep.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
+from experiments.sweep.state.sweep_file import SWEEP_FILE
+
+LEAST_FREE = 10 * 2**20
+"""Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
+LOCKED_FOR_S = 5.0
+"""How long a check waits for a database that another process writes to."""
+
+
+def check_places(experiment: Experiment, options: SweepOptions, name: str, uri: str) -> None:
+    """See that a sweep of this name can be written, and tracked at this address."""
+    check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
+    check_store(uri, experiment.name)
+    if options.register is None:
+        return
+    if experiment.predictor is None:
+        raise SweepError(
+            f"--register {options.register}: the experiment {experiment.name} has no model to register, since it does "
+            f"not say how one predicts; give it a predictor (CONTRIBUTING.md), or leave the option out"
+        )
+    check_registry(uri, options.register)
+
+
+def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
+    """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet."""
+    _check_writable(storage, f"--storage {storage}")
+    folder = storage / name
+    if resumed or not folder.exists():
+        return
+    try:
+        finished = json.loads((folder / SUMMARY_FILE).read_text())["complete"]
+    except (OSError, ValueError, LookupError, TypeError):  # there is none, or it is torn
+        finished = False
+    go_on = f"go on with it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+    raise SweepError(
+        f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take another, "
+        f"or {go_on}"
+    )
+
+
+def _check_writable(folder: Path, option: str) -> None:
+    """See that files can be made in a folder, or that it can be made itself, and that there is room."""
+    place = folder
+    while not os.path.lexists(place):
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        why = "does not let you" if place.is_dir() else "is not a folder"
+        raise SweepError(f"{option}: cannot be written, since {place} {why}; give a folder of yours")
+    free = shutil.disk_usage(place).free
+    if free < LEAST_FREE:
+        raise SweepError(
+            f"{option}: has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
+            f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
+        )
+
+
+def check_store(uri: str, experiment: str) -> None:
+    """See that the tracking store answers within 10 s and takes runs of the experiment.
+
+    A local database is read without MLflow.
+    """
+    file, option = database_file(uri), f"--tracking-uri {uri}"
+    if file is None:
+        check_tracking(uri, experiment)
+        return
+    _check_writable(file.parent, option)
+    if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
+        raise SweepError(f"{option}: {file.parent} is no folder; make it, or give another address")
+    if not file.exists():  # MLflow makes it
+        return
+    if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
+        raise SweepError(f"{option}: {file} is no file that you can read and write; give another address")
+    try:
+        # Not mode=ro: who reads first after a writer was killed takes back what that left half done.
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
+            deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None
+    except sqlite3.Error as error:
+        raise SweepError(
+            f"{option}: {file} cannot be read as a database of MLflow ({error}); correct the address, or move the file "
+            f"away"
+        ) from error
+    if deleted is not None:
+        raise SweepError(
+            f"{option}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
+            f"mlflow experiments restore --experiment-id {deleted[0]}"
+        )
