@@ -172,11 +172,17 @@ def compared(sweeps: Sequence[KeptSweep]) -> dict[str, Any]:
     by_folder = {str(sweep.folder): sweep for sweep in sweeps}
     by_name = {sweep.folder.name: sweep for sweep in sweeps}
     shown = by_name if len(by_name) == len(by_folder) else by_folder
-    options = {name: sweep.began_with.options for name, sweep in shown.items()}
+    options = {
+        name: {
+            **began.options,
+            **{f"space {key}": range_ for key, range_ in (began.options.get("space") or {}).items()},
+        }
+        for name, began in ((name, sweep.began_with) for name, sweep in shown.items())
+    }
     configs = {name: (sweep.summary.get("best") or {}).get("config", {}) for name, sweep in shown.items()}
     return {
         "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
-        "options": _differences(options, leave_out=("name",)),
+        "options": _differences(options, leave_out=("name", "space")),
         "best": _differences(configs, leave_out=("seed",), all_of_them=True),
     }
 
