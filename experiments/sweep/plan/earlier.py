@@ -16,7 +16,7 @@ from experiments.sweep.define.options import trial_of_sweep
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
-from experiments.sweep.state.sweep_file import find_sweep, read_sweep_file, sweeps_in
+from experiments.sweep.state.sweep_file import SweepFile, find_sweep, read_sweep_file, sweeps_in
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -70,16 +70,7 @@ def learned_from(sweep: str, storage: Path, experiment: Experiment) -> Learned:
     """
     from experiments.sweep.decide.search.study_record import stored_trials
 
-    try:
-        folder = find_sweep(sweep, storage)
-        began_with = read_sweep_file(folder)
-    except SweepError as error:
-        raise SweepError(f"--learn-from {error}") from error
-    if began_with.experiment != experiment.name:
-        raise SweepError(
-            f"--learn-from {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}; leave it "
-            f"out, or give the Experiment name={began_with.experiment!r} if it is the same"
-        )
+    folder, began_with = _sweep_of("--learn-from", sweep, storage, experiment)
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
     if before != now:
         raise SweepError(
@@ -165,15 +156,24 @@ def earlier_config(sweep: str, storage: Path, experiment: Experiment) -> dict[st
     those of one of its trials. ``sweep`` is its name or its folder, and perhaps a colon and the number of a trial.
     """
     name, number = trial_of_sweep(sweep)
-    try:
-        folder = find_sweep(name, storage)
-        began_with = read_sweep_file(folder)
-    except SweepError as error:
-        raise SweepError(f"--baseline {error}") from error
-    if began_with.experiment != experiment.name:
-        raise SweepError(f"--baseline {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}")
+    folder, _ = _sweep_of("--baseline", name, storage, experiment)
     config = _winner_of(folder) if number is None else _config_of(folder, number)
     return {name: value for name, value in config.items() if name in experiment.search_space.names}
+
+
+def _sweep_of(option: str, sweep: str, storage: Path, experiment: Experiment) -> tuple[Path, SweepFile]:
+    """Return the folder of an earlier sweep of this experiment, and what it began with."""
+    try:
+        folder = find_sweep(sweep, storage)
+        began_with = read_sweep_file(folder)
+    except SweepError as error:
+        raise SweepError(f"{option} {error}") from error
+    if began_with.experiment != experiment.name:
+        raise SweepError(
+            f"{option} {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}; leave it out, or "
+            f"give the Experiment name={began_with.experiment!r} if it is the same"
+        )
+    return folder, began_with
 
 
 def _winner_of(folder: Path) -> Mapping[str, Any]:
