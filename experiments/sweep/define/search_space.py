@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    distribution_to_json,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 from optuna.trial import FixedTrial
 
 from experiments.sweep.define.errors import SweepError
@@ -51,6 +48,20 @@ class Draw(NamedTuple):
     """Those of them that have a prior."""
 
 
+@dataclass(frozen=True)
+class Changes:
+    """In what a search space is another than its definition."""
+
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Hyperparameters that have one value."""
+    times: Mapping[str, int] = field(default_factory=dict)
+    """By what the bounds or choices of a hyperparameter are multiplied."""
+    others: Mapping[str, BaseDistribution | WithPrior] = field(default_factory=dict)
+    """Ranges in the place of those of the definition."""
+    new: frozenset[str] = frozenset()
+    """Those of them that the definition does not know."""
+
+
 class SearchSpace:
     """Ranges, constants and fixed values of hyperparameters.
 
@@ -62,32 +73,18 @@ class SearchSpace:
     apart.
     """
 
-    def __init__(
-        self,
-        definition: Mapping[str, Any] | SpaceFunction,
-        fixed: Mapping[str, Any] | None = None,
-        times: Mapping[str, int] | None = None,
-        others: Mapping[str, BaseDistribution | WithPrior] | None = None,
-        new: Collection[str] = (),
-    ) -> None:
+    def __init__(self, definition: Mapping[str, Any] | SpaceFunction, changes: Changes | None = None) -> None:
         """Read the definition.
 
         Args:
             definition: Ranges of Optuna or of Ray Tune, perhaps with a prior, and constants, by name; or a function of
                 an Optuna trial, whose ``suggest_...`` take a ``prior``, too.
-            fixed: Hyperparameters that are not searched, and have these values in every trial. They are settings, and
-                no part of a proposal.
-            times: By what the bounds or choices of a hyperparameter are multiplied, as :meth:`multiply` says.
-            others: Ranges in the place of those of the definition, as :meth:`search` says.
-            new: Those of them that the definition does not know.
+            changes: What is different from the definition.
 
         Raises:
             SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
         """
-        self._times, self._others = dict(times or {}), dict(others or {})
-        self.fixed = dict(fixed or {})
-        """Hyperparameters that are not searched, and have these values in every trial."""
-        self._new = frozenset(new)
+        self._changes = changes or Changes()
         if isinstance(definition, Mapping):
             self._function: SpaceFunction = partial(_ask_for_all, *_parts(definition))
         elif callable(definition):
@@ -97,26 +94,32 @@ class SearchSpace:
                 f"the search space must be ranges by name or a function of an Optuna trial, but got {definition!r}"
             )
 
+    @property
+    def fixed(self) -> Mapping[str, Any]:
+        """Hyperparameters that are not searched, and have these values in every trial. They are settings, and no part
+        of a proposal."""
+        return self._changes.fixed
+
     def fix(self, values: Mapping[str, Any]) -> SearchSpace:
         """Return this space without the given hyperparameters, which have these values in every trial."""
-        return SearchSpace(self._function, {**self.fixed, **values}, self._times, self._others, self._new)
+        return SearchSpace(self._function, replace(self._changes, fixed={**self.fixed, **values}))
 
     def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
         """Return this space with the bounds or choices of some hyperparameters, which are numbers, multiplied."""
-        times = {**self._times, **dict.fromkeys(names, factor)}
-        return SearchSpace(self._function, self.fixed, times, self._others, self._new)
+        times = {**self._changes.times, **dict.fromkeys(names, factor)}
+        return SearchSpace(self._function, replace(self._changes, times=times))
 
     def search(self, ranges: Mapping[str, BaseDistribution | WithPrior]) -> SearchSpace:
         """Return this space with other ranges for some hyperparameters, which are asked for where they were before; one
         that is new is asked for always. They are not multiplied."""
-        new = {name for name in ranges if name not in self.names}
-        return SearchSpace(self._function, self.fixed, self._times, {**self._others, **ranges}, self._new | new)
+        new = self._changes.new | {name for name in ranges if name not in self.names}
+        return SearchSpace(self._function, replace(self._changes, others={**self._changes.others, **ranges}, new=new))
 
     def propose(self, study: Study) -> tuple[dict[str, Any], int]:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
         # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        asked = _Asked(trial, self.fixed, self._times, self._others)
+        asked = _Asked(trial, self._changes)
         constants = self._ask(asked)
         return self._drawn(asked, trial, constants).config, trial.number
 
@@ -152,7 +155,7 @@ class SearchSpace:
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
         """Ask the space, and check what it says."""
-        asked = _Asked(trial, self.fixed, self._times, self._others, answers)
+        asked = _Asked(trial, self._changes, answers)
         try:
             constants = self._ask(asked)
         except Exception as error:
@@ -190,8 +193,8 @@ class SearchSpace:
         """Ask the function, and then for other ranges of what it does not ask for, and return its constants."""
         constants = self._function(cast("Trial", asked))
         of_function = constants if isinstance(constants, Mapping) else {}
-        for name in self._others:
-            if name in self._new or name in of_function:
+        for name in self._changes.others:
+            if name in self._changes.new or name in of_function:
                 asked.ask(name)
         return constants
 
@@ -294,15 +297,8 @@ class _Asked:
     """A trial as a space's function sees it: answers for what is fixed itself, multiplies ranges, and knows what was
     asked for, and its priors."""
 
-    def __init__(
-        self,
-        trial: Trial,
-        fixed: Mapping[str, Any],
-        times: Mapping[str, int],
-        others: Mapping[str, BaseDistribution | WithPrior],
-        answers: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._trial, self._fixed, self._times, self._others = trial, fixed, times, others
+    def __init__(self, trial: Trial, changes: Changes, answers: Mapping[str, Any] | None = None) -> None:
+        self._trial, self._changes = trial, changes
         self._answers = answers
         self.names: dict[str, str] = {}
         """By hyperparameter, the name under which it was asked for."""
@@ -316,12 +312,12 @@ class _Asked:
 
     def ask(self, name: str) -> None:
         """Ask for a hyperparameter in its other range, unless it is fixed or was asked for."""
-        if name not in self._fixed and self.names.setdefault(name, name) == name:
+        if name not in self._changes.fixed and self.names.setdefault(name, name) == name:
             self.last = name
             self._ask_other(name, name)
 
     def _ask_other(self, own: str, name: str) -> Any:
-        range_, prior = _with_its_prior(self._others[own])
+        range_, prior = _with_its_prior(self._changes.others[own])
         if prior is not None:
             self.priors[own] = prior
         return suggest_in(self._trial, name, range_)
@@ -331,13 +327,13 @@ class _Asked:
 
         def suggest(name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
             own, self.last = hyperparameter(name), name
-            if own in self._fixed:
-                return self._fixed[own]
+            if own in self._changes.fixed:
+                return self._changes.fixed[own]
             if self.names.setdefault(own, name) != name:
                 raise ValueError(f"{name} and {self.names[own]} are the same hyperparameter; ask for one of them")
-            if own in self._others:
+            if own in self._changes.others:
                 return self._ask_other(own, self.name_in_trial(name))
-            factor = self._times.get(own, 1)
+            factor = self._changes.times.get(own, 1)
             if prior is not None:
                 self.priors[own] = _multiplied(prior, factor)
             bounds = [_multiplied(value, factor) for value in args]
