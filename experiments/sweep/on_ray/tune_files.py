@@ -48,40 +48,37 @@ def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
     return list({report.get(names.STEP, report["training_iteration"]): report for report in reports}.values())
 
 
-def _unpickled(file: Path) -> Any:
-    return pickle.loads(file.read_bytes())  # noqa: S301  (of this user's own sweep)
-
-
-def _trials_in(file: Path) -> list[Any]:
-    trials: list[Any] = json.loads(file.read_text())["trial_data"]
+def _trials_in(content: bytes) -> list[int]:
+    """Return the numbers of the trials."""
+    trials = json.loads(content)["trial_data"]
     if not trials:
         raise ValueError("no trial had begun, and Tune restores no such state")
-    return trials
+    return sorted(number_in(json.loads(trial)["experiment_tag"]) for trial, _ in trials)
 
 
-def _flushed(file: Path) -> Any:
-    state = json.loads(file.read_text())
+def _of_searcher(content: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(content)
     if not state["flushed"]:
         raise ValueError("it knows trials that the study's database does not have")
     return state
 
 
-def _of_callbacks(file: Path) -> dict[str, Any]:
+def _of_callbacks(content: bytes) -> dict[str, Any]:
     """Return our part of the callbacks' states, wherever among the callbacks it was."""
-    ours = [state[OURS] for state in _unpickled(file).values() if isinstance(state, dict) and OURS in state]
+    states = pickle.loads(content).values()  # noqa: S301  (of this user's own sweep)
+    ours: list[dict[str, Any]] = [state[OURS] for state in states if isinstance(state, dict) and OURS in state]
     if len(ours) != 1:
         raise ValueError(f"it has {len(ours)} states of this project, and must have one")
-    kept: dict[str, Any] = ours[0]
-    return kept
+    return ours[0]
 
 
-STATE_FILES: dict[str, Callable[[Path], Any]] = {
+STATE_FILES: dict[str, Callable[[bytes], Any]] = {
     "experiment_state-*.json": _trials_in,
-    "search_gen_state-*.json": _unpickled,  # the ending is Tune's, as the next
-    "searcher-state-*.pkl": _flushed,
+    "search_gen_state-*.json": pickle.loads,  # the ending is Tune's, as the next
+    "searcher-state-*.pkl": _of_searcher,
     "callback-states-*.pkl": _of_callbacks,
 }
-"""Tune's state, and how to see that a file of it is whole."""
+"""Tune's state, and how to read a file of it in full."""
 UNREADABLE = (
     ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
@@ -127,43 +124,31 @@ def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapsh
 
 def read(place: Path) -> Snapshot:
     """Return the newest state of Tune in a folder; raises one of :data:`UNREADABLE` if it cannot be read in full."""
+    files, found = newest_files(place), []
+    for (name, content), see in zip(files.items(), STATE_FILES.values(), strict=True):
+        try:
+            found.append(see(content))
+        except UNREADABLE as error:  # noqa: PERF203
+            raise ValueError(f"{name} is torn or of another version ({error!r})") from error
+    trials, _, searcher, ours = found
+    return Snapshot(files, ours, trials, study_length=int(searcher["length"]))
+
+
+def newest_files(place: Path) -> dict[str, bytes]:
+    """Return the files of the state that Tune wrote last into a folder, by name, in the order of :data:`STATE_FILES`.
+
+    One of :data:`UNREADABLE` if a file is missing or visibly torn: they are not read in full, which takes a second of
+    Tune's event loop where there are thousands of trials.
+    """
     files = {}
     for pattern in STATE_FILES:
         newest = max(place.glob(pattern), default=None)
         if newest is None:
-            raise FileNotFoundError(f"{pattern} is missing")
-        files[pattern] = newest
-    trials, _, searcher, ours = (_seen(files[pattern], see) for pattern, see in STATE_FILES.items())
-    return Snapshot(
-        files={file.name: file.read_bytes() for file in files.values()},
-        ours=ours,
-        trials=sorted(number_in(json.loads(trial)["experiment_tag"]) for trial, _ in trials),
-        study_length=int(searcher["length"]),
-    )
-
-
-def contents(place: Path) -> dict[str, bytes]:
-    """Return the files of the state that Tune wrote last into a folder, by name, unless they are visibly not whole.
-
-    They are not read in full, as :func:`read` does: that takes a second of Tune's event loop where there are thousands
-    of trials. Raises one of :data:`UNREADABLE`.
-    """
-    files = {}
-    for pattern in STATE_FILES:
-        newest = max(place.glob(pattern))
+            raise LookupError(f"{pattern} is missing")
         files[newest.name] = newest.read_bytes()
         if not files[newest.name].endswith((b"}", b".")):  # of JSON, and of a pickle
             raise ValueError(f"{newest.name} is torn")
-        if pattern.startswith("searcher"):
-            _flushed(newest)
     return files
-
-
-def _seen(file: Path, see: Callable[[Path], Any]) -> Any:
-    try:
-        return see(file)
-    except UNREADABLE as error:
-        raise ValueError(f"{file.name} is torn or of another version ({error!r})") from error
 
 
 def _check_study(folder: Path, snapshot: Snapshot) -> None:
@@ -183,36 +168,36 @@ def put_back(snapshot: Snapshot, folder: Path, retries: int) -> None:
     for pattern in STATE_FILES:
         for old in folder.glob(pattern):
             old.unlink()
-    for name, content in snapshot.files.items():
-        (folder / name).write_bytes(content)
-    (file,) = folder.glob("experiment_state-*.json")
-    state = json.loads(file.read_text())
-    state["trial_data"] = [
-        (json.dumps({**json.loads(trial), "max_failures": retries}), metadata)
-        for trial, metadata in state["trial_data"]
-    ]
-    file.write_text(json.dumps(state))
-    _adapt_proposals(folder, retries)
+    trials, proposals, searcher, _ = snapshot.files.values()
     # Tune would hand the states to callbacks by position, and each of ours reads its own from the snapshot.
-    (file,) = folder.glob("callback-states-*.pkl")
-    file.write_bytes(pickle.dumps({None: None}))
+    adapted = (_with_retries(trials, retries), _at(proposals, folder, retries), searcher, pickle.dumps({None: None}))
+    for name, content in zip(snapshot.files, adapted, strict=True):
+        (folder / name).write_bytes(content)
     known = {trial_name(number) for number in snapshot.trials}
     for later in folder.glob("trial-*"):
         if later.name not in known:  # it is proposed again, and must not find its own results
             shutil.rmtree(later)
 
 
-def _adapt_proposals(folder: Path, retries: int) -> None:
+def _with_retries(trials: bytes, retries: int) -> bytes:
+    state = json.loads(trials)
+    state["trial_data"] = [
+        (json.dumps({**json.loads(trial), "max_failures": retries}), metadata)
+        for trial, metadata in state["trial_data"]
+    ]
+    return json.dumps(state).encode()
+
+
+def _at(proposals: bytes, folder: Path, retries: int) -> bytes:
     """Let Tune ask the searcher again, which says itself when it has no more, and give trials to come today's place.
 
     Tune itself moves the trials that are there alone.
     """
-    (file,) = folder.glob("search_gen_state-*.json")
-    state = _unpickled(file)
+    state = pickle.loads(proposals)  # noqa: S301  (of this user's own sweep)
     spec = state["experiment"].spec
     spec["storage"].storage_fs_path, spec["storage"].experiment_dir_name = folder.parent.as_posix(), folder.name
     spec["max_failures"] = retries
-    file.write_bytes(pickle.dumps({**state, "finished": False}))
+    return pickle.dumps({**state, "finished": False})
 
 
 def keep_copy(files: dict[str, bytes], folder: Path) -> None:
@@ -273,13 +258,14 @@ class TuneFiles:
         if written == self._copied:
             return
         try:
-            files = contents(source)
-        except UNREADABLE:  # it was not written to its end
-            return
-        try:
+            files = newest_files(source)
+            _, _, searcher, _ = files.values()
+            _of_searcher(searcher)
             keep_copy(files, self._folder)
         except OSError as error:  # the next may find room
             logger.warning("no snapshot of the sweep could be written (%s)", error)
+        except UNREADABLE:  # it was not written to its end
+            pass
         else:
             self._copied = written
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
@@ -26,79 +25,35 @@ SHARES = {2: "half", 3: "third", 4: "quarter"}
 
 
 class Rung:
-    """The trials that got to a rung, in order as they come: thousands are not sorted again for each report."""
+    """The trials that got to a rung, the best first."""
 
-    def __init__(self, scores: dict[str, Score]) -> None:
-        """Begin with these scores; more are added to the same object."""
-        self.scores = scores
-        # The better comes first: both parts of a score with the other sign; among equals, who came first.
-        self._place = {name: (-score[0], -score[1], at) for at, (name, score) in enumerate(scores.items())}
-        self._ranked = sorted(self._place.values())
-        self._names = list(scores)
-        self._waiting: list[tuple[float, float, int]] = []
+    def __init__(self, scores: dict[str, Score], *, several: bool = False) -> None:
+        """Begin with these scores, of ``several`` objectives or of one; more are added to the same object."""
+        self.scores, self._several = scores, several
+        self.ranked = self._in_order()
+        """Their names, the best first; among equals, who came first."""
 
     def add(self, name: str, score: Score) -> None:
         """Take a trial, or another score of one that is there."""
-        if name in self._place:
-            del self._ranked[bisect_left(self._ranked, self._place[name])]
-        else:
-            self._names.append(name)
+        again = name in self.scores
         self.scores[name] = score
-        at = self._place[name][2] if name in self._place else len(self._names) - 1
-        self._place[name] = (-score[0], -score[1], at)
-        insort(self._ranked, self._place[name])
+        if again or self._several:
+            self.ranked = self._in_order()
+        else:  # thousands are not sorted again for each report
+            insort(self.ranked, name, key=self._place)
 
     def better_than(self, name: str) -> int:
         """Return how many trials are better than that one."""
-        return bisect_left(self._ranked, (*self._place[name][:2], -1))
+        return (
+            self.ranked.index(name) if self._several else bisect_left(self.ranked, self._place(name), key=self._place)
+        )
 
-    def is_among(self, name: str, best: int) -> bool:
-        """Whether a trial is among so many best."""
-        return bisect_left(self._ranked, self._place[name]) < best
-
-    def waits(self, name: str) -> None:
-        """Note that a trial waits to be among the best."""
-        heapq.heappush(self._waiting, self._place[name])
-
-    def those_among(self, best: int) -> Iterator[str]:
-        """Yield the trials that have waited until they are among so many best, the best first, each once."""
-        while best and self._waiting and self._waiting[0] <= self._ranked[best - 1]:
-            place = heapq.heappop(self._waiting)
-            if self._place[name := self._names[place[2]]] == place:  # it has no other score since
-                yield name
-
-
-class RungOfSeveral:
-    """The same where several objectives count: all is sorted again for each report."""
-
-    def __init__(self, scores: dict[str, Score]) -> None:
-        self.scores, self._waiting = scores, set[str]()
-        self._ranked = self._in_order()
-
-    def add(self, name: str, score: Score) -> None:
-        """Take a trial, or another score of one that is there."""
-        self.scores[name] = score
-        self._ranked = self._in_order()
-
-    def better_than(self, name: str) -> int:
-        """Return how many trials come before that one."""
-        return self._ranked.index(name)
-
-    def is_among(self, name: str, best: int) -> bool:
-        """Whether a trial is among so many best."""
-        return name in self._ranked[:best]
-
-    def waits(self, name: str) -> None:
-        """Note that a trial waits to be among the best."""
-        self._waiting.add(name)
-
-    def those_among(self, best: int) -> list[str]:
-        """Return the trials that have waited until they are among so many best, the best first, each once."""
-        found = [name for name in self._ranked[:best] if name in self._waiting]
-        self._waiting -= {*found}
-        return found
+    def _place(self, name: str) -> Score:
+        return tuple(-part for part in self.scores[name])
 
     def _in_order(self) -> list[str]:
+        if not self._several:
+            return sorted(self.scores, key=self._place)
         names = list(self.scores)
         return [names[place] for place in in_order(list(self.scores.values()))]
 
@@ -172,7 +127,7 @@ class SuccessiveHalving(Fifo):
             behind = [share * (there + 1) - in_each[bracket] for bracket, share in enumerate(self._shares)]
             self._bracket[trial.trial_id] = behind.index(max(behind))
             in_each[self._bracket[trial.trial_id]] += 1
-        elif self._pausing and trial.status == Trial.PENDING and self._waits(trial.trial_id):
+        elif self._pausing and trial.status == Trial.PENDING and trial.trial_id in {*self._held, *self._next}:
             trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
@@ -192,12 +147,11 @@ class SuccessiveHalving(Fifo):
         self._changed, there = True, len(ranked.scores)
         waits = self._pausing and not result.get(names.BEGINS_ANEW)
         if waits:
-            goes_on = ranked.is_among(name, self._promotable(ranked))
+            goes_on = name in ranked.ranked[: self._promotable(ranked)]
         else:  # fewer than the share are better; a tie is not
             goes_on = ranked.better_than(name) < max(1.0, there / self._budget.reduction)
         if not goes_on:
             self._held[name] = rung
-            ranked.waits(name)
             self.reasons[name] = f"not among the best {self._share} of {there} at {self._budget.unit} {rung}"
         if not waits:
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
@@ -260,15 +214,10 @@ class SuccessiveHalving(Fifo):
         """Take what :meth:`get_state` returned."""
         super().set_state(state)
         self._in_bracket, self._rungs = Counter(self._bracket.values()), self._ranked()
-        for name, rung in self._held.items():
-            self._rungs[self._bracket[name]][rung].waits(name)
 
-    def _ranked(self) -> Sequence[Mapping[int, Rung | RungOfSeveral]]:
-        kind = RungOfSeveral if self._others else Rung
-        return [{rung: kind(scores) for rung, scores in bracket.items()} for bracket in self._scores]
-
-    def _waits(self, name: str) -> bool:
-        return name in self._held or name in self._next
+    def _ranked(self) -> Sequence[Mapping[int, Rung]]:
+        several = bool(self._others)
+        return [{rung: Rung(scores, several=several) for rung, scores in bracket.items()} for bracket in self._scores]
 
     def _rung_reached(self, name: str, progress: int, *, first: bool) -> int | None:
         """Return the rung that the trial has reached since its last report; the ``first`` may be far from the start."""
@@ -280,7 +229,7 @@ class SuccessiveHalving(Fifo):
     def _no_more(self) -> bool:
         return len(self._bracket) >= self._trials
 
-    def _promotable(self, rung: Rung | RungOfSeveral) -> int:
+    def _promotable(self, rung: Rung) -> int:
         """Return how many trials of a rung belong to the next."""
         there, share = len(rung.scores), self._budget.reduction
         return -(-there // share) if self._no_more() else there // share
@@ -290,7 +239,7 @@ class SuccessiveHalving(Fifo):
         self._changed = False
         for rung in reversed(self._budget.rungs()):
             for ranked in (bracket[rung] for bracket in self._rungs if rung in bracket):
-                for name in ranked.those_among(self._promotable(ranked)):
+                for name in ranked.ranked[: self._promotable(ranked)]:
                     if self._held.get(name) == rung:
                         del self._held[name]
                         self._next.append(name)

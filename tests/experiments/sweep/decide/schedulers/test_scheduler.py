@@ -185,11 +185,10 @@ def test_by_several_objectives_trials_that_wait_go_on_from_both_ends_of_the_fron
     restored = asha(others=SECONDS, pausing=True, trials=7, groups=1)
     restored.scheduler.set_state(pickle.loads(pickle.dumps(sweep.scheduler.get_state())))
     rung = restored.scheduler._rungs[0][1]
-    assert rung._ranked == ["d", "f", "e", "g", "b", "a", "c"]
+    assert rung.ranked == ["d", "f", "e", "g", "b", "a", "c"]
     assert [rung.better_than(name) for name in "dc"] == [0, 6]
-    rung.waits("f")
-    rung.waits("g")
-    assert (rung.those_among(1), rung.those_among(3), rung.those_among(7)) == ([], ["f"], ["g", "b", "c"])
+    kept = restored.scheduler.get_state()
+    assert (kept["_held"], kept["_next"]) == ({"b": 1, "c": 1, "g": 1}, ["a", "e"])  # d and f went on at once
 
 
 def test_equal_scores_are_told_apart_by_the_validation_loss() -> None:
@@ -303,7 +302,7 @@ def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> 
 
 
 def test_a_rung_keeps_the_order_that_sorting_it_again_would_give() -> None:
-    drawn, rung, held = random.Random(0), Rung({}), set[str]()
+    drawn, rung = random.Random(0), Rung({})
     scores: dict[str, tuple[float, float]] = {}
     for number in range(400):
         name = f"t{drawn.randrange(number + 1)}"  # some come again, with another score
@@ -313,18 +312,8 @@ def test_a_rung_keeps_the_order_that_sorting_it_again_would_give() -> None:
         rung.add(name, score)
         ranked = sorted(scores, key=lambda name: scores[name], reverse=True)
         assert rung.better_than(name) == better
-        count = len(ranked) // 3
-        assert rung.is_among(name, count) == (name in ranked[:count])
-        if name in ranked[:count]:
-            held.discard(name)
-        else:
-            held.add(name)
-            rung.waits(name)
-        promoted = [name for name in rung.those_among(count) if name in held]
-        assert promoted == [name for name in ranked[:count] if name in held]
-        held -= set(promoted)
-    again = Rung(dict(scores))
-    assert [again.is_among(name, 50) for name in ranked] == [True] * 50 + [False] * (len(ranked) - 50)
+        assert rung.ranked == ranked
+    assert Rung(dict(scores)).ranked == ranked
 
 
 def test_trials_of_higher_rungs_go_on_first() -> None:
