@@ -23,17 +23,6 @@ KEPT_OF_UNFINISHED = 2
 """Checkpoints kept of a trial that has not ended: after a crash, a snapshot may name the one before the last."""
 
 
-def why_begins_anew(*, saves: bool) -> tuple[str, str]:
-    """Return why a train loop's trials cannot be continued, and what it takes: it saves nothing, or goes on from
-    nothing."""
-    if saves:
-        return "the train loop does not ask for its checkpoint", "Begin it with get_checkpoint() (docs/own-model.md)"
-    return (
-        "the train loop saves no checkpoint",
-        "Give its report() save= or checkpoint=, and begin it with get_checkpoint() (docs/own-model.md)",
-    )
-
-
 def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bool:
     """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
 

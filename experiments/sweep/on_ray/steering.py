@@ -93,7 +93,7 @@ class Steering:
 
     def end_search(self, by: str = "by hand") -> None:
         """Let no more trials begin, but those of the confirmation."""
-        self._searcher.forget_wanted()
+        self._searcher.wanted.clear()
         self._want_trials(self._searcher.proposed, "end after the running trials", by)
 
     def _end(self) -> str:

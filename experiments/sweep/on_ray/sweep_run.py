@@ -19,7 +19,7 @@ from ray.tune.experiment import Trial
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint, why_begins_anew
+from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.growth import Growth
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
@@ -102,12 +102,12 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
         self.page = LivePage(plan, self._address, self.steering.ask)
-        self.views: list[View] = [self.page, DrawPictures(plan, self._address, self._show_trackers)]
+        self.views: list[View] = [self.page, DrawPictures(plan, self._address, self._show)]
         if not in_notebook():  # which shows the page
             self.views.append(ShowProgress(plan))
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
-        self._tune_files = TuneFiles(plan.folder)
+        self._tune_files = TuneFiles(plan.folder, resumed=plan.resumed)
         self.signals = Signals()
         self._watch = RayWatch(self.signals, self._leave_without_ray)
         self._not_restored: set[int] = set()  # trials that Tune has yet to restore
@@ -205,7 +205,12 @@ class SweepRun(KeptInProcess, tune.Callback):
         return any(self._growth.is_moving(trial.number) or not self._growth.has(self.state, trial) for trial in running)
 
     def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
-        why, fix = why_begins_anew(saves=saves)
+        if saves:
+            why, fix = "the train loop does not ask for its checkpoint", "Begin it with get_checkpoint()"
+        else:
+            why = "the train loop saves no checkpoint"
+            fix = "Give its report() save= or checkpoint=, and begin it with get_checkpoint()"
+        fix = f"{fix} (docs/own-model.md)"
         if self.plan.options.scheduler == "pbt":
             why = f"--scheduler pbt continues trials with other hyperparameters, but {why}; {fix}, or take another"
             self.end_early(events.Ending(why, status=1, at_once=True))
@@ -219,21 +224,21 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         Asked in this order: has it diverged, has it had its budget, does a person or the scheduler end it?
         """
+        known = self.state.trials[number_of(trial)]
         if why := why_diverged(result, *(objective.name for objective in self.state.objectives)):
             return events.Decision("failed", why), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
-        if self.state.trials[number_of(trial)].to_stop:
+        if known.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
-        if self.state.trials[number_of(trial)].confirms:
+        if known.confirms:
             return events.Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
         reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
         reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
-        if answer == TrialScheduler.STOP:
-            return events.Decision("stopped early", reason), answer
-        if answer == TrialScheduler.PAUSE:
-            return events.Decision("pause", reason), answer
+        verdicts: dict[str, events.Verdict] = {TrialScheduler.STOP: "stopped early", TrialScheduler.PAUSE: "pause"}
+        if answer in verdicts:
+            return events.Decision(verdicts[answer], reason), answer
         return events.Decision("continue"), answer  # pbt answers differently for a trial that it paused itself
 
     def on_trial_result(
@@ -284,10 +289,9 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def waiting_to_stop(self, trials: Callable[[], Sequence[Trial]]) -> list[Trial]:
         """Return those of Tune's trials that wait and that a person wants stopped; with pbt, all go on in a moment."""
-        wanted = {number for number in self.state.asked_to_stop if self.state.trials[number].status == "paused"}
-        if not wanted or self.plan.options.scheduler == "pbt":
+        if not self.state.steered or self.plan.options.scheduler == "pbt":  # asked all the time, of thousands of trials
             return []
-        return [trial for trial in trials() if trial.status == Trial.PAUSED and number_of(trial) in wanted]
+        return [t for t in trials() if t.status == Trial.PAUSED and self.state.trials[number_of(t)].to_stop]
 
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that an error ended a trial."""
@@ -408,15 +412,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         os._exit(ending.status)
 
     def _show(self, event: events.Event) -> None:
-        for view in self.views:  # they draw the last pictures, which the trackers get before the end
+        for view in [*self.views, *self.trackers]:  # the trackers get the last pictures before the end
             with errors_are_logged():
                 view.show(event, self.state)
-        self._show_trackers(event)
-
-    def _show_trackers(self, event: events.Event) -> None:
-        for tracker in self.trackers:
-            with errors_are_logged():
-                tracker.show(event, self.state)
 
     def _keep_to_budget(self, trials: Sequence[Trial]) -> None:
         if self._checkpoints.keep(self.state, self._in_use(trials)):
@@ -440,7 +438,6 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def resumes(self, trials: Sequence[int]) -> None:
         """Note that Tune is about to read its state, which has the trials of these numbers."""
-        self._tune_files.restored()
         self._not_restored = set(trials)
 
     def trial_added(self, trial: Trial) -> None:
@@ -458,18 +455,14 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def get_state(self) -> dict[str, Any]:
         """Return the sweep's snapshot, which Tune writes together with its own state."""
-        return {OURS: self.snapshot()}
+        get_state = getattr(self.scheduler, "get_state", None)
+        return {OURS: {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Ignore what Tune hands out by the position of a callback: ``tune_files`` reads the snapshot by its name."""
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return what a resumed sweep must know, by name."""
-        get_state = getattr(self.scheduler, "get_state", None)
-        return {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}
-
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take over a :meth:`snapshot`, before Tune adds the trials again."""
+        """Take over our part of a snapshot, before Tune adds the trials again."""
         self.state.restore(kept["sweep"])
         if kept["scheduler"] is not None:
             set_state = getattr(self.scheduler, "set_state", None)

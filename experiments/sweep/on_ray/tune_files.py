@@ -92,7 +92,7 @@ class Snapshot:
     files: dict[str, bytes]
     """Contents by name."""
     ours: dict[str, Any]
-    """What :meth:`~experiments.sweep.on_ray.sweep_run.SweepRun.snapshot` returned, written at the same moment."""
+    """What :meth:`~experiments.sweep.on_ray.sweep_run.SweepRun.get_state` returned, written at the same moment."""
     trials: list[int]
     """Numbers of its trials."""
     study_length: int
@@ -219,15 +219,10 @@ def keep_copy(files: dict[str, bytes], folder: Path) -> None:
 class TuneFiles:
     """Keeps whole copies of Tune's files: Tune writes them in place, and a crash leaves torn ones."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / SNAPSHOTS
-        self._restored = False
+    def __init__(self, folder: Path, *, resumed: bool) -> None:
+        self._folder, self._restored = folder / SNAPSHOTS, resumed
         self._copied = 0
         self._look_at = 0.0  # of the monotonic clock
-
-    def restored(self) -> None:
-        """Note that Tune is about to read a state."""
-        self._restored = True
 
     def drop_copies(self, trials: Sequence[Trial]) -> None:
         """Remove the files that Tune has copied to read its state from them.

@@ -6,8 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from trainables.runtime import names
@@ -138,11 +137,8 @@ class DeviceTime:
 
     def up_to_now(self) -> DeviceTime:
         """Return a copy that ends with the last report and stays as it is, for another thread to read."""
-        taken = copy(self)
-        taken.by_trial = defaultdict(lambda: defaultdict(float))
-        for trial, seconds in self.by_trial.items():
-            taken.by_trial[trial].update(seconds)
-        taken.intervals = [replace(interval) for interval in self.intervals]
+        taken = DeviceTime(self._devices)
+        taken.restore(self.snapshot())
         taken.ended = max((interval.ended for interval in taken.intervals), default=self.began)
         return taken
 
@@ -157,16 +153,15 @@ class DeviceTime:
         """Return the seconds of each device; they add up to the length of the sweep."""
         seconds_by_device = {device: dict.fromkeys(KINDS, 0.0) for device in self.devices}
         held: defaultdict[tuple[str, int], float] = defaultdict(float)
+        first: dict[str, float] = {}
         for interval in self.intervals:
             held[interval.device, interval.trial] += interval.ended - interval.began
+            first.setdefault(interval.device, interval.began)
         for (device, trial), seconds in held.items():
             # A trial that moved has its seconds spread over its devices by how long it had each.
             share = seconds / (sum(self.by_trial[trial].values()) or math.inf)
             for kind, counted in self.by_trial[trial].items():
                 seconds_by_device[device][kind] += share * counted
-        first: dict[str, float] = {}
-        for interval in self.intervals:
-            first.setdefault(interval.device, interval.began)
         for device, began in first.items():
             seconds_by_device[device][STARTING] += began - self.began  # of its trial actor, before any trial had it
         for kinds in seconds_by_device.values():

@@ -55,22 +55,27 @@ class SweepBegan(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialBegan(Event):
-    """A trial has a worker group: at its start, after a pause, and after its trial actor was lost."""
+class TrialEvent(Event):
+    """Something that happened to a trial."""
 
     trial: int
     """Its number in the sweep, from 1, the baseline. A resumed sweep gives the same number to the same configuration;
     Tune's id may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialBegan(TrialEvent):
+    """A trial has a worker group: at its start, after a pause, and after its trial actor was lost."""
+
     trial_id: str
     config: Mapping[str, Any]
     """Hyperparameters and seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reported(Event):
+class Reported(TrialEvent):
     """A trial reported."""
 
-    trial: int
     step: int
     """Epochs or optimizer steps finished, in the unit of the budget."""
     value: float
@@ -82,43 +87,37 @@ class Reported(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided(Event):
+class Decided(TrialEvent):
     """A scheduler or a rule decided what follows from a trial's last report."""
 
-    trial: int
     decision: Decision
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointSaved(Event):
+class CheckpointSaved(TrialEvent):
     """A trial wrote a checkpoint of its last report."""
 
-    trial: int
     place: str
     """Its folder, relative to the sweep's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialRecovered(Event):
+class TrialRecovered(TrialEvent):
     """A trial lost its trial actor, and goes on from its last checkpoint or from its beginning."""
-
-    trial: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceChanged(Event):
+class PlaceChanged(TrialEvent):
     """A trial is to go on with more or fewer devices, from the checkpoint that it writes now."""
 
-    trial: int
     workers: int
     """That train it then."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialEnded(Event):
+class TrialEnded(TrialEvent):
     """A trial has ended for good."""
 
-    trial: int
     outcome: Outcome
     reason: str
     """Why: of a failed trial its error, else what decided so."""

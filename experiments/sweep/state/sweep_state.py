@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.front import in_order, on_front
@@ -19,8 +19,8 @@ from experiments.sweep.state.events import (
     Decision,
     Ending,
     Event,
-    Outcome,
     Reported,
+    Status,
     Steered,
     StopAsked,
     SweepBegan,
@@ -28,6 +28,7 @@ from experiments.sweep.state.events import (
     SweepEnding,
     TrialBegan,
     TrialEnded,
+    TrialEvent,
     TrialRecovered,
     TrialsAsked,
 )
@@ -72,11 +73,8 @@ class SweepState:
         self._front: list[TrialState] = []
         self.since_best: set[int] = set()
         """Trials of the search that have paused or ended since the best value was reported, or the front got its last
-        point; one that a scheduler paused
-        before does not count when it ends."""
-        self.asked_to_stop: set[int] = set()
-        """Trials that a person wants stopped."""
-        self._outcomes: Counter[Outcome] = Counter()
+        point; one that a scheduler paused before does not count when it ends."""
+        self._outcomes: Counter[Status] = Counter()
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
         self.steered: list[tuple[float, str]] = []
@@ -93,17 +91,16 @@ class SweepState:
                 self.device_time.begin()
             case TrialBegan():
                 self._begin(event)
-            case Reported() | Decided() | CheckpointSaved() | TrialRecovered() | TrialEnded():
-                self._apply_to(self.trials[event.trial], event)
             case Steered():
                 self._steer(event)
             case SweepEnding():
                 self.ending = event.ending
             case SweepEnded():
                 self.over = True
+            case TrialEvent():
+                self._apply_to(self.trials[event.trial], event)
 
     def _apply_to(self, trial: TrialState, event: Event) -> None:
-        """Take note of what happened to a trial that has begun."""
         match event:
             case Reported():
                 self._report(trial, event)
@@ -255,7 +252,7 @@ class SweepState:
         first = [trial for trial in ranked if trial is self.baseline]
         return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
-    def counts(self) -> Counter[Outcome]:
+    def counts(self) -> Counter[Status]:
         """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
         return +self._outcomes
 
@@ -289,11 +286,10 @@ class SweepState:
         self.trials = {trial.number: trial for trial in trials}
         self.best_at_end = None
         self._find_best()
-        self.asked_to_stop = {trial.number for trial in trials if trial.to_stop}
-        self._outcomes = Counter(outcome for trial in trials if (outcome := outcome_of(trial)))
-        for trial in trials:
-            if trial.has_ended:
-                self._lead_at_end(trial)
+        ended = [trial for trial in trials if trial.has_ended]
+        self._outcomes = Counter(trial.status for trial in ended)
+        for trial in ended:
+            self._lead_at_end(trial)
 
     def _begin(self, event: TrialBegan) -> None:
         trial = self.trials.get(event.trial)
@@ -303,8 +299,8 @@ class SweepState:
                 number=event.trial, trial_id=event.trial_id, began_with=config, config=config, best_config=config
             )
             self.trials[event.trial] = trial
-        if outcome := outcome_of(trial):  # it goes on after all
-            self._outcomes[outcome] -= 1
+        if trial.has_ended:  # it goes on after all
+            self._outcomes[trial.status] -= 1
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = Decision("continue"), time.monotonic()
         self.device_time.started(trial.number)
@@ -396,7 +392,6 @@ class SweepState:
         self.steered.append((event.time, event.what))
         if isinstance(event, StopAsked):
             self.trials[event.trial].to_stop = True
-            self.asked_to_stop.add(event.trial)
         elif isinstance(event, TrialsAsked):
             self.num_trials = event.num_trials
 
@@ -410,8 +405,3 @@ class SweepState:
         value = math.nan if trial.value is None else trial.value
         if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
             self.best_at_end = trial
-
-
-def outcome_of(trial: TrialState) -> Outcome | None:
-    """Return what became of a trial; None of one that has not ended."""
-    return cast("Outcome", trial.status) if trial.has_ended else None

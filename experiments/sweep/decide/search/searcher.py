@@ -96,7 +96,7 @@ class StudySearcher(Searcher):
         self._surrogate: Surrogate  # of the record, as soon as that is open
         self._at_a_time: int | None = None
         self._proposed = 0
-        self._wanted: list[dict[str, Any]] = []
+        self.wanted: list[dict[str, Any]] = []
         """Configurations that people asked for, to be proposed next."""
         self.over = False
         """Whether Tune was told that there is nothing more to propose, and asks no more."""
@@ -169,13 +169,13 @@ class StudySearcher(Searcher):
         most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
         model = self._surrogate.study(sampler, most=most)
         given = self._baseline if self._proposed == 1 else {}
-        if not given and self._wanted:
-            given = self._wanted.pop(0)
+        if not given and self.wanted:
+            given = self.wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
         elif near := self._guess(own_seed):
             model.enqueue_trial(near, user_attrs={GUESSED: True})
-        config, asked = self._proposal(model) if given else self._proposal_that_fits(model)
+        config, asked = self._proposal(model, any_will_do=bool(given))
         self._numbers[trial_id] = self._record.add(
             create_trial(
                 state=TrialState.RUNNING,
@@ -214,12 +214,8 @@ class StudySearcher(Searcher):
         Returns:
             How many trials the search has once it was proposed.
         """
-        self._wanted.append(dict(config))
-        return self.proposed + len(self._wanted)
-
-    def forget_wanted(self) -> None:
-        """Propose none of the configurations that are still to be proposed because people wanted them."""
-        self._wanted.clear()
+        self.wanted.append(dict(config))
+        return self.proposed + len(self.wanted)
 
     def _guess(self, seed: int) -> dict[str, Any]:
         """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
@@ -229,19 +225,15 @@ class StudySearcher(Searcher):
         direction = self._record.memory.directions[0]
         return near if near and worth_it(self._record.trials(), direction, len(self._known)) else {}
 
-    def _proposal(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return what the study has next."""
-        config, number = self._space.propose(model)
-        return config, model.get_trials(deepcopy=False)[number]
-
-    def _proposal_that_fits(self, model: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return what the sampler proposes next, passing over what is likely to run out of memory."""
-        does_not_fit = too_large(self._record.trials()) if self._surrogate.ran_out else None  # as in most sweeps
+    def _proposal(self, model: optuna.Study, *, any_will_do: bool) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return what the study has next, passing over what is likely to run out of memory unless ``any_will_do``."""
+        learns = self._surrogate.ran_out and not any_will_do  # in few sweeps
+        does_not_fit = too_large(self._record.trials()) if learns else None
         for attempt in range(ATTEMPTS):
             if attempt == ASKED:
                 model.sampler = RandomSampler(seed=self._proposed)
-            config, asked = self._proposal(model)
-            number = asked.number
+            config, number = self._space.propose(model)
+            asked = model.get_trials(deepcopy=False)[number]
             if does_not_fit is None or not does_not_fit(asked):
                 break
             known = [trial.values for trial in model.get_trials(deepcopy=False) if trial.values]
@@ -366,7 +358,7 @@ class StudySearcher(Searcher):
             "numbers": self._numbers,
             "paused": sorted(self._paused),
             "again": self._again,
-            "wanted": self._wanted,
+            "wanted": self.wanted,
             "confirming": self._confirming,
             "confirming_now": sorted(self._confirming_now),
         }
@@ -377,7 +369,7 @@ class StudySearcher(Searcher):
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._open_record, self._again, self._length = None, state["again"], state["length"]
-        self._wanted = state.get("wanted", [])
+        self.wanted = state.get("wanted", [])
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
     def __getstate__(self) -> dict[str, Any]:

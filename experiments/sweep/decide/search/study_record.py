@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,9 @@ def study_address(folder: Path) -> str:
 
 def stored_trials(folder: Path) -> list[FrozenTrial]:
     """Return the trials that the study of a sweep has in its database, none if that or the study is gone."""
-    if not (folder / STUDY_FILE).is_file():
-        return []
-    try:
-        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
-    except (KeyError, SQLAlchemyError):
-        return []
+    with suppress(SweepError):
+        return trials_to_resume(folder)
+    return []
 
 
 def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
@@ -78,12 +76,9 @@ def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
 
 def count_trials(folder: Path) -> int:
     """Return how many trials the study of a sweep has in its database, 0 if that or the study is gone."""
-    if not (folder / STUDY_FILE).is_file():
-        return 0
-    try:
-        return internals.count_trials(study_address(folder), folder.name)
-    except SQLAlchemyError:
-        return 0
+    with suppress(SQLAlchemyError):
+        return internals.count_trials(study_address(folder), folder.name) if (folder / STUDY_FILE).is_file() else 0
+    return 0
 
 
 def trials_to_resume(folder: Path) -> list[FrozenTrial]:
