@@ -103,12 +103,11 @@ class CheckpointBudget:
     def _needed(self, state: SweepState, there: set[Path]) -> tuple[set[Path], set[Path]]:
         """Return the checkpoints that stay in any case, and those from which trials go on that wait."""
         needed, of_waiting = set[Path](), set[Path]()
-        for trial in state.trials.values():
-            if not trial.has_ended:
-                known = [self._folder / saved.place for saved in trial.checkpoints]
-                needed |= {place for place in there if place.parent.name == trial.name} - set(known)  # being written
-                latest = set(sorted(there & set(known))[-KEPT_OF_UNFINISHED:])
-                (of_waiting if trial.status == "paused" else needed).update(latest)
+        for trial in state.unended.values():
+            known = {self._folder / saved.place for saved in trial.checkpoints}
+            needed |= {place for place in there if place.parent.name == trial.name} - known  # being written
+            latest = sorted(there & known)[-KEPT_OF_UNFINISHED:]
+            (of_waiting if trial.status == "paused" else needed).update(latest)
         best = [state.best_checkpoint(self._folder, state.searched)]
         best += [state.best_checkpoint(self._folder, [trial]) for trial in state.front]
         needed |= {self._folder / saved.place for saved in best if saved is not None}

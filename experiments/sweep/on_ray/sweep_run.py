@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,12 +29,11 @@ from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.ending import EarlyEnd
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
-from experiments.sweep.on_ray.signals import TERMINATED, Signals
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
-from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.drawing import DrawPictures
 from experiments.sweep.show.pictures.page import LivePage, in_notebook
@@ -108,17 +105,14 @@ class SweepRun(KeptInProcess, tune.Callback):
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
         self._tune_files = TuneFiles(plan.folder, resumed=plan.resumed)
-        self.signals = Signals()
-        self._watch = RayWatch(self.signals, self._leave_without_ray)
+        self.early_end = EarlyEnd(plan, self.state, searcher, self.tell, self.close)
         self._not_restored: set[int] = set()  # trials that Tune has yet to restore
-        self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
         self._pausing: list[Trial] = []
-        self._interrupted = False
         self._checkpoints_changed = False
         self._said_begins_anew = False
         self._told = set[str]()  # kinds of errors whose traceback was shown
         self._freed_at = 0.0
-        self._closing, self._leaving = threading.Lock(), threading.Lock()
+        self._closing = threading.Lock()
         self.summary: dict[str, Any] | None = None
         """What the sweep came to; None until it is over."""
 
@@ -139,10 +133,10 @@ class SweepRun(KeptInProcess, tune.Callback):
         # A trial that ended before its first report has no file of reports, which is no news.
         logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
         self.check_restored()
-        self.signals.take_over(self.plan.options.limits)
+        self.early_end.signals.take_over(self.plan.options.limits)
         self._stopping = StoppingRules(self.plan.options)
         self.tell(events.SweepBegan())
-        self._watch.start()
+        self.early_end.watch.start()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
@@ -175,10 +169,10 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.state.apply(decided)
         if decision.verdict == "continue" and not result.get(names.BEGINS_ANEW):
             self._grow(tune_controller, trial)
-        self.end_early(self._stopping.after_report(self.state))
+        self.early_end.ask(self._stopping.after_report(self.state))
         if decision.verdict == "pause":
             self._pausing.append(trial)
-            self.end_early(self._stopping.after_trial(self.state))
+            self.early_end.ask(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
         return answer
@@ -213,7 +207,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         fix = f"{fix} (docs/own-model.md)"
         if self.plan.options.scheduler == "pbt":
             why = f"--scheduler pbt continues trials with other hyperparameters, but {why}; {fix}, or take another"
-            self.end_early(events.Ending(why, status=1, at_once=True))
+            self.early_end.ask(events.Ending(why, status=1, at_once=True))
         else:
             waits = "weak trials end and do not wait, and " if self.plan.options.scheduler == "asha-promote" else ""
             kept = "" if saves else "no model is kept, "
@@ -246,9 +240,8 @@ class SweepRun(KeptInProcess, tune.Callback):
     ) -> None:
         """Ask for a checkpoint if one is wanted, in place, as Tune's own schedulers do."""
         known = self.state.trials[number_of(trial)]
-        if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save
-            if self._to_save is not None:  # nobody waits for what does not come
-                self._to_save.discard(known.number)
+        if result.get(SHOULD_CHECKPOINT) is False:  # the loop gives nothing to save, and nobody waits for it
+            self.early_end.saved(known.number)
         elif (
             self._growth.is_moving(known.number)
             or self._stopping.last_in_time(known)
@@ -263,8 +256,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         number, place = number_of(trial), Path(checkpoint.path).relative_to(self.plan.folder)
         self.tell(events.CheckpointSaved(trial=number, place=str(place)))
         self._checkpoints_changed = True
-        if self._to_save is not None:
-            self._to_save.discard(number)
+        self.early_end.saved(number)
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial lost its trial actor and will go on."""
@@ -287,12 +279,6 @@ class SweepRun(KeptInProcess, tune.Callback):
         if known.decision.verdict == "pause" and not known.to_stop:
             self._checkpoints.drop(self.state, known)
 
-    def waiting_to_stop(self, trials: Callable[[], Sequence[Trial]]) -> list[Trial]:
-        """Return those of Tune's trials that wait and that a person wants stopped; with pbt, all go on in a moment."""
-        if not self.state.steered or self.plan.options.scheduler == "pbt":  # asked all the time, of thousands of trials
-            return []
-        return [t for t in trials() if t.status == Trial.PAUSED and self.state.trials[number_of(t)].to_stop]
-
     def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that an error ended a trial."""
         if number_of(trial) not in self.state.trials:  # its trial actor could not be made
@@ -306,11 +292,11 @@ class SweepRun(KeptInProcess, tune.Callback):
     def _trial_is_over(self, ended: events.TrialEnded) -> None:
         self.tell(ended)
         self._checkpoints_changed = True
-        self.end_early(self._stopping.after_trial(self.state))
+        self.early_end.ask(self._stopping.after_trial(self.state))
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Look at Tune's files before Tune writes them."""
-        self.heed_signals()
+        self.early_end.heed_signals()
         self._tune_files.drop_copies(trials)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
@@ -332,54 +318,23 @@ class SweepRun(KeptInProcess, tune.Callback):
         to_begin = self.searcher.proposed < self.state.num_trials
         if to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.end_search("--time-budget")
-        self.end_early(self._stopping.out_of_time())
-        self.heed_signals()
-        self.interrupt_when_saved()
+        self.early_end.ask(self._stopping.out_of_time())
+        self.early_end.heed_signals()
+        self.early_end.interrupt_when_saved(map(number_of, self._pausing))
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
         free_orphans()
-        self._watch.stop()  # nothing that follows needs Ray
+        self.early_end.watch.stop()  # nothing that follows needs Ray
         self.state.close()
         self._keep_to_budget(trials)
         for trial in trials:
             self._tune_files.forget_deleted_checkpoints(trial)
         self.close()
         self._tune_files.copy(trials)
-        self.signals.give_back(interrupted=self._interrupted)
+        self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
     # What the sweep does itself.
-
-    def end_early(self, ending: events.Ending | None) -> None:
-        """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
-        before = self.state.ending
-        if ending is not None and ending != before and (before is None or ending.at_once):
-            self.searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
-            self.tell(events.SweepEnding(ending=ending))
-
-    def heed_signals(self) -> None:
-        """End the sweep if a signal asked for it; at once, if it was ending already."""
-        asked, ending = self.signals.asked, self.state.ending
-        if asked is not None and asked.status == TERMINATED:
-            # Not by way of Tune: if Ray got the signal, too, its next call would end this process without a word.
-            self._leave_without_ray(asked)
-        if asked is None or asked == ending or (ending is not None and ending.at_once):
-            return
-        self.end_early(asked if ending is None or asked.at_once else ending._replace(at_once=True))
-
-    def interrupt_when_saved(self) -> None:
-        """Once the sweep ends, interrupt Tune when every trial that runs, or is about to pause, has its checkpoint."""
-        if self.state.ending is None or self._interrupted:
-            return
-        to_come = {trial.number for trial in self.state.running} | {*map(number_of, self._pausing)}
-        self._to_save = to_come if self._to_save is None else self._to_save & to_come
-        if self.state.ending.at_once or not self._to_save:
-            self._interrupted = True
-            if not self.signals.interrupt_tune():  # in a thread Tune cannot be interrupted, so the sweep goes on
-                logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self.state.ending.why)
-                self.searcher.set_max_concurrency(self.plan.groups)
-                self.state.ending = self.signals.asked = None
-                self._interrupted = False
 
     def close(self) -> None:
         """Write the summary, show the end, and let the trackers deliver. Only the first call does.
@@ -402,14 +357,6 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""
-
-    def _leave_without_ray(self, ending: events.Ending) -> None:
-        """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
-        self._leaving.acquire()  # for good: a second caller waits for the end of the process
-        self.end_early(ending)
-        self.close()
-        print(f"go on with it: {self.plan.how_to_resume()}", file=sys.stderr, flush=True)
-        os._exit(ending.status)
 
     def _show(self, event: events.Event) -> None:
         for view in [*self.views, *self.trackers]:  # the trackers get the last pictures before the end

@@ -38,16 +38,8 @@ from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
+from trainables.runtime.internals import ray_tune
 from trainables.runtime.internals.ray_core import lean_ray
-from trainables.runtime.internals.ray_tune import (
-    CsvLogger,
-    JsonLogger,
-    keep_what_is_read,
-    never_retry,
-    no_earlier_results,
-    take_for_lost_actors,
-    write_state_within,
-)
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
@@ -140,14 +132,14 @@ class SweepTuner(tune.Tuner):
                 put_back(snapshot, plan.folder, plan.options.retries)
             write_sweep_file(plan)
             retry_losses_alone()
-            write_state_within(SHARE_OF_TIME)
-            keep_what_is_read()
+            ray_tune.write_state_within(SHARE_OF_TIME)
+            ray_tune.keep_what_is_read()
             trainable = self._trainable()
             # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
             self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
             if snapshot is not None:
                 self.run.resumes(snapshot.trials)
-                with no_earlier_results():
+                with ray_tune.no_earlier_results():
                     self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
             results = self._tuner.fit()
         except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
@@ -236,10 +228,11 @@ class SweepTuner(tune.Tuner):
 
     def _run_config(self) -> tune.RunConfig:
         plan = self.plan
+        loggers = [make(2 * plan.groups) for make in (ray_tune.JsonLogger, ray_tune.CsvLogger)]
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, JsonLogger(2 * plan.groups), CsvLogger(2 * plan.groups), *self._callbacks],
+            callbacks=[self.run, *loggers, *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago
@@ -258,8 +251,8 @@ class SweepSearcher(KeptInProcess, StudySearcher):
 
 def retry_losses_alone() -> None:
     """Have Tune try a trial again whose trial actor or node is lost, however Ray says so, and no other."""
-    never_retry((WorkerRaisedError, LostTooOftenError))
-    take_for_lost_actors(GONE, text_of)
+    ray_tune.never_retry((WorkerRaisedError, LostTooOftenError))
+    ray_tune.take_for_lost_actors(GONE, text_of)
 
 
 @contextmanager

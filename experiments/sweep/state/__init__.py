@@ -1,4 +1,4 @@
 """What is true of a sweep: its trials, its best, its device time, and whether it runs.
 
-One writer, ``on_ray.callback``; everybody else reads. A fact that is kept anywhere else is a bug.
+One writer, ``on_ray.sweep_run``; everybody else reads. A fact that is kept anywhere else is a bug.
 """

@@ -12,26 +12,8 @@ from typing import Any
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.front import in_order, on_front
 from experiments.sweep.define.objective import Objective
+from experiments.sweep.state import events
 from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
-from experiments.sweep.state.events import (
-    CheckpointSaved,
-    Decided,
-    Decision,
-    Ending,
-    Event,
-    Reported,
-    Status,
-    Steered,
-    StopAsked,
-    SweepBegan,
-    SweepEnded,
-    SweepEnding,
-    TrialBegan,
-    TrialEnded,
-    TrialEvent,
-    TrialRecovered,
-    TrialsAsked,
-)
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
 
@@ -65,6 +47,8 @@ class SweepState:
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
         """By number, in the order in which they began."""
+        self.unended: dict[int, TrialState] = {}
+        """Those that have not ended; of ten thousand trials few."""
         self.best: TrialState | None = None
         """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
         none has reported a finite value. With several objectives the first of the front."""
@@ -74,52 +58,51 @@ class SweepState:
         self.since_best: set[int] = set()
         """Trials of the search that have paused or ended since the best value was reported, or the front got its last
         point; one that a scheduler paused before does not count when it ends."""
-        self._outcomes: Counter[Status] = Counter()
+        self._outcomes: Counter[events.Status] = Counter()
         self.ended_here: list[TrialState] = []
         """Trials that have ended in this process, in their order: none right after a resume."""
         self.steered: list[tuple[float, str]] = []
         """What people asked of the sweep while it ran: clock time, and what in words."""
-        self.ending: Ending | None = None
+        self.ending: events.Ending | None = None
         """Why the sweep ends early; None while it does not."""
         self.over = False
         """Whether the sweep has ended, early or not."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         """Take note of what happened."""
         match event:
-            case SweepBegan():
+            case events.SweepBegan():
                 self.device_time.begin()
-            case TrialBegan():
+            case events.TrialBegan():
                 self._begin(event)
-            case Steered():
+            case events.Steered():
                 self._steer(event)
-            case SweepEnding():
+            case events.SweepEnding():
                 self.ending = event.ending
-            case SweepEnded():
+            case events.SweepEnded():
                 self.over = True
-            case TrialEvent():
+            case events.TrialEvent():
                 self._apply_to(self.trials[event.trial], event)
 
-    def _apply_to(self, trial: TrialState, event: Event) -> None:
+    def _apply_to(self, trial: TrialState, event: events.Event) -> None:
         match event:
-            case Reported():
+            case events.Reported():
                 self._report(trial, event)
-            case Decided():
+            case events.Decided():
                 self._decide(trial, event.decision)
-            case CheckpointSaved():
+            case events.CheckpointSaved():
                 self._save(trial, event.place)
-            case TrialRecovered():
-                trial.decision = Decision("continue")
+            case events.TrialRecovered():
+                trial.decision = events.Decision("continue")
                 self.device_time.leave(trial.number, LOST)
-            case TrialEnded():
+            case events.TrialEnded():
                 self._end(trial, event)
 
     def close(self) -> None:
         """Stop the clocks, and call the trials that have not ended interrupted. No event follows but SweepEnded."""
-        for trial in self.trials.values():
-            if not trial.has_ended:
-                trial.status = "interrupted"
-                self.device_time.leave(trial.number, LOST)
+        for trial in list(self.unended.values()):  # it may be another thread that closes
+            trial.status = "interrupted"
+            self.device_time.leave(trial.number, LOST)
         self.device_time.end()
 
     @property
@@ -147,12 +130,12 @@ class SweepState:
     @property
     def running(self) -> list[TrialState]:
         """The trials that have a worker group, in the order in which they began."""
-        return [trial for trial in self.trials.values() if trial.status == "running"]
+        return [trial for trial in self.unended.values() if trial.status == "running"]
 
     @property
     def paused(self) -> list[TrialState]:
         """The trials that a scheduler has paused."""
-        return [trial for trial in self.trials.values() if trial.status == "paused"]
+        return [trial for trial in self.unended.values() if trial.status == "paused"]
 
     def trained(self) -> int:
         """Return the epochs or steps that all trials have trained."""
@@ -220,7 +203,7 @@ class SweepState:
     @property
     def complete(self) -> bool:
         """Whether every trial that the sweep is to have has ended."""
-        return len(self.trials) == self.expected and all(trial.has_ended for trial in self.trials.values())
+        return len(self.trials) == self.expected and not self.unended
 
     @property
     def searched(self) -> list[TrialState]:
@@ -252,7 +235,7 @@ class SweepState:
         first = [trial for trial in ranked if trial is self.baseline]
         return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
-    def counts(self) -> Counter[Status]:
+    def counts(self) -> Counter[events.Status]:
         """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
         return +self._outcomes
 
@@ -284,6 +267,7 @@ class SweepState:
         self.since_best = set(kept["since_best"])
         self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}
+        self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
         self.best_at_end = None
         self._find_best()
         ended = [trial for trial in trials if trial.has_ended]
@@ -291,7 +275,7 @@ class SweepState:
         for trial in ended:
             self._lead_at_end(trial)
 
-    def _begin(self, event: TrialBegan) -> None:
+    def _begin(self, event: events.TrialBegan) -> None:
         trial = self.trials.get(event.trial)
         if trial is None:
             config = dict(event.config)
@@ -301,11 +285,12 @@ class SweepState:
             self.trials[event.trial] = trial
         if trial.has_ended:  # it goes on after all
             self._outcomes[trial.status] -= 1
+        self.unended[trial.number] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
-        trial.decision, trial.safe_since = Decision("continue"), time.monotonic()
+        trial.decision, trial.safe_since = events.Decision("continue"), time.monotonic()
         self.device_time.started(trial.number)
 
-    def _report(self, trial: TrialState, event: Reported) -> None:
+    def _report(self, trial: TrialState, event: events.Reported) -> None:
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
         point = (event.value, *(float(event.metrics.get(other.name, math.nan)) for other in self.others))
@@ -362,7 +347,7 @@ class SweepState:
         of_test = [names.of_test(objective.name) for objective in self.objectives]
         return [float(metrics.get(name, value)) for name, value in zip(of_test, point, strict=True)]
 
-    def _decide(self, trial: TrialState, decision: Decision) -> None:
+    def _decide(self, trial: TrialState, decision: events.Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
         if decision.verdict == "pause":
             self._count_since_best(trial)
@@ -376,10 +361,11 @@ class SweepState:
         trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config, also)]
         trial.safe_since = time.monotonic()
 
-    def _end(self, trial: TrialState, event: TrialEnded) -> None:
+    def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
         self._count_since_best(trial)
         trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
         self._outcomes[event.outcome] += 1
+        self.unended.pop(trial.number, None)
         self.device_time.leave(trial.number, LOST if event.raised else WAITING)
         if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
             trial.best, trial.point = None, ()
@@ -388,11 +374,11 @@ class SweepState:
         self.ended_here.append(trial)
         self._lead_at_end(trial)
 
-    def _steer(self, event: Steered) -> None:
+    def _steer(self, event: events.Steered) -> None:
         self.steered.append((event.time, event.what))
-        if isinstance(event, StopAsked):
+        if isinstance(event, events.StopAsked):
             self.trials[event.trial].to_stop = True
-        elif isinstance(event, TrialsAsked):
+        elif isinstance(event, events.TrialsAsked):
             self.num_trials = event.num_trials
 
     def _count_since_best(self, trial: TrialState) -> None:

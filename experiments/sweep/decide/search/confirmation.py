@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from experiments.sweep.decide.search.searcher import seed_of
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
 
@@ -24,15 +23,10 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
     first = state.baseline  # to_confirm ranks all trials, too many for each step of the loop
     early = [first] if first is not None and first.can_be_confirmed and state.seeds else []
     chosen = state.to_confirm if over else early
-    seeds = [_seed(sweep_seed, number) for number in range(state.seeds)]
+    seeds = [seed_of(sweep_seed, number, 1) for number in range(state.seeds)]
     return [
         {**trial.config, "seed": seed, names.CONFIRMS: trial.number}
         for trial in chosen
         if trial.has_ended or trial.status == "paused"
         for seed in seeds
     ]
-
-
-def _seed(sweep_seed: int, number: int) -> int:
-    """Return a seed below 2**31. Three numbers go into it, and two into that of a trial of the search."""
-    return int(np.random.SeedSequence((sweep_seed, number, 1)).generate_state(1)[0] >> 1)

@@ -158,7 +158,7 @@ class StudySearcher(Searcher):
             return None
         trials = self._record.trials()
         # Not the trial's number: others may have put trials into the study.
-        own_seed = trial_seed(self._seed, self._proposed)
+        own_seed = seed_of(self._seed, self._proposed)
         seed = own_seed if self._trial_seed is None else self._trial_seed
         self._proposed += 1
         if self._again:
@@ -381,6 +381,7 @@ def _nothing(over: bool) -> Sequence[Mapping[str, Any]]:
     return ()
 
 
-def trial_seed(sweep_seed: int, number: int) -> int:
-    """Return the seed of trial ``number`` (from 0): below 2**31, and unrelated to its neighbours'."""
-    return int(np.random.SeedSequence((sweep_seed, number)).generate_state(1)[0] >> 1)
+def seed_of(*numbers: int) -> int:
+    """Return the seed that the sweep's seed and others give: below 2**31, and unrelated to those of other numbers. The
+    trials of the search have their number besides, from 0; those that confirm have three numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

@@ -16,13 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.define.front import in_order
 from trainables.runtime.devices.device import OUT_OF_MEMORY
-from trainables.runtime.internals.optuna import (
-    constraint_attributes,
-    set_study_attribute,
-    study_attributes,
-    study_of,
-    tell,
-)
+from trainables.runtime.internals import optuna as internals
 
 ATTR_CONSTRAINTS = "constraints"
 """User attribute of a trial: the soft constraints it last reported."""
@@ -90,7 +84,7 @@ class Surrogate:
             chosen = self._chosen(scores, most)
             scores, told = scores[chosen], [told[number] for number in chosen]
         best = int(np.nanargmax(scores)) if len(self._signs) == 1 and np.isfinite(scores).any() else None
-        study = study_of(told, best, self._record.directions, sampler)
+        study = internals.study_of(told, best, self._record.directions, sampler)
         carry_attributes(self._record, study)
         return study
 
@@ -125,10 +119,10 @@ def ran_out_of_memory(trial: FrozenTrial) -> bool:
 
 def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
     """Copy what samplers keep in a study from one to the next, such as where a quasi-random sequence has got to."""
-    there = study_attributes(target)
-    for key, value in study_attributes(source).items():
+    there = internals.study_attributes(target)
+    for key, value in internals.study_attributes(source).items():
         if there.get(key) != value:
-            set_study_attribute(target, key, value)
+            internals.set_study_attribute(target, key, value)
 
 
 def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float64] = (math.nan,)) -> FrozenTrial:
@@ -138,7 +132,7 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
     attributes: dict[str, Any] = trial.system_attrs
     if not trial.state.is_finished():
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        attributes = {**attributes, **constraint_attributes(constraints)}
+        attributes = {**attributes, **internals.constraint_attributes(constraints)}
     began = trial.datetime_start or datetime.now()
     told = FrozenTrial(
         number=trial.number,
@@ -154,5 +148,5 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
         intermediate_values={},
     )
     if values[0] == values[0]:
-        tell(told, values)
+        internals.tell(told, values)
     return told

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from ray import tune
@@ -49,9 +49,8 @@ def run(storage: Path) -> SweepRun:
 
 def turn(run: SweepRun, *saving: int) -> None:
     """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
-    run.heed_signals()
-    run._pausing = [cast(Any, SimpleNamespace(experiment_tag=f"{number}_")) for number in saving]
-    run.interrupt_when_saved()
+    run.early_end.heed_signals()
+    run.early_end.interrupt_when_saved(saving)
 
 
 def save(run: SweepRun, number: int) -> None:
@@ -63,7 +62,7 @@ def save(run: SweepRun, number: int) -> None:
 
 
 def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, interrupts: list[float]) -> None:
-    run.end_early(Ending("for a test", 0))
+    run.early_end.ask(Ending("for a test", 0))
     turn(run)
     save(run, 1)
     turn(run)
@@ -75,7 +74,7 @@ def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, in
 
 
 def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, interrupts: list[float]) -> None:
-    run.end_early(Ending("for a test", 0))
+    run.early_end.ask(Ending("for a test", 0))
     turn(run)
     save(run, 1)
     run.state.apply(Decided(trial=2, decision=Decision("pause", "it waits")))
@@ -90,12 +89,12 @@ def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
     told: list[Any] = []
     run.views = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
     for _ in range(2):  # as at each turn of Tune's event loop
-        run.end_early(Ending("its time budget is spent", 0, at_once=True))
+        run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
     assert [type(event) for event in told] == [SweepEnding]
 
 
 def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -> None:
-    run.end_early(Ending("for a test", 1, at_once=True))
+    run.early_end.ask(Ending("for a test", 1, at_once=True))
     thread = threading.Thread(target=turn, args=(run,))
     thread.start()
     thread.join()
@@ -105,7 +104,7 @@ def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -
 
 def test_ctrl_c_waits_for_checkpoints_once(run: SweepRun, interrupts: list[float]) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    run.signals.take_over()
+    run.early_end.signals.take_over()
     os.kill(os.getpid(), signal.SIGINT)
     turn(run)
     assert not interrupts
@@ -114,18 +113,18 @@ def test_ctrl_c_waits_for_checkpoints_once(run: SweepRun, interrupts: list[float
     assert len(interrupts) == 1
     assert run.state.ending == Ending("interrupted (Ctrl-C)", CTRL_C, at_once=True)
     signal.signal(signal.SIGINT, before[0])  # as Tune does, once it is interrupted
-    run.signals.give_back(interrupted=True)
+    run.early_end.signals.give_back(interrupted=True)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_one_ctrl_c_is_enough_for_a_sweep_that_is_ending_already(run: SweepRun, interrupts: list[float]) -> None:
-    run.signals.take_over()
-    run.end_early(Ending("the target was reached", 0))
+    run.early_end.signals.take_over()
+    run.early_end.ask(Ending("the target was reached", 0))
     turn(run)
     assert not interrupts
     os.kill(os.getpid(), signal.SIGINT)
     turn(run)
-    run.signals.give_back(interrupted=False)
+    run.early_end.signals.give_back(interrupted=False)
     assert len(interrupts) == 1
     assert run.state.ending == Ending("the target was reached", 0, at_once=True)
 
@@ -141,7 +140,7 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 
 run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
 run.plan.folder.mkdir(parents=True)
-run.signals.take_over()
+run.early_end.signals.take_over()
 os.kill(os.getpid(), signal.SIGTERM)
 run.on_step_begin(0, [])
 print("it went on")
@@ -205,7 +204,8 @@ def write():
         full.write("x")
 
 
-signals = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))).run.signals
+plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
+signals = SweepTuner(plan).run.early_end.signals
 signals.take_over()
 writing.TRY_AGAIN_AFTER_S = 0.1
 writing.once_there_is_room(write, "anything")

@@ -161,7 +161,7 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
     run.searcher.over = True
     with pytest.raises(SweepError, match=r"the search is over; once the sweep has ended: .*resume='x'"):
         asked(run, do="add", trials=1)
-    run.heed_signals()
+    run.early_end.heed_signals()
     run.state.over = True
     with pytest.raises(SweepError, match=r"the sweep has ended; go on with it: build_tuner"):
         asked(run, do="end")

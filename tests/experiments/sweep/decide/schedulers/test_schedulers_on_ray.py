@@ -66,7 +66,7 @@ def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confi
     ) -> None:
         began(run, iteration, trials, trial)
         if number_of(trial) == 9 and run.plan.resumed is False:
-            run.end_early(Ending("for a test", 0))
+            run.early_end.ask(Ending("for a test", 0))
 
     def count(manager: RayActorManager, *asked: Any, **more: Any) -> Any:
         started.append(manager)

@@ -1,0 +1,83 @@
+"""How a sweep ends before its last trial has: a rule, a person or a signal asks for it, or Ray is gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+
+from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray.signals import TERMINATED, Signals
+from experiments.sweep.on_ray.watch import RayWatch
+from experiments.sweep.state.events import Ending, Event, SweepEnding
+from experiments.sweep.state.sweep_state import SweepState
+
+logger = logging.getLogger(__name__)
+
+
+class EarlyEnd:
+    """Lets every trial that runs write a checkpoint, and then interrupts Tune; without Ray it ends the process."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        state: SweepState,
+        searcher: StudySearcher,
+        tell: Callable[[Event], None],
+        close: Callable[[], None],
+    ) -> None:
+        """Prepare; ``close`` writes and shows all that can be written and shown without Ray."""
+        self._plan, self._state, self._searcher, self._tell, self._close = plan, state, searcher, tell, close
+        self.signals = Signals()
+        self.watch = RayWatch(self.signals, self._leave_without_ray)
+        self.interrupted = False
+        """Whether Tune was interrupted."""
+        self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
+        self._leaving = threading.Lock()
+
+    def ask(self, ending: Ending | None) -> None:
+        """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
+        before = self._state.ending
+        if ending is not None and ending != before and (before is None or ending.at_once):
+            self._searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
+            self._tell(SweepEnding(ending=ending))
+
+    def heed_signals(self) -> None:
+        """End the sweep if a signal asked for it; at once, if it was ending already."""
+        asked, ending = self.signals.asked, self._state.ending
+        if asked is not None and asked.status == TERMINATED:
+            # Not by way of Tune: if Ray got the signal, too, its next call would end this process without a word.
+            self._leave_without_ray(asked)
+        if asked is None or asked == ending or (ending is not None and ending.at_once):
+            return
+        self.ask(asked if ending is None or asked.at_once else ending._replace(at_once=True))
+
+    def saved(self, trial: int) -> None:
+        """Note that a trial has written a checkpoint, or has none to write."""
+        if self._to_save is not None:
+            self._to_save.discard(trial)
+
+    def interrupt_when_saved(self, pausing: Iterable[int]) -> None:
+        """Once the sweep ends, interrupt Tune when every trial that runs, or is ``pausing``, has its checkpoint."""
+        if self._state.ending is None or self.interrupted:
+            return
+        to_come = {trial.number for trial in self._state.running} | {*pausing}
+        self._to_save = to_come if self._to_save is None else self._to_save & to_come
+        if self._to_save and not self._state.ending.at_once:
+            return
+        self.interrupted = self.signals.interrupt_tune()
+        if not self.interrupted:  # in a thread Tune cannot be
+            logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self._state.ending.why)
+            self._searcher.set_max_concurrency(self._plan.groups)
+            self._state.ending = self.signals.asked = None
+
+    def _leave_without_ray(self, ending: Ending) -> None:
+        """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
+        self._leaving.acquire()  # for good: a second caller waits for the end of the process
+        self.ask(ending)
+        self._close()
+        print(f"go on with it: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
+        os._exit(ending.status)
