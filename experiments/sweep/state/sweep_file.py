@@ -6,7 +6,7 @@ import hashlib
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
@@ -161,32 +161,31 @@ def check_resumable(plan: Plan) -> None:
     """See that what a sweep searches, and where it runs and is tracked, is what it was; else a SweepError."""
     began_with, experiment = read_sweep_file(plan.folder, "--resume "), plan.experiment
 
+    def refuse(why: str) -> NoReturn:
+        raise SweepError(f"--resume {plan.name}: {why}")
+
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
-    old, new = began_with.space, experiment.search_space.describe()
-    changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if before != now:
-        why = (
+        refuse(
             f"the sweep's objective is {before}, and the experiment's is {now}; a study has one objective: put back "
             f"what it was, or start a new sweep"
         )
-    elif changed:
-        why = (
+    old, new = began_with.space, experiment.search_space.describe()
+    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+        refuse(
             f"the search space is another for {', '.join(changed)}, and a study has one space; put back what it was, "
             f"or start a new sweep"
         )
-    elif plan.groups < min(began_with.groups, plan.num_samples):
-        why = (
+    if plan.groups < min(began_with.groups, plan.num_samples):
+        refuse(
             f"the sweep had {began_with.groups} trials at a time, and there is room for {plan.groups}; resume it where "
             f"there are as many devices"
         )
-    elif began_with.store != _store_key(plan.tracking_uri):
-        why = (
+    if began_with.store != _store_key(plan.tracking_uri):
+        refuse(
             f"its runs are in another tracking store than {plan.tracking_uri}; give the --tracking-uri (or "
             f"$MLFLOW_TRACKING_URI) that it began with"
         )
-    else:
-        return
-    raise SweepError(f"--resume {plan.name}: {why}")
 
 
 def _store_key(tracking_uri: str) -> str:

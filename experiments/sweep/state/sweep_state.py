@@ -186,10 +186,7 @@ class SweepState:
     @property
     def to_begin(self) -> int:
         """How many trials could begin now if there were devices: those that confirm begin when the search has ended."""
-        searched = self.searched
-        if len(searched) < self.num_trials:
-            return self.num_trials - len(searched)
-        return self._yet_to_confirm() if all(trial.has_ended for trial in searched) else 0
+        return self._yet_to_confirm() if self._search_is_over else max(0, self.num_trials - len(self.searched))
 
     def _yet_to_confirm(self) -> int:
         """Return how many trials of the confirmation have yet to begin."""
@@ -206,6 +203,10 @@ class SweepState:
         return len(self.trials) == self.expected and not self.unended
 
     @property
+    def _search_is_over(self) -> bool:
+        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.unended.values())
+
+    @property
     def searched(self) -> list[TrialState]:
         """The trials of the search, in the order in which they began."""
         return [trial for trial in self.trials.values() if not trial.confirms]
@@ -213,8 +214,7 @@ class SweepState:
     @property
     def expected(self) -> int:
         """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
-        searched = self.searched
-        if len(searched) < self.num_trials or not all(trial.has_ended for trial in searched):
+        if not self._search_is_over:
             return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
         numbers = {trial.number for trial in self.to_confirm}
         # Those that were the best before more trials were added are here, too.
