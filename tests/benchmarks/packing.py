@@ -28,8 +28,9 @@ import ray
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.pictures.figures import timeline as timeline_of
 from experiments.sweep.show.pictures.png import write_png
-from experiments.sweep.show.pictures.timeline import timeline as timeline_of
+from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.state.device_time import DeviceTime, shares_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
@@ -100,7 +101,8 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     ray.shutdown()
     assert not results.errors, results.errors
     if timeline is not None:
-        write_png(timeline_of(device_time), plan.name, shares_of(device_time.in_all()), timeline)
+        view = SweepView.of(plan, tuner.run.state, "")
+        write_png(timeline_of(view), plan.name, shares_of(device_time.in_all()), timeline)
     summary = json.loads(plan.summary_file.read_text())
     return {
         "occupancy": round(occupancy(device_time), 4),

@@ -35,8 +35,8 @@ from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
 from experiments.sweep.show.notify import Notify
-from experiments.sweep.show.pictures.drawing import DrawPictures
 from experiments.sweep.show.pictures.page import LivePage, in_notebook
+from experiments.sweep.show.pictures.report import DrawPictures
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.show.trackers.tracker import Tracker, in_words

@@ -25,7 +25,7 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.pictures.drawing import DRAW_EVERY_S
+from experiments.sweep.show.pictures.report import DRAW_EVERY_S
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from experiments.sweep.show.trackers.tracker import TRACKERS

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture
 from experiments.sweep.show.pictures.contents import contents, render, row
 from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.state.events import Event, SweepBegan, SweepEnded
@@ -49,11 +50,6 @@ LARGEST_WISH = 64 * 2**10
 """Bytes."""
 FRAME_HEIGHT = 900
 """Of the page in a notebook, in pixels."""
-PICTURES = (
-    "front", "front_1_3", "front_2_3", "optimization_history", "confirmation", "learning_curves",
-    "parallel_coordinates", "importance", "timeline",
-)  # fmt: skip
-"""Those of the catalogue, whose import takes seconds."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",  # the address has the token
@@ -121,7 +117,7 @@ class LivePage:
         head, rows = contents(view), {trial.number: row(trial) for trial in view.trials}
         with self._lock:
             self._version += 1
-            self._view, self._head = view, {**head, "pictures": PICTURES}
+            self._view, self._head = view, {**head, "pictures": list(PICTURES)}
             for number, shown in rows.items():
                 if number not in self._rows or self._rows[number][1] != shown:
                     self._rows[number] = (self._version, shown)
@@ -156,8 +152,6 @@ class LivePage:
 
     def picture(self, name: str, since: int) -> dict[str, Any]:
         """Return a picture as data, drawn again if it is old; its version alone, if that is ``since``."""
-        from experiments.sweep.show.pictures.catalogue import draw_picture
-
         with self._drawing:
             version, not_before, data = self._drawn.get(name, (0, 0.0, {}))
             with self._lock:

@@ -7,16 +7,14 @@ quickly drawn with matplotlib from the same data.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from experiments.sweep.show.pictures.sweep_view import GRID, INK
 from trainables.runtime.writing import written_whole
@@ -31,8 +29,6 @@ BAR_HEIGHT = 0.75
 """Of the distance between two bars."""
 ROOM_FOR_NUMBER = 0.015
 """A bar shorter than this share of the axis has no room for a number inside."""
-ROOM_FOR_HATCHING = 0.001
-"""A hatched bar shorter than this share of the axis is not to be seen."""
 SYMBOLS = {"circle": "o", "diamond": "D", "x": "X", "circle-open": "o", "square": "s", "diamond-open": "D", "star": "*"}
 DASHES = {"dot": ":", "dash": "--", "solid": "-", None: "-"}
 
@@ -41,16 +37,22 @@ def write_png(picture: go.Figure, title: str, caption: str, path: Path) -> None:
     """Write a picture, whole or not at all."""
     figure = Figure(figsize=(WIDTH_IN, picture.layout.height / PIXELS_PER_INCH), layout="constrained")
     axes = figure.add_subplot()
-    for trace in picture.select_traces({"type": "bar"}):
-        _bars(axes, trace, picture.layout)
-    for trace in picture.select_traces({"mode": "markers"}):
-        filled = "none" if trace.marker.symbol.endswith("open") else trace.marker.color
-        axes.scatter(
-            trace.x, trace.y, s=4 * trace.marker.size, marker=SYMBOLS[trace.marker.symbol], facecolor=filled,
-            edgecolor=trace.marker.color, linewidth=1, label=trace.name, zorder=3,
-        )  # fmt: skip
-    _lines(axes, list(picture.select_traces({"mode": "lines"})))
-    _scales(axes, picture.layout)
+    for trace in picture.data:
+        if trace.type == "bar":
+            _add_bars(axes, trace, picture.layout)
+        elif trace.mode == "markers":
+            filled = "none" if trace.marker.symbol.endswith("open") else trace.marker.color
+            axes.scatter(
+                trace.x, trace.y, s=4 * trace.marker.size, marker=SYMBOLS[trace.marker.symbol], facecolor=filled,
+                edgecolor=trace.marker.color, linewidth=1, label=trace.name, zorder=3,
+            )  # fmt: skip
+        else:
+            x, y = (np.array(values, dtype=float) for values in (trace.x, trace.y))  # None, a gap, is NaN there
+            axes.plot(
+                x, y, color=trace.line.color, lw=trace.line.width, ls=DASHES[trace.line.dash], alpha=trace.opacity,
+                drawstyle="steps-post" if trace.line.shape == "hv" else "default", label=trace.name,
+            )  # fmt: skip
+    _add_scales(axes, picture.layout)
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=6, frameon=False, fontsize=9)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, color=INK)
@@ -59,49 +61,25 @@ def write_png(picture: go.Figure, title: str, caption: str, path: Path) -> None:
         figure.savefig(partial, dpi=DOTS_PER_INCH)
 
 
-def _bars(axes: Axes, trace: Any, layout: Any) -> None:
+def _add_bars(axes: Axes, trace: Any, layout: Any) -> None:
     lanes, marker, end = list(layout.yaxis.categoryarray or trace.y), trace.marker, layout.xaxis.range[1]
-    places = np.array([lanes.index(lane) for lane in trace.y])
-    lengths = np.array(trace.x)
-    began = np.zeros(len(lengths)) if trace.base is None else np.array(trace.base)
-    axes.set_yticks(range(len(lanes)), lanes)
-    if marker.pattern.shape:  # each is a patch that is slow to draw, and most are too short to be seen
-        seen = lengths >= ROOM_FOR_HATCHING * end
-        colours = np.array(marker.pattern.fgcolor)[seen]
-        look = {"color": marker.color, "edgecolor": colours, "hatch": "////", "linewidth": 0}
-        axes.barh(places[seen], lengths[seen], BAR_HEIGHT, began[seen], **look)
-        return
-    left, right, low, high = began, began + lengths, places - BAR_HEIGHT / 2, places + BAR_HEIGHT / 2
+    places, lengths = np.array([lanes.index(lane) for lane in trace.y]), np.array(trace.x)
+    left = np.zeros(len(lengths)) if trace.base is None else np.array(trace.base)
+    right, low, high = left + lengths, places - BAR_HEIGHT / 2, places + BAR_HEIGHT / 2
     corners = np.stack([left, low, right, low, right, high, left, high], axis=1).reshape(-1, 4, 2)
     edges = {"edgecolors": marker.line.color or "none", "linewidths": marker.line.width}
-    axes.add_collection(PolyCollection(list(corners), facecolors=marker.color, **edges))
+    # At once: a patch for each of thousands is slow.
+    axes.add_collection(PolyCollection(list(corners), facecolors=marker.color, alpha=marker.opacity, **edges))
     axes.autoscale_view()
-    for place, start, length, text in zip(places, began, lengths, trace.text, strict=True):
+    axes.set_yticks(range(len(lanes)), lanes)
+    for place, start, length, text in zip(places, left, lengths, trace.text, strict=True):
         if trace.textposition == "outside":
             axes.text(start + length, place, f" {text}", va="center", fontsize=9, color=INK)
-        elif length >= ROOM_FOR_NUMBER * end:
+        elif text and length >= ROOM_FOR_NUMBER * end:
             axes.text(start + length / 2, place, text, va="center", ha="center", fontsize=7, in_layout=False)
 
 
-def _lines(axes: Axes, traces: list[Any]) -> None:
-    for trace in traces:
-        if trace.name:
-            style = "steps-post" if trace.line.shape == "hv" else "default"
-            look = {"color": trace.line.color, "lw": trace.line.width, "ls": DASHES[trace.line.dash]}
-            axes.plot(_floats(trace.x), _floats(trace.y), drawstyle=style, label=trace.name, **look)
-    of_trials = [trace for trace in traces if not trace.name]  # hundreds: drawn at once
-    lines = LineCollection(
-        [np.column_stack([_floats(trace.x), _floats(trace.y)]) for trace in of_trials],
-        colors=[trace.line.color for trace in of_trials],
-        linewidths=[trace.line.width for trace in of_trials],
-        linestyles=[DASHES[trace.line.dash] for trace in of_trials],
-        alpha=0.8,
-    )
-    axes.add_collection(lines)
-    axes.autoscale_view()
-
-
-def _scales(axes: Axes, layout: Any) -> None:
+def _add_scales(axes: Axes, layout: Any) -> None:
     axes.set(xlabel=layout.xaxis.title.text or "", ylabel=layout.yaxis.title.text or "")
     if layout.xaxis.range is not None:
         axes.set_xlim(layout.xaxis.range)
@@ -112,18 +90,14 @@ def _scales(axes: Axes, layout: Any) -> None:
     axes.set_axisbelow(True)
     if layout.xaxis.tickvals:
         axes.set_xticks(layout.xaxis.tickvals, layout.xaxis.ticktext)
-    if layout.yaxis.visible is False:  # parallel coordinates: each axis has its own numbers
-        axes.set_yticks([])
-        for place in layout.xaxis.tickvals:
-            axes.axvline(place, color="darkgrey", lw=1, zorder=0)
-        for said in layout.annotations:
-            axes.annotate(
-                said.text, (said.x, said.y), xytext=(-4, 0), textcoords="offset points", ha="right", va="center",
-                fontsize=7.5, color=INK, bbox={"color": "white", "alpha": 0.75, "pad": 0.5},
-            )  # fmt: skip
-    else:
+    if layout.yaxis.visible is not False:
         axes.grid(color=GRID)
-
-
-def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array(values, dtype=float)  # None, a gap, is NaN there
+        return
+    axes.set_yticks([])  # parallel coordinates: each axis has its own numbers
+    for place in layout.xaxis.tickvals:
+        axes.axvline(place, color="darkgrey", lw=1, zorder=0)
+    for said in layout.annotations:
+        axes.annotate(
+            said.text, (said.x, said.y), xytext=(-4, 0), textcoords="offset points", ha="right", va="center",
+            fontsize=7.5, color=INK, bbox={"color": "white", "alpha": 0.75, "pad": 0.5},
+        )  # fmt: skip

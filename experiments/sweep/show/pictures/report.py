@@ -1,21 +1,80 @@
-"""The files of a drawn sweep: a PNG of each picture, and report.html, one page that needs no server and no network."""
+"""Drawing a sweep while it runs, by a separate thread: a PNG of each picture, and report.html, one page that needs no
+server and no network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from plotly.offline import get_plotlyjs
-
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.pictures.catalogue import Picture, draw_pictures
 from experiments.sweep.show.pictures.contents import as_json, contents, render, row
-from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.state.events import Event, PicturesDrawn, Reported, SweepEnded
+from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime.writing import written_whole
+
+logger = logging.getLogger(__name__)
+
+DRAW_EVERY_S = 60.0
+"""How often a running sweep is drawn at most."""
+SHARE_OF_TIME = 0.05
+"""How much of a core drawing takes at most: with a thousand trials the turns are longer."""
+
+
+class DrawPictures:
+    """Draws the sweep every minute in which something was reported, and once more when it ends.
+
+    Tune's event loop only gathers what is to be drawn (milliseconds).
+    """
+
+    def __init__(self, plan: Plan, address: Callable[[], str], drawn: Callable[[PicturesDrawn], None]) -> None:
+        """Prepare; any thread calls ``drawn`` when pictures have been drawn, ``address`` is as in the report."""
+        self._plan, self._address, self._drawn = plan, address, drawn
+        self._reported = False
+        self._not_before = 0.0  # of the monotonic clock
+        self._thread: threading.Thread | None = None
+
+    def show(self, event: Event, state: SweepState) -> None:
+        """Note that there is something new; draw how it ended."""
+        if isinstance(event, Reported):
+            self._reported = True
+        elif isinstance(event, SweepEnded):
+            if self._thread is not None:
+                self._thread.join()
+            self._draw(SweepView.of(self._plan, state, self._address()))
+
+    def tick(self, state: SweepState) -> None:
+        """Begin to draw, if it is time and the last drawing is done."""
+        if state.trials:  # the workers start meanwhile
+            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need. Not
+            # in the thread: if the sampler imported scipy at the same time, each would see half of it.
+            from experiments.sweep.show.pictures import figures, png  # noqa: F401
+        drawing = self._thread is not None and self._thread.is_alive()
+        if drawing or not self._reported or time.monotonic() < self._not_before:
+            return
+        self._reported = False
+        view = SweepView.of(self._plan, state, self._address())
+        self._thread = threading.Thread(target=self._draw, args=(view,), name="pictures", daemon=True)
+        self._thread.start()
+
+    def _draw(self, view: SweepView) -> None:
+        began, worked = time.monotonic(), time.thread_time()
+        try:
+            self._drawn(PicturesDrawn(files=draw_sweep(view), last=not view.running))
+        except Exception:  # in a thread nobody else would say so
+            logger.exception("the sweep could not be drawn")
+        worked = time.thread_time() - worked  # and not what other work on these cores took
+        self._not_before = began + max(DRAW_EVERY_S, worked / SHARE_OF_TIME)
 
 
 def draw_sweep(view: SweepView) -> list[Path]:
     """Draw the pictures and the report into the sweep's folder, and return the files."""
+    from experiments.sweep.show.pictures.png import write_png
+
     pictures, files = draw_pictures(view), []
     for picture in pictures:
         if picture.figure is not None:
@@ -27,6 +86,8 @@ def draw_sweep(view: SweepView) -> list[Path]:
 
 def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> None:
     """Write the page, whole or not at all: about 5 MB, most of it plotly.js, which is in it once."""
+    from plotly.offline import get_plotlyjs
+
     data = {
         "head": contents(view),
         "version": 1,

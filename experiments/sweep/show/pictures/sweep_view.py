@@ -34,10 +34,6 @@ INK, GRID = "#2b3440", "#e6eaf0"
 """Of text and thin lines, and of the lines behind."""
 
 
-class NothingToDrawError(Exception):
-    """A picture cannot be drawn (yet); the message says what is missing."""
-
-
 @dataclass(kw_only=True)
 class ShownTrial(TrialState):
     """A trial of the sweep as it was at that moment."""
@@ -134,14 +130,3 @@ class SweepView:
                 )
             )
         return study
-
-
-def by_status(trials: Sequence[ShownTrial]) -> dict[Status, list[ShownTrial]]:
-    """Return the trials of each status that there is."""
-    groups = {status: [trial for trial in trials if trial.status == status] for status in COLOURS}
-    return {status: group for status, group in groups.items() if group}
-
-
-def line_width(lines: int) -> float:
-    """Return how thick to draw so many lines, in pixels."""
-    return 1.4 if lines <= 100 else 0.7

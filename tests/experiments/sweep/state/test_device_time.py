@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from experiments.sweep.show.pictures.figures import timeline
 from experiments.sweep.show.pictures.png import write_png
-from experiments.sweep.show.pictures.timeline import timeline
 from experiments.sweep.state.device_time import (
     IDLE,
     LOST,
@@ -83,7 +84,8 @@ def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock, 
     )
     assert seconds["unused 1"][IDLE] == 30
     assert shares_of(time.in_all()) == "8 % starting, 18 % training, 3 % waiting for a decision, 7 % lost, 63 % idle"
-    write_png(timeline(time), "a test", "", tmp_path / "timeline.png")
+    view: Any = SimpleNamespace(device_time=time)
+    write_png(timeline(view), "a test", "", tmp_path / "timeline.png")
     assert (tmp_path / "timeline.png").stat().st_size > 1000
     assert list(tmp_path.iterdir()) == [tmp_path / "timeline.png"]
 

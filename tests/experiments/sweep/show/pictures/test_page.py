@@ -28,7 +28,6 @@ from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures import page as page_module
-from experiments.sweep.show.pictures.catalogue import PICTURES
 from experiments.sweep.show.pictures.page import LivePage
 from experiments.sweep.show.progress import ShowProgress
 from experiments.sweep.show.view import View
@@ -164,7 +163,6 @@ def test_nothing_is_made_while_nobody_watches(sweep: Sweep) -> None:
 
 
 def test_pictures_of_the_page_are_those_of_the_report(sweep: Sweep) -> None:
-    assert tuple(PICTURES) == page_module.PICTURES
     status, body = sweep.get(sweep.below("picture/learning_curves?since=0"))
     picture = json.loads(body)
     assert (status, picture["title"]) == (200, "Learning curves")

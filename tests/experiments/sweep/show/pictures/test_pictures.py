@@ -24,8 +24,7 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
 from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
 from experiments.sweep.show.pictures.contents import contents, row
-from experiments.sweep.show.pictures.drawing import DrawPictures
-from experiments.sweep.show.pictures.report import draw_sweep, write_report
+from experiments.sweep.show.pictures.report import DrawPictures, draw_sweep, write_report
 from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.show.result import result_lines
 from experiments.sweep.state.device_time import Interval
