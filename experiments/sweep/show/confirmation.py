@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev, variance
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import fmean, stdev
 from typing import Any
 
 from experiments.sweep.define.words import counted, format_value
 from experiments.sweep.state.sweep_state import SweepState
+from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 
 LEVEL = 0.95
@@ -28,33 +31,16 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
     about the first objective; of the others, each configuration has the mean and its interval.
     """
     name, of_test = state.objective.name, names.of_test(state.objective.name)
-    scores: dict[int, dict[int, float]] = {}
-    others: dict[int, dict[int, tuple[float, ...]]] = {}
-    tested = True
+    of_config: dict[int, list[TrialState]] = {}
     for trial in state.trials.values():
         if trial.confirms and trial.status == "finished" and trial.score is not None and math.isfinite(trial.score):
-            scores.setdefault(trial.confirms, {})[trial.config["seed"]] = trial.score
-            others.setdefault(trial.confirms, {})[trial.config["seed"]] = trial.other_scores
-            tested = tested and of_test in trial.metrics
-    if not scores:
+            of_config.setdefault(trial.confirms, []).append(trial)
+    if not of_config:
         return None
-    rows: list[dict[str, Any]] = [
-        {
-            "trial": number,
-            "config": {k: v for k, v in state.trials[number].config.items() if k != "seed"},
-            "searched": state.trials[number].best,
-            "scores": list(by_seed.values()),
-            "seeds": list(by_seed),
-            "mean": fmean(by_seed.values()),
-            "interval": _interval(list(by_seed.values())),
-            **({"others": _others(state, [*others[number].values()])} if state.others else {}),
-        }
-        for number, by_seed in scores.items()
-    ]
-    baseline = next((row for row in rows if state.baseline is not None and row["trial"] == state.baseline.number), None)
-    rivals = sorted(
-        (row for row in rows if row is not baseline), key=lambda row: row["mean"], reverse=state.objective.mode == "max"
-    )
+    rows = {number: _row(state, state.trials[number], trials) for number, trials in of_config.items()}
+    baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
+    rivals = sorted(rows.values(), key=lambda row: row["mean"], reverse=state.objective.mode == "max")
+    tested = all(of_test in trial.metrics for trials in of_config.values() for trial in trials)
     return {
         "metric": of_test if tested else name,
         "tested": tested,  # on data that the search has not seen
@@ -64,39 +50,48 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
     }
 
 
-def _others(state: SweepState, scores: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
-    """Return mean and interval of each objective but the first."""
-    found = {o.name: list(values) for o, values in zip(state.others, zip(*scores, strict=True), strict=True)}
-    return {name: {"mean": fmean(values), "interval": _interval(values)} for name, values in found.items()}
+def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState]) -> dict[str, Any]:
+    """Return what became of a configuration, and mean and interval of each objective but the first."""
+    scores = [float(trial.score or 0.0) for trial in trials]
+    others = zip(state.others, zip(*(trial.other_scores for trial in trials), strict=True), strict=True)
+    return {
+        "trial": searched.number,
+        "config": {name: value for name, value in searched.config.items() if name != "seed"},
+        "searched": searched.best,
+        "scores": scores,
+        "seeds": [trial.config["seed"] for trial in trials],
+        **_mean(scores),
+        **({"others": {other.name: _mean(values) for other, values in others}} if state.others else {}),
+    }
 
 
-def _interval(scores: list[float]) -> list[float] | None:
-    """Return the bounds of the mean; None if one score says nothing of how much they vary."""
-    if len(scores) < 2:
-        return None
-    from scipy import stats  # here: it takes a second
+def _mean(scores: Sequence[float]) -> dict[str, Any]:
+    """Return mean and bounds; no bounds of one score, which says nothing of how much they vary."""
+    mean, interval = fmean(scores), None
+    if len(scores) > 1:
+        from scipy import stats  # here: it takes a second
 
-    half = stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(scores)
-    return [float(fmean(scores) - half), float(fmean(scores) + half)]
+        half = float(stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(scores))
+        interval = [mean - half, mean + half]
+    return {"mean": mean, "interval": interval}
 
 
 def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], mode: str) -> dict[str, Any]:
     """Return how much better than the baseline the winner is, and with what confidence; None where that is not known:
     with one score, or if the seeds make no difference to either."""
-    scores, against, sign = rivals[0]["scores"], baseline["scores"], 1.0 if mode == "max" else -1.0
-    mean = sign * (fmean(scores) - fmean(against))
-    gain: dict[str, Any] = {"mean": mean, "interval": None, "confidence": None}
+    sign = 1.0 if mode == "max" else -1.0
+    scores, against = ([sign * score for score in row["scores"]] for row in (rivals[0], baseline))
+    gain = fmean(scores) - fmean(against)
     if min(len(scores), len(against)) < 2 or not any(map(stdev, (scores, against))):
-        return gain
+        return {"mean": gain, "interval": None, "confidence": None}
     from scipy import stats
 
-    # Welch (1947): the error of the difference, and its degrees of freedom.
-    errors = [variance(each) / len(each) for each in (scores, against)]
-    error = math.sqrt(sum(errors))
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(each) - 1) for e, each in zip(errors, (scores, against), strict=True))
-    half = error * float(stats.t.ppf((1 + LEVEL) / 2, freedom))
-    chance = float(stats.t.sf(mean / error, freedom))
-    return {**gain, "interval": [mean - half, mean + half], "confidence": 1 - min(1.0, len(rivals) * chance)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the seeds make no difference to one of them
+        welch = partial(stats.ttest_ind, scores, against, equal_var=False)
+        bounds, chance = welch().confidence_interval(LEVEL), welch(alternative="greater").pvalue
+    confidence = 1 - min(1.0, len(rivals) * float(chance))
+    return {"mean": gain, "interval": [float(bounds.low), float(bounds.high)], "confidence": confidence}
 
 
 def in_lines(result: Mapping[str, Any]) -> list[str]:
@@ -106,7 +101,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{'baseline' if row is baseline else 'trial {:03d}'.format(row['trial']):<9}  {in_interval(row)} over "
         f"{counted(len(row['scores']), 'seed')} (in the search {format_value(row['searched'])})"
-        + "".join(f", {name} {_in_digits(other)}" for name, other in row.get("others", {}).items())
+        + "".join(f", {name} {in_interval(other, format_value)}" for name, other in row.get("others", {}).items())
         for row in rows
     ]
     validation = "the validation data that chose the winner" if rivals else "the validation data"
@@ -128,16 +123,10 @@ def verdict(result: Mapping[str, Any]) -> str:
     return f"no trial beats the baseline: the best, {winner}, is behind by {-gain['mean']:.4f}"
 
 
-def in_interval(row: Mapping[str, Any]) -> str:
+def in_interval(row: Mapping[str, Any], write: Callable[[float], str] = "{:.4f}".format) -> str:
     """Return a mean with half its interval."""
-    half = f" ± {row['interval'][1] - row['mean']:.4f}" if row["interval"] else ""
-    return f"{row['mean']:.4f}{half}"
-
-
-def _in_digits(row: Mapping[str, Any]) -> str:
-    """Return a mean with half its interval, of whatever size it is."""
-    half = f" ± {format_value(row['interval'][1] - row['mean'])}" if row["interval"] else ""
-    return f"{format_value(row['mean'])}{half}"
+    half = f" ± {write(row['interval'][1] - row['mean'])}" if row["interval"] else ""
+    return f"{write(row['mean'])}{half}"
 
 
 def _share(confidence: float) -> str:

@@ -73,7 +73,8 @@ class Notify:
             return
         self._told, self._told_at = best, time.monotonic()
         assert state.best is not None, "it has a value"
-        self._put("best", f"{self._plan.name}: new best", self._said(best[0], best[1], state.best.config))
+        reached = {"value": best[0], "trial": best[1], "config": state.best.config}
+        self._put("best", f"{self._plan.name}: new best", reached)
 
     def _end(self, summary: Mapping[str, Any]) -> None:
         best, early = summary["best"], summary["ended_early"]
@@ -81,23 +82,21 @@ class Notify:
             early = {"why": "interrupted", "status": 1}
         how = f"ended early ({early['why']})" if early is not None else "has ended"
         failed = best is None or (early is not None and early["status"] != 0)
-        reached = self._said(best["value"], best["trial"], best["config"]) if best is not None else {}
-        words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}"
-        self._put("failed" if failed else "ended", f"{words}, best" if best else f"{words}, without a result", reached)
+        words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}, {'best' if best else 'without a result'}"
+        self._put("failed" if failed else "ended", words, best)
         self._messages.put(None)
         if self._sender.is_alive():
             self._sender.join(WAIT_AT_END_S)
 
-    def _said(self, value: float, trial: int, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"metric": self._plan.experiment.metric, "value": value, "trial": trial, "config": dict(config)}
-
-    def _put(self, event: str, words: str, best: Mapping[str, Any]) -> None:
+    def _put(self, event: str, words: str, best: Mapping[str, Any] | None) -> None:
         """Put a message into the queue: ``text`` is what Slack and Teams show, ``content`` what Discord shows."""
-        if best:
-            config = format_params(best["config"], self._plan.experiment.display_params)
-            words = f"{words} {best['metric']} {format_value(best['value'])} (trial {best['trial']:03d}): {config}"
-        about = {"event": event, "sweep": self._plan.name, "experiment": self._plan.experiment.name}
-        self._messages.put({"text": words, "content": words, **about, **best})
+        experiment, about = self._plan.experiment, {}
+        if best is not None:
+            about = {"metric": experiment.metric, **{name: best[name] for name in ("value", "trial", "config")}}
+            config = format_params(best["config"], experiment.display_params)
+            words += f" {experiment.metric} {format_value(best['value'])} (trial {best['trial']:03d}): {config}"
+        of_sweep = {"event": event, "sweep": self._plan.name, "experiment": experiment.name}
+        self._messages.put({"text": words, "content": words, **of_sweep, **about})
 
     def _send_all(self) -> None:
         failed = False

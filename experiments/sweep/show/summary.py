@@ -15,6 +15,9 @@ from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
 from trainables.runtime.writing import once_there_is_room, written_whole
 
+ADD_UP = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
+"""Of what is counted on devices: those whose sum over all trials says something."""
+
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Write the summary of a sweep, whole or not at all; a full disk is waited for."""
@@ -32,6 +35,11 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
     device_time, trials = state.device_time, state.trials.values()
     interrupted = sorted(trial.number for trial in trials if not trial.has_ended)
     counts, front = dict(state.counts()), [_reached(plan, state, trial) for trial in state.front]
+    counts_of, sums = {}, Counter[str]()  # what was counted on the devices of each trial, if anything, and of all
+    for number, trial in sorted(state.trials.items()):
+        if found := {name: trial.metrics[name] for name in names.DEVICE_COUNTS if name in trial.metrics}:
+            counts_of[number] = found
+            sums.update({name: count for name, count in found.items() if name in ADD_UP})
     several = {
         "objectives": [str(objective) for objective in state.objectives],
         "front": front,
@@ -57,8 +65,8 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "seconds_each": {plan.budget.unit: state.seconds_each()},
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
-        **_counted(state),
-        "device_counts": _of_each_trial(state),
+        **sums,
+        "device_counts": counts_of,
         "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
@@ -88,25 +96,6 @@ def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]
 def _values(state: SweepState, point: Sequence[float]) -> dict[str, float]:
     """Return a point by the names of the objectives; nothing of a trial that has none."""
     return {objective.name: value for objective, value in zip(state.objectives, point, strict=False)}
-
-
-def _counted(state: SweepState) -> dict[str, int]:
-    """Return what the devices' software has counted in all trials, by name; nothing where it counts nothing."""
-    found: Counter[str] = Counter()
-    for trial in state.trials.values():
-        counts = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
-        found.update({name: trial.metrics[name] for name in counts if name in trial.metrics})
-    return dict(found)
-
-
-def _of_each_trial(state: SweepState) -> dict[int, dict[str, float]]:
-    """Return what was counted on the devices of each trial, of those where anything was."""
-    of_trials = {trial.number: trial.metrics for trial in state.trials.values()}
-    found = {
-        number: {name: metrics[name] for name in names.DEVICE_COUNTS if name in metrics}
-        for number, metrics in sorted(of_trials.items())
-    }
-    return {number: counts for number, counts in found.items() if counts}
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture
-from experiments.sweep.show.pictures.contents import contents, render, row
+from experiments.sweep.show.pictures.report import render
 from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.state.events import Event, SweepBegan, SweepEnded
 from experiments.sweep.state.sweep_state import SweepState
@@ -114,7 +114,7 @@ class LivePage:
     def _look(self, state: SweepState) -> None:
         began, self._changed = time.monotonic(), False
         view = SweepView.of(self.plan, state, self._tracker(), self._view)
-        head, rows = contents(view), {trial.number: row(trial) for trial in view.trials}
+        head, rows = view.head(), {trial.number: trial.row() for trial in view.trials}
         with self._lock:
             self._version += 1
             self._view, self._head = view, {**head, "pictures": list(PICTURES)}

@@ -3,16 +3,19 @@ server and no network."""
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import jinja2
 
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.pictures.catalogue import Picture, draw_pictures
-from experiments.sweep.show.pictures.contents import as_json, contents, render, row
-from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.show.pictures.sweep_view import COLOURS, SweepView
 from experiments.sweep.state.events import Event, PicturesDrawn, Reported, SweepEnded
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime.writing import written_whole
@@ -89,11 +92,22 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
     from plotly.offline import get_plotlyjs
 
     data = {
-        "head": contents(view),
+        "head": view.head(),
         "version": 1,
-        "trials": [row(trial) for trial in view.trials],
+        "trials": [trial.row() for trial in view.trials],
         "pictures": [picture.as_data() for picture in pictures],
     }
     page = render(view.plan, live=False, data=as_json(data), plotly_js=get_plotlyjs())
     with written_whole(path) as unfinished:
         unfinished.write_text(page)
+
+
+def render(plan: Plan, **values: Any) -> str:
+    """Return the page; the template needs ``live``, and then ``nonce``, else ``data`` and ``plotly_js``."""
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True)
+    return templates.get_template("report.html").render(name=plan.name, colours=as_json(COLOURS), **values)
+
+
+def as_json(data: Any) -> str:
+    """Return data as JSON that may stand inside a page's script element."""
+    return json.dumps(data, default=str).replace("<", "\\u003c")

@@ -1,8 +1,10 @@
-"""What the pictures and the report show of a sweep: plain data of one moment, for a separate thread."""
+"""What the pictures and the page show of a sweep: plain data of one moment, for a separate thread."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,8 +15,10 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import create_trial
 
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import duration, format_value
+from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.show.summary import summarise
-from experiments.sweep.state.device_time import DeviceTime
+from experiments.sweep.state.device_time import DeviceTime, shares_of
 from experiments.sweep.state.events import Status
 from experiments.sweep.state.outcome import constraints_of
 from experiments.sweep.state.sweep_state import SweepState
@@ -47,6 +51,23 @@ class ShownTrial(TrialState):
     def params(self) -> dict[str, Any]:
         """The hyperparameters that were searched, as they were in its best report; pbt changes them."""
         return {name: self.best_config[name] for name in self.ranges}
+
+    def row(self) -> dict[str, Any]:
+        """Return what the page says of it."""
+        step, last = next(reversed(self.curve.items()), (0, None))
+        return {
+            "number": self.number,
+            "status": self.status,
+            "confirms": self.confirms,
+            "to_stop": self.to_stop,
+            "best": self.best,
+            "others": self.point[1:],
+            "last": last,
+            "step": step,
+            "seconds": round(self.seconds, 1),
+            "reason": self.reason,
+            "params": {name: _shown(value) for name, value in self.params.items()},
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,3 +151,50 @@ class SweepView:
                 )
             )
         return study
+
+    def head(self) -> dict[str, Any]:
+        """Return all that the page says of a sweep but its trials and pictures."""
+        summary, plan, device_time = self.summary, self.plan, self.device_time
+        until = time.monotonic() if self.running else device_time.ended
+        best, unit = summary["best"], plan.budget.unit
+        counts = Counter(trial.status for trial in self.searched)
+        address, _, note = self.address.partition("  ")
+        early = summary["ended_early"]
+        how = f"{'ends' if self.running else 'ended'} early ({early['why']})" if early else "interrupted"
+        reached = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
+        baseline = [("Baseline", format_value(summary["baseline"]) or "none yet", "trial 1")]
+        recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
+        return {
+            "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",
+            "state": "running" if self.running and not early else "complete" if summary["complete"] else how,
+            "running": self.running,
+            "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at)),
+            "metric": summary["metric"],
+            "others": [other.name for other in plan.others],
+            "front": list(self.front),
+            "unit": unit,
+            "facts": [
+                (f"Best {summary['metric']}", format_value(best["value"]) if best else "none yet", reached),
+                *([("On the front", str(len(self.front)), "trials")] if plan.others else []),
+                *(baseline if plan.experiment.baseline else []),
+                ("Trials", f"{len(self.searched)} of {self.num_trials}", ""),
+                ("Time", duration(until - device_time.began), shares_of(device_time.in_all())),
+            ],
+            "counts": {status: counts[status] for status in COLOURS if counts[status]},
+            "best": {**best, "config": {k: _shown(v) for k, v in best["config"].items()}} if best else None,
+            "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
+            "steered": [
+                f"{time.strftime('%H:%M:%S', time.localtime(asked['time']))}  {asked['what']}"
+                for asked in summary["steered"]
+            ],
+            "address": address,
+            "note": note,
+            "report": str(plan.report_file),
+            "names": list(dict.fromkeys(name for trial in self.trials for name in trial.params)),
+            "space": plan.experiment.search_space.in_words(),
+        }
+
+
+def _shown(value: Any) -> Any:
+    """Return a value that JSON has, too."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

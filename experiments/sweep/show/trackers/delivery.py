@@ -17,7 +17,7 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, MlflowRuns, meaning_of
+from experiments.sweep.show.trackers.mlflow_runs import MlflowRuns
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox, tracked_at
 from experiments.sweep.show.trackers.records import SWEEP, BeginRun, Record, Update
 from experiments.sweep.state.lock import is_running
@@ -33,8 +33,6 @@ GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that takes nothing; what is left waits on disk."""
 WARN_EVERY = 60
 """After how many tries in vain to say so again."""
-MAX_TRIES = 5
-"""How often to send what fails for an unknown reason."""
 
 
 class _GivenUpError(Exception):
@@ -91,38 +89,25 @@ class Sender(threading.Thread):
     def _until_done(self, send: Callable[[], None]) -> bool:
         """Send, again and again while the server is away; what it refuses is reported and left. Return whether it was
         taken."""
-        taken = False
         for attempt in itertools.count(1):
             try:
                 send()
-                taken = True
-                break
             except Exception as error:
-                if self._leaves(error, attempt):
-                    break
+                until = self._runs.why_try_again(error, attempt) if self._runs is not None else ""
+                if until is None:
+                    self._fails_since = None
+                    logger.error("MLflow refused a record, which stays in %s", self._outbox.folder, exc_info=error)
+                    return False
+                if attempt % WARN_EVERY == 1:
+                    first_line = str(error).split("\n", maxsplit=1)[0]
+                    logger.warning("MLflow does not take it (%s); trying again%s", first_line, until)
+            else:
+                self._fails_since = None
+                return True
             self._fails_since = self._fails_since or time.monotonic()
             if self._given_up.wait(SEND_EVERY_S):
                 raise _GivenUpError
-        self._fails_since = None
-        return taken
-
-    def _leaves(self, failure: Exception, attempt: int) -> bool:
-        """Log why MLflow does not take a record, and what helps; return whether to go on with the next."""
-        meaning, fix = meaning_of(failure), ""
-        if meaning == "denied":  # a password that was changed is no reason to lose a sweep
-            fix = ", until this user's password and rights are right again"
-        elif (
-            meaning == "deleted" and self._runs is not None and self._runs.experiment_is_deleted()
-        ):  # not the run alone
-            experiment = self._outbox.ids[EXPERIMENT]
-            fix = f", until the experiment is back: mlflow experiments restore --experiment-id {experiment}"
-        elif meaning in ("deleted", "refused") or (meaning, attempt) == ("unknown", MAX_TRIES):
-            logger.error("MLflow refused a record, which stays in %s", self._outbox.folder, exc_info=failure)
-            return True
-        if attempt % WARN_EVERY == 1:
-            first_line = str(failure).split("\n", maxsplit=1)[0]
-            logger.warning("MLflow does not take it (%s); trying again%s", first_line, fix)
-        return False
+        raise AssertionError("it tries for ever")
 
 
 def deliver_left(folder: Path, tracking_uri: str) -> int:

@@ -1,4 +1,4 @@
-"""Records as calls of MLflow: the runs of one sweep, and what it means that MLflow does not take a record."""
+"""Records as calls of MLflow: the runs of one sweep, and whether to try again what MLflow does not take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -42,29 +42,11 @@ MAX_PARAM = 6000
 LONG_PARAMS = "long_parameters.json"
 """The artifact with the whole values of parameters that are longer."""
 
-Meaning: TypeAlias = Literal["away", "denied", "deleted", "refused", "unknown"]
-"""away: send it again. denied: again once a person has corrected password or rights. deleted: the run is, or its
-experiment, and takes it when it is restored. refused: it would be refused again. unknown: may be either."""
-
 PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 """Answers that blame the request and mean the moment."""
-
-
-def meaning_of(error: Exception) -> Meaning:
-    """Return what an error of MLflow's client means."""
-    if isinstance(error, MlflowException) and says_deleted(error):
-        return "deleted"
-    if isinstance(error, MlflowException):
-        status = error.get_http_status_code()
-    elif isinstance(error, HTTPError) and error.response is not None:  # artifacts travel past MLflow's own errors
-        status = error.response.status_code
-    elif isinstance(error, FileNotFoundError | KeyError):  # a checkpoint that someone removed, a run that was refused
-        return "refused"
-    else:
-        return "away" if isinstance(error, OSError) else "unknown"  # broken connections, full disks
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return "denied"
-    return "away" if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
+DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+MAX_TRIES = 5
+"""How often to send what fails for an unknown reason."""
 
 
 class MlflowRuns:
@@ -79,7 +61,8 @@ class MlflowRuns:
     def deliver(self, group: Sequence[records.Record]) -> None:
         """Send a record, or several of one run: its begin, updates and end, of which only the last has a status.
 
-        Each call of MLflow takes 10 to 30 ms with SQLite, nearly whatever it brings. See :func:`meaning_of` for errors.
+        Each call of MLflow takes 10 to 30 ms with SQLite, nearly whatever it brings. See :meth:`why_try_again` for
+        errors.
         """
         try:
             match group[0]:
@@ -102,12 +85,33 @@ class MlflowRuns:
             self._look_first = True  # it may have arrived, and only its answer been lost
             raise
 
-    def experiment_is_deleted(self) -> bool:
-        """Whether a person can restore the experiment; True if that is not known now."""
+    def why_try_again(self, error: Exception, attempt: int) -> str | None:
+        """Return until when an error of MLflow's client lasts, in words, "" if only time will tell; None if the record
+        would be refused again."""
+        if isinstance(error, MlflowException) and says_deleted(error):
+            return self._until_restored(attempt)
+        if isinstance(error, MlflowException):
+            status = error.get_http_status_code()
+        elif isinstance(error, HTTPError) and error.response is not None:  # artifacts travel past MLflow's own errors
+            status = error.response.status_code
+        elif isinstance(error, FileNotFoundError | KeyError):  # a checkpoint that someone removed, a refused run
+            return None
+        else:
+            is_away = isinstance(error, OSError)  # broken connections, full disks
+            return "" if is_away or attempt < MAX_TRIES else None
+        if status in DENIED:  # a password that was changed is no reason to lose a sweep
+            return ", until this user's password and rights are right again"
+        return "" if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
+
+    def _until_restored(self, attempt: int) -> str | None:
+        """Return until when a deleted experiment is missed; None if the run alone was deleted, or all for good."""
+        experiment = self._ids[EXPERIMENT]
         try:
-            return bool(self._client.get_experiment(self._ids[EXPERIMENT]).lifecycle_stage == "deleted")
+            is_deleted = self._client.get_experiment(experiment).lifecycle_stage == "deleted"
         except MlflowException as error:  # deleted for good is refused; an answer that did not come will come
-            return meaning_of(error) != "refused"
+            is_deleted = self.why_try_again(error, attempt) is not None
+        until = f", until the experiment is back: mlflow experiments restore --experiment-id {experiment}"
+        return until if is_deleted else None
 
     def _begin_sweep(self, record: records.BeginSweep) -> None:
         known = self._client.get_experiment_by_name(record.experiment)

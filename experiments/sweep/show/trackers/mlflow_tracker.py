@@ -128,11 +128,9 @@ class MlflowTracker:
                 "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
                 "search": plan.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
+                **({"objectives": ", ".join(map(str, plan.objectives))} if plan.others else {}),
+                **({"learn_from": ", ".join(options.learn_from)} if options.learn_from else {}),
             }  # fmt: skip
-            if plan.others:
-                facts["objectives"] = ", ".join(map(str, plan.objectives))
-            if options.learn_from:
-                facts["learn_from"] = ", ".join(options.learn_from)
             self._put(
                 records.BeginSweep(
                     run=SWEEP,
@@ -188,13 +186,13 @@ class MlflowTracker:
         self._configs[run] = dict(event.config)
         if took_over or event.step > self._steps.get(run, -1):
             self._steps[run] = event.step
-            values = numbers_in({name: value for name, value in event.metrics.items() if name not in NOT_METRICS})
+            values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
             # Parameters of a run cannot change; pbt changes hyperparameters.
             began_with = state.trials[event.trial].began_with
-            changed = {k: v for k, v in event.config.items() if began_with.get(k) != v}
-            values |= numbers_in({CHANGED + name: value for name, value in changed.items()})
-            words = {CHANGED + name: value for name, value in changed.items() if isinstance(value, str)}
-            self._put(Update(run=run, time_ms=at, step=event.step, metrics=values, tags=words))
+            changed = {CHANGED + name: value for name, value in event.config.items() if began_with.get(name) != value}
+            metrics = numbers_in({**values, **changed})
+            words = {name: value for name, value in changed.items() if isinstance(value, str)}
+            self._put(Update(run=run, time_ms=at, step=event.step, metrics=metrics, tags=words))
         front = {run_of(trial.number) for trial in state.front} if state.others else set()
         for other in sorted(front ^ self._front):
             self._put(Update(run=other, time_ms=at, tags={ON_FRONT: str(other in front).lower()}))
@@ -237,12 +235,11 @@ class MlflowTracker:
                 }
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
         if (confirmation := event.summary.get("confirmation")) is not None:
-            name, gain = confirmation["metric"], confirmation["gain"]
-            first = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
-            metrics |= {_named(f"confirmed/{name} of {who}"): row["mean"] for who, row in first.items() if row}
-            also = [(who, k, v["mean"]) for who, row in first.items() if row for k, v in row.get("others", {}).items()]
-            metrics |= {_named(f"confirmed/{other} of {who}"): mean for who, other, mean in also}
-            if gain is not None:
+            shown = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
+            for who, row in shown.items():
+                means = {confirmation["metric"]: row, **row.get("others", {})} if row else {}
+                metrics |= {_named(f"confirmed/{name} of {who}"): of["mean"] for name, of in means.items()}
+            if (gain := confirmation["gain"]) is not None:
                 metrics["confirmed/gain"] = gain["mean"]
                 tags["confirmed"] = verdict(confirmation)
         as_asked = state.complete or (state.ending is not None and state.ending.status == 0)

@@ -43,10 +43,8 @@ class Outbox:
         """Whether an earlier process wrote to it, and may have delivered more than it noted."""
         self._file = self._records.open("ab", buffering=0)
         self._writing = threading.Lock()
-        content = self._records.read_bytes()
-        self._whole = content.rfind(b"\n") + 1
-        if self._whole < len(content):  # a killed process had not finished its last line
-            self._file.truncate(self._whole)
+        # A killed process had not finished its last line.
+        self._file.truncate(self._records.read_bytes().rfind(b"\n") + 1)
         self._load()
 
     def _load(self) -> None:
@@ -56,7 +54,7 @@ class Outbox:
         nowhere: runs are looked up before they are made, and MLflow keeps a value once that has the same name, time
         and step.
         """
-        delivered = 0
+        delivered, size = 0, self._records.stat().st_size
         try:
             known = json.loads(self._state.read_bytes())
             self.ids, delivered = dict(known["ids"]), int(known["delivered"])
@@ -64,13 +62,12 @@ class Outbox:
             pass
         except (ValueError, TypeError, KeyError):
             logger.warning("%s is torn: all records beside it are delivered again, which doubles nothing", self._state)
-        if delivered > self._whole:
+        if delivered > size:
             logger.warning(
                 "%s: %d bytes of it were delivered, and some of them are lost; going on after the first %d",
-                self._records, delivered, self._whole,
+                self._records, delivered, size,
             )  # fmt: skip
-            delivered = self._whole
-        self._delivered = self._read_to = delivered
+        self._delivered = self._read_to = min(delivered, size)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -79,7 +76,6 @@ class Outbox:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._whole = self._records.stat().st_size
             self._load()
         try:
             yield
@@ -92,18 +88,27 @@ class Outbox:
 
     def __iter__(self) -> Iterator[Record]:
         """Yield every record, delivered or not."""
-        with self._records.open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n") and (record := self._record_in(line)) is not None:
-                    yield record
+        return iter(self._from(0)[0])
 
-    def _record_in(self, line: bytes) -> Record | None:
-        """Return the record of a line; None, with an error in the log, if a crash of the machine spoiled it."""
-        try:
-            return from_line(line)
-        except (ValueError, TypeError, KeyError) as error:
-            logger.error("%s: a line of %d bytes is not a record and is skipped (%r)", self._records, len(line), error)
-            return None
+    def _from(self, start: int, at_most: int | None = None) -> tuple[list[Record], int]:
+        """Return the records of the lines after ``start`` bytes, and how many bytes there are up to the last of them.
+
+        A line that a crash of the machine spoiled is skipped, with an error in the log; a torn last one waits until it
+        is whole.
+        """
+        records, end = [], start
+        with self._records.open("rb") as file:
+            file.seek(start)
+            for line in itertools.islice(file, at_most):
+                if not line.endswith(b"\n"):
+                    break
+                end += len(line)
+                try:
+                    records.append(from_line(line))
+                except (ValueError, TypeError, KeyError) as error:
+                    said = "%s: a line of %d bytes is not a record and is skipped (%r)"
+                    logger.error(said, self._records, len(line), error)
+        return records, end
 
     def put(self, record: Record) -> None:
         """Append a record; any thread may."""
@@ -113,20 +118,9 @@ class Outbox:
                 line = line[once_there_is_room(partial(self._file.write, line), str(self._records)) :]
 
     def read(self) -> list[Record] | None:
-        """Return the records of the next lines, at most :data:`READ_AT_ONCE`; None if there is none.
-
-        A torn last line waits until it is whole.
-        """
-        records: list[Record] = []
+        """Return the records of the next lines, at most :data:`READ_AT_ONCE`; None if there is none."""
         began = self._read_to
-        with self._records.open("rb") as file:
-            file.seek(self._read_to)
-            for line in itertools.islice(file, READ_AT_ONCE):
-                if not line.endswith(b"\n"):
-                    break
-                self._read_to += len(line)
-                if (record := self._record_in(line)) is not None:
-                    records.append(record)
+        records, self._read_to = self._from(began, READ_AT_ONCE)
         return records if self._read_to > began else None
 
     def keep(self) -> None:

@@ -77,20 +77,16 @@ def check_tracking(uri: str, experiment: str) -> None:
     from mlflow.tracking import MlflowClient
     from sqlalchemy import create_engine
 
-    with _asked_once():
-        try:
-            if uri.startswith(DATABASES):  # MLflow itself would try for minutes to open it
-                engine = create_engine(uri)
-                engine.connect().close()
-                engine.dispose()
-            client = MlflowClient(uri)
-            known = client.get_experiment_by_name(experiment)
-            if known is not None and known.lifecycle_stage == "active" and uri.startswith("http"):
-                client.set_experiment_tag(known.experiment_id, LOGGED_BY, "gaudi-tune")
-        except Exception as error:
-            # Each kind of store fails in its own way: HTTP, SQL, an unknown scheme.
-            wrong = _what_is_wrong(error, f"log to the experiment {experiment!r}")
-            raise SweepError(f"--tracking-uri {uri}: {wrong}") from error
+    # Each kind of store fails in its own way: HTTP, SQL, an unknown scheme.
+    with _asked_once(f"--tracking-uri {uri}", f"log to the experiment {experiment!r}"):
+        if uri.startswith(DATABASES):  # MLflow itself would try for minutes to open it
+            engine = create_engine(uri)
+            engine.connect().close()
+            engine.dispose()
+        client = MlflowClient(uri)
+        known = client.get_experiment_by_name(experiment)
+        if known is not None and known.lifecycle_stage == "active" and uri.startswith("http"):
+            client.set_experiment_tag(known.experiment_id, LOGGED_BY, "gaudi-tune")
     if known is not None and known.lifecycle_stage == "deleted":
         raise SweepError(
             f"--tracking-uri {uri}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
@@ -115,29 +111,34 @@ def check_registry(uri: str, name: str) -> None:
             f"--register {name}: MLflow does not take this name ({str(error).rstrip('.')}); give one without '/' and "
             f"':', not empty, that is no path such as '..'"
         ) from error
-    with _asked_once():
+    with _asked_once(f"--register {name}", f"change the registered model {name!r}"):
         try:
             if uri.startswith("http"):
                 MlflowClient(uri).set_registered_model_tag(name, LOGGED_BY, "gaudi-tune")
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # it is made when the sweep ends
-                wrong = _what_is_wrong(error, f"change the registered model {name!r}")
-                raise SweepError(f"--register {name}: {wrong}") from error
+                raise
 
 
 @contextmanager
-def _asked_once() -> Iterator[None]:
-    """Let MLflow's requests fail at once where nobody answers, instead of being repeated for minutes."""
+def _asked_once(option: str, wanted: str) -> Iterator[None]:
+    """Let MLflow's requests fail at once where nobody answers, instead of being repeated for minutes.
+
+    What fails is a SweepError of the option, whose store refuses what was wanted.
+    """
     from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 
-    kept = {v: os.environ.get(v.name) for v in (MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT)}
-    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)
-    MLFLOW_HTTP_REQUEST_TIMEOUT.set(ANSWER_WITHIN_S)
+    limits = {MLFLOW_HTTP_REQUEST_MAX_RETRIES: 0, MLFLOW_HTTP_REQUEST_TIMEOUT: ANSWER_WITHIN_S}
+    before = {variable: os.environ.get(variable.name) for variable in limits}
+    for variable, value in limits.items():
+        variable.set(value)
     try:
         yield
+    except Exception as error:
+        raise SweepError(f"{option}: {_what_is_wrong(error, wanted)}") from error
     finally:
-        for variable, value in kept.items():
-            variable.unset() if value is None else variable.set(value)
+        for variable, kept in before.items():
+            variable.unset() if kept is None else variable.set(kept)
 
 
 def _what_is_wrong(error: Exception, wanted: str) -> str:

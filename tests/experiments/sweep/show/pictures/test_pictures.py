@@ -23,7 +23,6 @@ from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
 from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
-from experiments.sweep.show.pictures.contents import contents, row
 from experiments.sweep.show.pictures.report import DrawPictures, draw_sweep, write_report
 from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.show.result import result_lines
@@ -128,10 +127,10 @@ def test_of_three_objectives_each_pair_is_drawn(tmp_path: Path) -> None:
 
 def test_the_page_knows_the_front(tmp_path: Path) -> None:
     view = of_several(tmp_path, ["max", "max"])
-    head = contents(view)
+    head = view.head()
     assert (head["front"], head["others"]) == ([6, 3, 1], ["other 1"])
     assert ("On the front", "3", "trials") in head["facts"]
-    assert row(view.trials[2])["others"] == (6.0,)
+    assert view.trials[2].row()["others"] == (6.0,)
     assert [one["trial"] for one in view.summary["front"]] == [6, 3, 1]
     assert view.summary["front"][0]["values"] == {"score": 9.0, "other 1": 1.0}
     assert view.summary["best"] == view.summary["front"][0]
@@ -143,7 +142,7 @@ def test_the_page_knows_the_front(tmp_path: Path) -> None:
         f"            001       1      8        1      {configs[2]}",
         "            baseline  1      8",
     ]
-    one = contents(view_of([[0.1], [0.3]], tmp_path))
+    one = view_of([[0.1], [0.3]], tmp_path).head()
     assert (one["front"], one["others"]) == ([2], [])
 
 
@@ -246,7 +245,7 @@ def test_the_report_has_all_trials_and_pictures_and_loads_nothing(drawn: tuple[P
     assert {trial["params"]["optimizer"] for trial in trials} == {"sgd", "<b>adamw</b>"}
     assert data["head"]["facts"][2] == ["Trials", "8 of 9", ""]
     assert data["head"]["counts"] == {"finished": 2, "stopped early": 2, "failed": 3, "running": 1}
-    assert data["head"]["best"]["load_line"].endswith("trial-001/checkpoint_000000/epoch.txt")
+    assert data["head"]["best"]["load"].endswith("trial-001/checkpoint_000000/epoch.txt")
     assert data["head"]["address"] == "http://127.0.0.1:5000/#/experiments/1"
 
 

@@ -16,8 +16,8 @@ import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
-from experiments.sweep.show.trackers.delivery import MAX_TRIES, Sender
-from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM
+from experiments.sweep.show.trackers.delivery import Sender
+from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox
 from experiments.sweep.show.trackers.records import SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
 from tests.deliveries import check_delivered, deliver, outbox_in, params_of, records_of

@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 from experiments.deliver import main
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.show.trackers.delivery import Sender, deliver_left
-from experiments.sweep.show.trackers.mlflow_runs import meaning_of
+from experiments.sweep.show.trackers.mlflow_runs import MAX_TRIES, MlflowRuns
 from experiments.sweep.show.trackers.mlflow_tracker import numbers_in
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles, Update
@@ -207,17 +207,22 @@ def artifact(server: Server, run_id: str) -> str:
     return Path(path).read_text()
 
 
-@pytest.mark.parametrize(
-    ("status", "meaning"), [(401, "denied"), (403, "denied"), (404, "refused"), (429, "away"), (507, "away")]
-)
-def test_what_a_server_answers_to_a_file(status: int, meaning: str) -> None:
+PASSWORD = ", until this user's password and rights are right again"
+
+
+@pytest.mark.parametrize(("status", "until"), [(401, PASSWORD), (403, PASSWORD), (404, None), (429, ""), (507, "")])
+def test_what_a_server_answers_to_a_file(status: int, until: str | None, tmp_path: Path) -> None:
+    runs = MlflowRuns(MlflowClient("http://127.0.0.1:1"), Outbox(tmp_path))
     response = requests.Response()
     response.status_code = status
     with pytest.raises(requests.HTTPError) as raised:
         response.raise_for_status()
-    assert meaning_of(raised.value) == meaning
-    assert (meaning_of(ConnectionResetError()), meaning_of(FileNotFoundError())) == ("away", "refused")
-    assert meaning_of(KeyError("a trial whose run was refused")) == "refused"
+    assert runs.why_try_again(raised.value, attempt=100) == until
+    assert runs.why_try_again(ConnectionResetError(), attempt=100) == ""
+    assert runs.why_try_again(FileNotFoundError(), attempt=1) is None
+    assert runs.why_try_again(KeyError("a trial whose run was refused"), attempt=1) is None
+    unknown = [runs.why_try_again(RuntimeError("of any kind"), attempt) for attempt in (1, MAX_TRIES)]
+    assert unknown == ["", None]
 
 
 def test_names_that_mlflow_refuses_are_changed() -> None:
