@@ -20,7 +20,8 @@ from ray.cluster_utils import Cluster
 from ray.tune.experiment import Trial
 
 from experiments import SweepOptions
-from experiments.sweep.on_ray.tuner import ENVIRONMENT, SweepTuner
+from experiments.sweep.on_ray.local_ray import ENVIRONMENT
+from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.sleeping import SLEEPING
 from trainables.runtime import names

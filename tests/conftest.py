@@ -23,7 +23,7 @@ import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 
 from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.on_ray.tuner import ENVIRONMENT
+from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
 from tests.host import Host

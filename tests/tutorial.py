@@ -20,7 +20,7 @@ import ray
 
 from experiments import __main__ as experiments
 from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.on_ray.tuner import ENVIRONMENT
+from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from trainables.runtime.internals.ray_core import lean_ray
 
 PAGE = PROJECT_ROOT / "docs" / "tutorial.md"

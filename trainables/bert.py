@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import TextConfig
 from trainables.pretrained import from_pretrained
+from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.training_config import check_batch, check_classes
 
@@ -60,8 +61,9 @@ def train_loop(config: dict[str, Any]) -> None:
 
     bert = BertConfig.from_dict(config)
     fresh_start(bert.seed)
-    texts = tokenized(bert)
-    model = _classifier(bert, texts.labels)
+    with no_collection():
+        texts = tokenized(bert)
+        model = _classifier(bert, texts.labels)
     choose_attention(model, bert)
     task = Task(
         model=model,

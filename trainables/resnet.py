@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import RANDOM
+from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.training_config import passes_of
 
@@ -64,9 +65,10 @@ class ResNetConfig(ImageConfig):
 
 def train_resnet(config: ResNetConfig) -> None:
     """Train one trial; what the recipes' train loops call."""
-    from trainables.image_classifier import train_classifier
-    from trainables.resnet_network import build_resnet
-    from trainables.runtime.training.fresh_start import fresh_start
+    with no_collection():
+        from trainables.image_classifier import train_classifier
+        from trainables.resnet_network import build_resnet
+        from trainables.runtime.training.fresh_start import fresh_start
 
     fresh_start(config.seed)
     network = {"architecture": config.architecture}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import ImageConfig
 from trainables.pretrained import HUB, RANDOM
+from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.training.schedules import ScheduleKind
 
@@ -74,9 +75,10 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
-    from trainables.image_classifier import train_classifier
-    from trainables.runtime.training.fresh_start import fresh_start
-    from trainables.vit_network import build_vit
+    with no_collection():
+        from trainables.image_classifier import train_classifier
+        from trainables.runtime.training.fresh_start import fresh_start
+        from trainables.vit_network import build_vit
 
     vit = ViTTrialConfig.from_dict(config)
     fresh_start(vit.seed)

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import field, fields, make_dataclass, replace
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import tyro
@@ -20,6 +22,7 @@ from experiments.sweep.define.config_file import merged, read_config
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import GROUPS, SweepOptions, checked
 from experiments.sweep.define.words import format_params, format_value
+from trainables.runtime.collection import no_collection
 
 if TYPE_CHECKING:
     from experiments.sweep.define.experiment import Experiment
@@ -138,9 +141,10 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
 
 
 def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
-    from experiments.sweep.plan.plan import make_plan
+    with no_collection():
+        from experiments.sweep.plan.plan import make_plan
 
-    plan = replace(make_plan(experiment, options), called=tuple(called))
+        plan = replace(make_plan(experiment, options), called=tuple(called))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from experiments.sweep.evaluate import evaluated
 
@@ -151,7 +155,13 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     if options.dry_run:
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
-    from experiments.sweep.on_ray.tuner import SweepTuner
+    with no_collection():
+        from experiments.sweep.on_ray.local_ray import start_ray
+
+        # What runs the sweep takes as long to import as Ray to start.
+        Thread(target=import_module, args=("experiments.sweep.on_ray.tuner",), daemon=True).start()
+        start_ray(plan)
+        from experiments.sweep.on_ray.tuner import SweepTuner
 
     tuner = SweepTuner(plan)
     tuner.fit()

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 from experiments.sweep.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from experiments.sweep.on_ray.tuner import python_path_with
+from experiments.sweep.on_ray.local_ray import python_path_with
 from experiments.tune_resnet18 import sample_settings
 from search_spaces.resnet18 import SAMPLE_BASELINE
 from tests.host import Host, Hosted

@@ -38,6 +38,7 @@ from ray.train._internal.session import _TrainingResult
 from ray.tune.execution import tune_controller
 
 from experiments.sweep.on_ray import sweep_run, tuner
+from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from experiments.sweep.on_ray.watch import RayWatch
 from experiments.sweep.plan import connect
 from experiments.sweep.show.trackers.delivery import Sender
@@ -479,7 +480,7 @@ def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[Non
     nothing = lambda *_: None  # noqa: E731
     others: list[tuple[Any, str, Any]] = [
         (connect, "find_devices", lambda *_: devices),
-        (tuner, "start_ray", lambda _: os.environ.update(tuner.ENVIRONMENT)),
+        (tuner, "start_ray", lambda _: os.environ.update(ENVIRONMENT)),
         (sweep_run, "free_orphans", nothing),
         (RayWatch, "start", nothing),
         (Sender, "start", nothing),

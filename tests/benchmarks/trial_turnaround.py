@@ -35,7 +35,8 @@ from ray.tune.schedulers import FIFOScheduler
 
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner, start_ray
+from experiments.sweep.on_ray.local_ray import start_ray
+from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop

@@ -241,7 +241,7 @@ main(Experiment(train_loop=train_loop, space=space, metric="accuracy"))
 RUNS = """
 import json, logging, os, runpy, sys
 import ray
-from experiments.sweep.on_ray.tuner import ENVIRONMENT
+from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from trainables.runtime.internals.ray_core import lean_ray
 
 os.environ.update(ENVIRONMENT)

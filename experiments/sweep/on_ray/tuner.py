@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import ray
 from optuna.samplers import BaseSampler
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
@@ -22,11 +17,11 @@ from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, profiled
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
+from experiments.sweep.on_ray.local_ray import start_ray
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
 from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, put_back, read_snapshot, reports_of
-from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.reproduction import compared
 from experiments.sweep.show.result import result_lines
@@ -34,34 +29,15 @@ from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.sweep.state.trial_state import trial_name
-from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.internals import ray_tune
-from trainables.runtime.internals.ray_core import lean_ray
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
-RAY_TOKEN = Path.home() / ".ray" / "auth_token"
-"""What Ray asks of everyone who comes to its ports."""
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
 their own TorchTrainer books that."""
-ENVIRONMENT = {
-    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
-    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
-    "TUNE_GLOBAL_CHECKPOINT_S": "5",
-    # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-    # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
-    "RAY_agent_register_timeout_ms": "300000",
-}
-"""Settings of Ray in this process, unless the user has set them."""
 
 
 def build_tuner(
@@ -253,45 +229,3 @@ def retry_losses_alone() -> None:
     """Have Tune try a trial again whose trial actor or node is lost, however Ray says so, and no other."""
     ray_tune.never_retry((WorkerRaisedError, LostTooOftenError))
     ray_tune.take_for_lost_actors(GONE, text_of)
-
-
-@contextmanager
-def python_path_with(folders: Sequence[str]) -> Iterator[None]:
-    """Let Python processes that start inside the block look for modules in these folders, too."""
-    kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [kept]), *folders])
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({} if kept is None else {"PYTHONPATH": kept})
-
-
-def start_ray(plan: Plan) -> None:
-    """Start a Ray of this sweep's own on this machine, unless one is joined already."""
-    for variable, value in ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    if ray.is_initialized():
-        return
-    os.environ.update(plan.devices.type.node_environment())
-    # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
-    needed = plan.devices.count * CPUS_PER_WORKER
-    cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
-    # Ray turns its token authentication on and warns that it did.
-    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    try:
-        with python_path_with(added_to_sys_path()), lean_ray():
-            ray.init(
-                "local",
-                num_cpus=cores,
-                resources=plan.devices.type.ray_resources(plan.devices.count),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="warning",
-            )
-    except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
-        raise SweepError(
-            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
-        ) from error
-    with suppress(OSError):  # there is none, or it is another's
-        RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read

@@ -6,6 +6,7 @@ A worker group starts with this module, before its device is prepared, so it imp
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
@@ -46,6 +47,11 @@ MAILBOX = Mailbox()
 
 class WarmWorker(RayTrainWorker):
     """A worker of Ray Train with a mailbox. Its methods run beside the train loop, which has a thread to itself."""
+
+    def __init__(self) -> None:
+        """Wait to be set up, which is mostly imports: no garbage is looked for until :func:`serve_trials` has them."""
+        super().__init__()
+        gc.disable()
 
     async def report(self) -> dict[str, Any]:
         """Return the first report of the worker, once it is ready."""

@@ -13,6 +13,7 @@ Commands and reports are plain data; the trial actor puts them into each worker'
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ def serve_trials(config: dict[str, Any]) -> None:
     try:
         with process_group_kept():
             train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
+            gc.enable()
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] != "exit":
                 if command["do"] == "start":

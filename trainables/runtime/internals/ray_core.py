@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import parameter, services
+from ray._private import parameter, services, utils
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -34,15 +34,22 @@ LEAN: dict[str, Any] = {
 def lean_ray() -> Iterator[None]:
     """Have ``ray.init("local")`` inside the block start less: three processes fewer, and its workers sooner.
 
-    The third is that of the dashboard, which also starts where there is to be none, and is waited for.
+    The third is that of the dashboard, which also starts where there is to be none, and is waited for. Its agent on the
+    node, without which there is no Ray, serves nobody then: it starts as where the dashboard is not installed.
     """
-    usual, start_dashboard = parameter.RayParams, services.start_api_server
+    usual, start_dashboard, why_minimal = (
+        parameter.RayParams,
+        services.start_api_server,
+        utils.get_dashboard_dependency_error,
+    )
     parameter.RayParams = partial(usual, **LEAN)
     services.start_api_server = lambda *given, **more: ("", None)
+    utils.get_dashboard_dependency_error = lambda: ImportError("there is to be none")
     try:
         yield
     finally:
         parameter.RayParams, services.start_api_server = usual, start_dashboard
+        utils.get_dashboard_dependency_error = why_minimal
 
 
 def free_orphans() -> None:

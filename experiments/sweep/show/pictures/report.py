@@ -52,7 +52,7 @@ class DrawPictures:
 
     def tick(self, state: SweepState) -> None:
         """Begin to draw, if it is time and the last drawing is done."""
-        if state.trials:  # the workers start meanwhile
+        if self._reported or len(state.trials) >= self._plan.groups:  # all workers start meanwhile
             # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need. Not
             # in the thread: if the sampler imported scipy at the same time, each would see half of it.
             from experiments.sweep.show.pictures import figures, png  # noqa: F401

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from ray._private import parameter, services
+from ray._private import parameter, services, utils
 from ray._private.node import Node
 from ray._private.state import GlobalState, GlobalStateAccessor
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -75,10 +75,13 @@ def test_ray_says_in_these_words_that_it_killed_a_process_for_memory() -> None:
 
 def test_a_lean_ray_is_the_usual_one_but_for_what_it_leaves_out() -> None:
     usual, start_dashboard = parameter.RayParams, services.start_api_server
+    why_minimal = utils.get_dashboard_dependency_error
     with lean_ray():
+        assert utils.get_dashboard_dependency_error() is not None
         assert services.start_api_server(False, raise_on_failure=False) == ("", None)
         made, plain = parameter.RayParams(num_cpus=3), usual(num_cpus=3)
     assert (parameter.RayParams, services.start_api_server) == (usual, start_dashboard)
+    assert utils.get_dashboard_dependency_error is why_minimal
     taken = inspect.getsource(Node.start_api_server)
     assert "self._webui_url, process_info = ray._private.services.start_api_server(" in taken
     assert "if process_info is not None:" in taken
@@ -101,6 +104,7 @@ def test_nobody_reads_logs_or_asks_for_machines_and_processes_are_started_by_our
     (raylet,) = [command for command in commands if "--python_worker_command=" in command]
     assert str(LEAN["setup_worker_path"]) in raylet
     assert "workers/setup_worker.py" not in raylet
+    assert " --minimal" in re.sub(r".*--dashboard_agent_command=", "", raylet)
     assert not any(re.search(r"/(monitor|log_monitor|dashboard)\.py", command) for command in commands)
     assert (RAY / "_private" / "log_monitor.py").is_file()
     assert (RAY / "autoscaler" / "_private" / "monitor.py").is_file()

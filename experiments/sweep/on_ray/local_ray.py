@@ -1,0 +1,79 @@
+"""Starting the Ray of a sweep. Imports little else, so that this can begin before what runs the sweep is imported."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import ray
+
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import Plan
+from experiments.sweep.plan.connect import added_to_sys_path
+from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.internals.ray_core import lean_ray
+
+RAY_TOKEN = Path.home() / ".ray" / "auth_token"
+"""What Ray asks of everyone who comes to its ports."""
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
+    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
+    "RAY_agent_register_timeout_ms": "300000",
+    # A driver would wait for two processes that nobody uses, since trial actors and workers have variables of theirs.
+    "RAY_prestart_worker_first_driver": "0",
+}
+"""Settings of Ray in this process, unless the user has set them."""
+
+
+@contextmanager
+def python_path_with(folders: Sequence[str]) -> Iterator[None]:
+    """Let Python processes that start inside the block look for modules in these folders, too."""
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [kept]), *folders])
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ.update({} if kept is None else {"PYTHONPATH": kept})
+
+
+def start_ray(plan: Plan) -> None:
+    """Start a Ray of this sweep's own on this machine, unless one is joined already."""
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    if ray.is_initialized():
+        return
+    os.environ.update(plan.devices.type.node_environment())
+    # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
+    needed = plan.devices.count * CPUS_PER_WORKER
+    cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
+    # Ray turns its token authentication on and warns that it did.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    try:
+        with python_path_with(added_to_sys_path()), lean_ray():
+            ray.init(
+                "local",
+                num_cpus=cores,
+                resources=plan.devices.type.ray_resources(plan.devices.count),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="warning",
+            )
+    except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
+        raise SweepError(
+            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
+        ) from error
+    with suppress(OSError):  # there is none, or it is another's
+        RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read
