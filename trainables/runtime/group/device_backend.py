@@ -1,23 +1,23 @@
 """Ray Train's torch backend as devices need it: ranks follow the order of devices, each worker prepares itself before
-anything else, and gives a device back that nobody else can have until then."""
+anything else, and gives a device back that nobody else can have until then. Imports no torch."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from ray.train.torch import TorchConfig
 
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
-from trainables.runtime.internals.ray_train_torch import TorchBackend
+from trainables.runtime.internals.ray_train_torch import TorchBackend, TorchBackendConfig, shut_torch_down
 
 ANSWER_WITHIN_S = 5
 """How long a worker may take to show that it lives."""
+SHUT_DOWN_WITHIN_S = 30
+"""How long the workers may take to end what torch has, as Ray Train has it. Then Ray kills them."""
 LEAVE_WITHIN_S = 75
-"""How long the workers may take to end by themselves; closing a device alone may take 60 s. Then Ray kills them."""
+"""The same for those that end by themselves: closing a device alone may take 60 s."""
 
 
 class RanksByDevice(WorkerGroupCallback):
@@ -45,13 +45,13 @@ class RanksByDevice(WorkerGroupCallback):
 
 
 class _DeviceBackend(TorchBackend):
-    def on_start(self, worker_group: Any, backend_config: DeviceTorchConfig) -> None:
+    def on_start(self, worker_group: Any, backend_config: DeviceBackendConfig) -> None:
         worker_group.execute(backend_config.device.prepare_worker)  # the process group acquires the device
         super().on_start(worker_group, backend_config)
 
-    def on_shutdown(self, worker_group: Any, backend_config: DeviceTorchConfig) -> None:
+    def on_shutdown(self, worker_group: Any, backend_config: DeviceBackendConfig) -> None:
         if not backend_config.device.exclusive:
-            super().on_shutdown(worker_group, backend_config)
+            run_on_all(worker_group, shut_torch_down, SHUT_DOWN_WITHIN_S)
             return
         ends_at = time.monotonic() + LEAVE_WITHIN_S
         # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
@@ -74,10 +74,10 @@ def _leave_process_group() -> None:
 
 
 @dataclass
-class DeviceTorchConfig(TorchConfig):
-    """A TorchConfig for workers that have a device each."""
+class DeviceBackendConfig(TorchBackendConfig):
+    """The backend of workers that have a device each."""
 
-    device: DeviceType = field(kw_only=True)
+    device: DeviceType
 
     def __post_init__(self) -> None:
         """Take the device's backend."""

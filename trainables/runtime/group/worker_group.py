@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import cloudpickle
@@ -26,7 +26,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.group.device_backend import DeviceTorchConfig, RanksByDevice
+from trainables.runtime.group.device_backend import DeviceBackendConfig, RanksByDevice
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
@@ -41,11 +41,13 @@ from trainables.runtime.group.errors import (
 )
 from trainables.runtime.group.mailbox import WarmWorker
 from trainables.runtime.group.place import leaves_next
-from trainables.runtime.group.worker import TrainLoop, serve_trials
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_core import free_own
-from trainables.runtime.internals.ray_train_torch import LeanTorchTrainer
-from trainables.runtime.training.profiling import Profile
+from trainables.runtime.internals.ray_train_torch import HandOver, LeanTorchTrainer
+
+if TYPE_CHECKING:
+    from trainables.runtime.group.worker import TrainLoop
+    from trainables.runtime.training.profiling import Profile
 
 logger = logging.getLogger(__name__)
 
@@ -265,11 +267,11 @@ class WorkerGroup:
         ranked = spec.device.resource not in ("CPU", "GPU")  # Ray Train ranks by GPU itself, and cores have no number
         config = {"train_loop": cloudpickle.dumps(spec.train_loop), "device": spec.device}
         return LeanTorchTrainer(
-            serve_trials,
+            _serve_trials,
             worker_class=WarmWorker,
-            when_started=self._up,
+            callbacks=[HandOver(self._up), *([RanksByDevice(spec.device.resource)] if ranked else [])],
             train_loop_config=config,
-            torch_config=DeviceTorchConfig(device=spec.device),
+            backend_config=DeviceBackendConfig(device=spec.device),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.device.resource == "GPU",
@@ -282,9 +284,14 @@ class WorkerGroup:
                 # The trial actor replaces a failed group. The second's default, -1, would wait for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
-                callbacks=[RanksByDevice(spec.device.resource)] if ranked else [],
             ),
         )
+
+
+def _serve_trials(config: dict[str, Any]) -> None:
+    from trainables.runtime.group.worker import serve_trials  # here, so that torch is imported in workers alone
+
+    serve_trials(config)
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from trainables.runtime.writing import written_whole
+
+if TYPE_CHECKING:
+    import torch
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
@@ -24,6 +25,8 @@ _ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
     """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name."""
+    import torch
+
     with written_whole(directory / STATE_FILE) as partial:
         torch.save(state, partial)
 
@@ -34,6 +37,8 @@ def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str,
     Raises:
         FileNotFoundError: There is no checkpoint in ``directory``.
     """
+    import torch
+
     file = directory / STATE_FILE
     if not file.is_file():
         raise FileNotFoundError(f"no checkpoint in {directory}: {STATE_FILE} is missing")

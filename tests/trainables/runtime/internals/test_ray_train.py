@@ -16,6 +16,7 @@ from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 from ray.train.backend import Backend
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import config as torch_config
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import RayTrainError
@@ -28,13 +29,16 @@ from ray.train.v2._internal.execution.worker_group import state as group_state
 from ray.train.v2._internal.execution.worker_group import worker_group as group_module
 from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_train_torch import (
     DISPENSABLE,
     FixedSize,
+    HandOver,
     LeanTorchTrainer,
     TorchBackend,
+    TorchBackendConfig,
 )
 
 
@@ -86,26 +90,51 @@ def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
     calls: list[str] = []
 
     class Own(TorchBackend):
-        def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        def on_start(self, worker_group: Any, backend_config: Any) -> None:
             calls.append("start")
 
-        def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
             calls.append("shutdown")
 
-    class OwnConfig(TorchConfig):
+    class OwnConfig(TorchBackendConfig):
         backend_cls = Own
 
-    assert TorchConfig().backend_cls is TorchBackend
     assert issubclass(TorchBackend, Backend)
-    for hook in ("on_start", "on_shutdown"):
-        assert list(inspect.signature(getattr(TorchBackend, hook)).parameters)[:3] == [
-            "self", "worker_group", "backend_config",
-        ]  # fmt: skip
     setup = BackendSetupCallback(OwnConfig())
     setup.after_execution_group_start(None)
     setup.before_execution_group_shutdown(None)
     assert calls == ["start", "shutdown"]
     assert callable(WorkerGroup.execute)
+
+
+def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
+    """Every test with workers sets it up so."""
+    rays: Any = torch_config.TorchConfig().backend_cls
+    starts, ends = inspect.getsource(rays.on_start), inspect.getsource(rays.on_shutdown)
+    for call in (
+        "execute_single(\n                0, get_address_and_port\n",
+        "execute(_set_torch_distributed_env_vars)",
+    ):
+        assert call in starts
+    assert 'os.environ["MASTER_ADDR"] = addr' in starts
+    assert "destroy_process_group=len(worker_group) > 1" in ends
+    setup = inspect.signature(torch_config._setup_torch_process_group)
+    assert list(setup.parameters) == ["backend", "world_rank", "world_size", "init_method", "timeout_s"]
+    assert setup.parameters["timeout_s"].default == torch_config.TorchConfig().timeout_s
+    assert TorchConfig().init_method == "env"
+    assert TorchBackend.share_cuda_visible_devices is rays.share_cuda_visible_devices
+    usual, ours = TorchConfig().train_func_context, TorchBackendConfig().train_func_context
+    assert isinstance(ours(), cast(type, usual))
+
+
+def test_a_torch_trainer_adds_its_config_to_what_it_is_made_of() -> None:
+    assert TorchTrainer.__mro__[1] is LeanTorchTrainer.__mro__[1] is DataParallelTrainer
+    added = {name for name in vars(TorchTrainer) if not name.startswith("__")} - set(vars(DataParallelTrainer))
+    assert added == set()
+    overridden = {name for name in vars(TorchTrainer) if inspect.isfunction(vars(TorchTrainer)[name])}
+    assert overridden == {"__init__", "_get_local_controller"}  # which only a trainer without workers calls
+    parameters = [inspect.signature(trainer).parameters for trainer in (TorchTrainer, DataParallelTrainer)]
+    assert set(parameters[0]) ^ set(parameters[1]) == {"torch_config", "backend_config"}
 
 
 def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +183,10 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
 
 def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
     made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
-    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_started=print)
+    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, callbacks=[HandOver(print)])
     lean = [type(callback) for callback in trainer._create_default_callbacks()]
     assert set(DISPENSABLE) <= set(made)
-    assert lean == [callback for callback in made if callback not in DISPENSABLE]
+    assert lean == [*(callback for callback in made if callback not in DISPENSABLE), HandOver]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
 
