@@ -107,8 +107,8 @@ class SearchOptions:
     """Trials, with the baseline; else as the recipe says."""
     objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
     """Up to three metrics with max or min (usual: the experiment's)."""
-    search: Annotated[str | None, shown("NAME", "(gp)"), AS_GIVEN] = None
-    """gp, tpe (usual with more than 64 trials at a time), random, qmc, nsgaii or a class of Optuna."""
+    search: Annotated[str, shown("NAME"), AS_GIVEN] = "gp"
+    """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
     """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()

@@ -77,10 +77,6 @@ class Plan:
     """What could be used of each of these sweeps."""
     seconds_each: tuple[float, str] | None = None
     """What an epoch (or step) took in an earlier sweep like this, and its name; None where there was none."""
-    search: str
-    """Name of the sampler, as the options give it or as was decided."""
-    search_reason: str = ""
-    """Why it is not the usual one; "" if it is, or was asked for."""
     growth: int | str = 1
     """How many devices a trial may go on with that would stay idle; or why it may not, if someone might wonder."""
     graphs: Graphs | None = None
@@ -139,7 +135,6 @@ class Plan:
         sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
         chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
         trials = {"num_samples": self.num_samples, "confirm": self.confirm, "seeds": self.seeds or None}
-        chosen["search"] = self.search
         return {**asdict(self.options), **chosen, **budget, **sources, **trials}
 
     def in_brief(self) -> dict[str, Any]:
@@ -249,14 +244,13 @@ class Plan:
         trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, {first}"
         at = ", ".join(map(str, self.budget.rungs()))
         rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
-        searched = f" each, {self.search} search, {self.options.scheduler} scheduler{rungs}"
+        searched = f" each, {self.options.search} search, {self.options.scheduler} scheduler{rungs}"
         alone = self.options.baseline_only
         waiting = WAITING.format("" if self.mode is not None else ", and end there if the train loop saves none")
         mode_matters = self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
         return [
             f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
             f"{'' if alone else searched}",
-            *([f"        {self.search_reason}"] if self.search_reason and not alone else []),
             *([f"        {waiting}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),

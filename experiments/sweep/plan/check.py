@@ -103,7 +103,7 @@ def check_search(plan: Plan, sampler: BaseSampler | None) -> BaseSampler | None:
     Returns:
         The one that the user brought, in Python or by the name of a module; None for those that have names.
     """
-    search, space = plan.search, plan.experiment.search_space
+    search, space = plan.options.search, plan.experiment.search_space
     sampler = sampler or own_sampler(search, plan.options.seed)
     tried = make_sampler(search, plan.options.seed) if sampler is None else copy.deepcopy(sampler)
     study = optuna.create_study(sampler=tried, directions=["minimize"] * len(plan.objectives))

@@ -29,9 +29,6 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
 GRAPH_DRAWS = 300
 """Proposals by which the graphs of a space are counted; of 50 that are equally likely, 0.1 are missed."""
-MOST_FOR_GP = 64
-"""Trials at a time up to which the search is gp unless the user says otherwise: with trials of half a minute, each of
-which takes a proposal of 0.2 s, the driver proposes for two fifths of its time."""
 MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
 HOLD_OUT = "hold_out"
@@ -54,7 +51,6 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     groups = min(pack(devices, options.workers_per_trial), trials)
     budget = choose_budget(options, usual.budget)
     confirm, seeds = choose_confirmation(options, usual, trials)
-    search, search_reason = choose_search(options, groups)
     holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
     given = {**holds_out, **asked.settings, **budget.settings()}
     config, settings, mode = complete_settings(experiment, given, devices.type)
@@ -76,8 +72,6 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
         tracking_uri=uri,
         graphs=count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial),
         growth=choose_growth(config, options, budget, devices),
-        search=search,
-        search_reason=search_reason,
         cluster=cluster,
     )
 
@@ -152,15 +146,6 @@ def _absolute(source: str) -> str:
     """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
     path = Path(source).expanduser()
     return str(path.resolve()) if source and path.exists() else source
-
-
-def choose_search(options: SweepOptions, groups: int) -> tuple[str, str]:
-    """Return the sampler for so many trials at a time, and why it is not gp where nobody asked for another."""
-    if options.search is not None:
-        return options.search, ""
-    if groups <= MOST_FOR_GP:
-        return "gp", ""
-    return "tpe", f"tpe proposes in milliseconds, gp in tenths of a second: {groups} trials at a time would wait for it"
 
 
 def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def make_searcher(
         mode=plan.experiment.mode,
         others=plan.others,
         baseline=plan.experiment.baseline,
-        sampler=plan.sampler or plan.search,
+        sampler=plan.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

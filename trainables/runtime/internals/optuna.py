@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 from optuna import Study, Trial, create_study
@@ -11,6 +11,9 @@ from optuna.samplers import BaseSampler
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+
+if TYPE_CHECKING:
+    import torch
 
 PLACES: dict[int, tuple[int, int]] = {}
 """Study and number of a trial by its id, where these are the same; made once, since ten thousand take milliseconds."""
@@ -129,3 +132,25 @@ def study_of(
 def tell(trial: FrozenTrial, values: Iterable[float]) -> None:
     """Make a trial of :func:`study_of` a complete one with these values. ``study.tell()`` takes no complete trial."""
     trial.state, trial._values = TrialState.COMPLETE, [float(value) for value in values]
+
+
+def hasten_gp() -> None:
+    """Let GPSampler propose as before beside running trials, in a third of the time.
+
+    What a candidate adds is what the best of it and the running trials may give beyond the best known value, over 128
+    samples. Optuna 5.0 takes logarithms for each running trial, again for each of thousands of candidates, before it
+    looks for the best. Here the best running trial of each sample is found first.
+    """
+    from optuna._gp.acqf import qLogEI  # imports torch, as GPSampler does
+
+    qLogEI.eval_acqf = _log_improvement  # type: ignore[method-assign]
+
+
+def _log_improvement(self: Any, x: torch.Tensor) -> torch.Tensor:
+    import torch
+    from optuna._gp.acqf import _EPS, _compute_mean_max_utility
+
+    running = self._cond_gpr.get_fantasy_samples().amax(dim=-1, keepdim=True)
+    candidate = self._cond_gpr.sample_joint_posterior(x, return_fantasy=False).unsqueeze(-1)
+    values = torch.cat([running.expand_as(candidate), candidate], dim=-1)  # not maximum(): the same to the last digit
+    return _compute_mean_max_utility((values - self._threshold).clamp_min_(_EPS).log())

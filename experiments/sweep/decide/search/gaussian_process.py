@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.define.front import in_order
 from experiments.sweep.define.ranges import middle
-from trainables.runtime.internals.optuna import study_of
+from trainables.runtime.internals.optuna import hasten_gp, study_of
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -65,6 +65,7 @@ class GaussianProcessSampler(BaseSampler):
             rest = self._generator.choice(chosen[MOST // 2 :], MOST // 2, replace=False)
             chosen = np.append(chosen[: MOST // 2], rest)
         told = [*((known[index], scores[index].tolist()) for index in chosen), *((past, None) for past in running)]
+        hasten_gp()
         sampler = GPSampler(seed=int(self._generator.integers(2**31)), n_startup_trials=STARTUP)
         seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
         return study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params

@@ -127,7 +127,7 @@ class MlflowTracker:
             facts = {
                 "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
-                "search": plan.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
+                "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
                 **({"objectives": ", ".join(map(str, plan.objectives))} if plan.others else {}),
                 **({"learn_from": ", ".join(options.learn_from)} if options.learn_from else {}),
             }  # fmt: skip

@@ -41,7 +41,6 @@ from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
-from trainables.runtime.devices.cpu import CPU
 from trainables.runtime.devices.find import find_devices
 
 SPACE = {
@@ -90,19 +89,6 @@ def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path
     assert time_line() == [f"time    at most about {duration(rounds * 9 * 2)} {as_then}"]
     assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
     assert not time_line(seconds=60), "what a second takes is not known"
-
-
-def test_where_many_trials_train_at_a_time_tpe_proposes_and_the_plan_says_why(
-    storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(CPU), "count_here", lambda _: 500)
-    few, many = plan_for(storage, num_samples=64), plan_for(storage, num_samples=65)
-    asked = plan_for(storage, num_samples=65, search="gp")
-    assert [plan.search for plan in (few, many, asked)] == ["gp", "tpe", "gp"]
-    assert many.decided()["search"] == "tpe"
-    assert [any("gp in tenths of a second" in line for line in plan.lines()) for plan in (few, many, asked)] == [
-        False, True, False,
-    ]  # fmt: skip
 
 
 def graphs_line(plan: Plan) -> list[str]:

@@ -54,7 +54,6 @@ def plan_in(storage: Path, **changes: Any) -> Plan:
         name="sweep",
         tracking_uri=STORE,
         facts=[],
-        search="random",
     )
     return replace(plan, **changes)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna._gp import acqf
 from optuna.distributions import FloatDistribution
-from optuna.samplers import GridSampler, QMCSampler, RandomSampler
+from optuna.samplers import GPSampler, GridSampler, QMCSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
@@ -130,3 +131,20 @@ def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
     internals.tell_end(study, study.ask({"x": RANGE}).number, None)
     assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
     assert study.trials[1].value == 0.7
+
+
+def test_a_gaussian_process_that_was_hastened_proposes_the_same_beside_running_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def proposals() -> list[dict[str, float]]:
+        study = optuna.create_study(sampler=GPSampler(seed=0, n_startup_trials=3))
+        for x in (0.1, 0.3, 0.6, 0.9):
+            params = {"x": x, "y": 1 - x}
+            study.add_trial(create_trial(value=(x - 0.4) ** 2, params=params, distributions={"x": RANGE, "y": RANGE}))
+        return [study.ask({"x": RANGE, "y": RANGE}).params for _ in range(4)]  # all but the first beside those before
+
+    monkeypatch.setattr(acqf.qLogEI, "eval_acqf", acqf.qLogEI.eval_acqf)  # restored afterwards
+    asked = proposals()
+    internals.hasten_gp()
+    monkeypatch.setattr(acqf.qLogEI, "compute_per_sample_log_utility", None)  # the slow way
+    assert proposals() == asked

@@ -160,7 +160,6 @@ def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:
         name=folder.name,
         tracking_uri="",
         facts=[],
-        search="random",
     )
 
 
