@@ -62,9 +62,9 @@ benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking a
 	$(BIN)/python tests/benchmarks/tracking.py
 	$(BIN)/python tests/benchmarks/resume.py
 
-scoreboard: $(READY) ## Compare search strategies in simulated sweeps; TABLES=DIR for tables other than the five here
+scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 for a few minutes, TABLES=DIR for other tables
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
-	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %)
+	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
 
 faults: $(READY) ## Do 21 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults

@@ -36,7 +36,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,8 +50,8 @@ from tests.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, mak
 
 TABLES = Path(__file__).resolve().parent / "public_tables"
 BOOTSTRAPS = 1000
-POINTS = 200
-"""How many moments of a sweep are compared, closer together where it begins."""
+STARTS, POINTS = 8, 200
+"""From which epoch on sweeps are compared, and at how many moments, closer together where they begin."""
 WORST = 1e9
 """The lowest loss of a sweep that has not seen a finite one."""
 LOOKED_AT, OFF = 2000, 0.1
@@ -226,7 +226,7 @@ class Board:
         for task in range(tasks):
             ends = [sweep[-1] for name in self.names for sweep in found[name][task]]
             end = min(at[column] * epochs / at[0] for at in ends)
-            moments = end * np.geomspace(8 / epochs, 1, POINTS)
+            moments = end * np.geomspace(STARTS / epochs, 1, POINTS)
             finals, medians, weights = {}, {}, {}
             for name in self.names:
                 lowest = np.array([lowest_at(sweep, moments, column) for sweep in found[name][task]])
@@ -270,17 +270,37 @@ def between(figures: Array) -> str:
     return f"{figures[0]:.2f} ({low:.2f} to {high:.2f})"
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number from the command line."""
+
+    def number(given: str) -> int:
+        if not given.isdecimal() or int(given) < least:
+            raise argparse.ArgumentTypeError(f"{given}: give a whole number, {least} or more")
+        return int(given)
+
+    return number
+
+
+def why_not(name: str) -> str:
+    """Return why a strategy cannot propose, "" if it can."""
+    try:
+        make_strategy(name, 0, 2, 9, 1).next(lambda point: (point, lambda epoch: (0.0, 1.0)))
+    except Exception as error:  # each package has its own needs
+        return str(error)
+    return ""
+
+
 def main() -> None:
     options = SweepOptions()
-    default = f"gp+{options.scheduler}"
-    strategies = [default, "random+asha", "gp+asha-promote", "ray-random", "ray-tpe", "optuna"]
+    default = f"{options.search}+{options.scheduler}"
+    strategies = [default, f"random+{options.scheduler}", "ray-random", "ray-tpe", "optuna"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of .npz, and lcbench.onnx and .json")
     parser.add_argument("--tasks", choices=["all", "even", "odd"], default="all", help="by their place, from 0")
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--epochs", nargs="+", type=int, default=[200, 1000])
-    parser.add_argument("--workers", nargs="+", type=int, default=[8])
-    parser.add_argument("--strategies", nargs="+", default=list(dict.fromkeys(strategies)))
+    parser.add_argument("--seeds", type=at_least(1), default=8)
+    parser.add_argument("--epochs", nargs="+", type=at_least(STARTS), default=[200, 1000])
+    parser.add_argument("--workers", nargs="+", type=at_least(1), default=[8])
+    parser.add_argument("--strategies", nargs="+", default=strategies)
     parser.add_argument("--keep", type=Path, help="file of the sweeps")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -288,17 +308,26 @@ def main() -> None:
     logging.disable(logging.WARNING)  # asha tells of each misleading rung
     kept, names, last = Kept(given.keep), list(dict.fromkeys([*given.strategies, "ray-random"])), max(given.epochs)
     parts = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
-    tasks = find_tasks(given.tables)[parts[given.tasks]]
+    for name in names:
+        if reason := why_not(name):
+            parser.error(f"--strategies {name}: {reason}")
+    try:
+        tasks = find_tasks(given.tables)[parts[given.tasks]]
+    except (OSError, ImportError) as error:
+        parser.error(f"--tables {given.tables}: {error}")
+    if not tasks:
+        parser.error(f"--tables {given.tables}: there are no .npz files, and no lcbench.onnx")
     own = next((name for name in names if "+" in name), names[0])
     said: dict[str, Any] = {}
     for workers in given.workers:
         found: dict[str, list[list[Array]]] = {name: [] for name in names}
-        for task, name in itertools.product(tasks, names):
+        for number, (task, name) in enumerate(itertools.product(tasks, names), 1):
             began = time.process_time()
             found[name].append([kept.sweep(task, name, seed, workers, last) for seed in range(given.seeds)])
             median = np.median([sweep[-1, 2] for sweep in found[name][-1]])
             took = (time.process_time() - began) / given.seeds
-            print(f"{task.name:40s} {name:20s} median {median:.5f} ({took:.1f} s a sweep)", flush=True)
+            done = f"{number:3d} of {len(tasks) * len(names)}"
+            print(f"{done} {task.name:40s} {name:20s} median {median:.5f} ({took:.1f} s a sweep)", flush=True)
         for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
             board = Board(found, epochs, unit)
             rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from ray.tune.search.optuna import OptunaSearch
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,6 +41,8 @@ Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
 """Where in the unit cube it was measured, and what gives the loss after an epoch (from 1), and its seconds."""
 Take: TypeAlias = Callable[[Array], Curve | None]
 """Gives the curve of a proposal; None when every row of the table is used."""
+OURS = [name for name in get_args(SchedulerName) if name != "pbt"]
+"""Schedulers of ours; pbt changes hyperparameters on the way, for which there are no curves."""
 
 
 @dataclass(eq=False)
@@ -243,21 +246,31 @@ class OnNeps:
 def make_strategy(
     name: str, seed: int, dimensions: int, epochs: int, workers: int, prior: Array | None = None
 ) -> Strategy:
-    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior."""
+    """Return the strategy of that name for trials of so many hyperparameters and epochs; ours may have a prior.
+
+    Raises:
+        ValueError: There is none of that name.
+        ImportError: Its package is not installed.
+    """
     family, _, kind = name.partition("-")
-    if family == "optuna":
+    if name == "optuna":
         return OptunaAlone(seed, dimensions, epochs)
     if family == "syne":
         return OnSyneTune(kind, seed, dimensions, epochs)
     if family == "neps":
         return OnNeps(kind, seed, dimensions, epochs)
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(dimensions)}
-    if family == "ray":
+    if name in ("ray-random", "ray-tpe"):
         sampler = RandomSampler(seed=seed) if kind == "random" else TPESampler(seed=seed)
         searcher = OptunaSearch(space, metric="loss", mode="min", sampler=sampler)
         asha = ASHAScheduler(time_attr="epoch", max_t=epochs, grace_period=1, reduction_factor=3)
         return OnTune(searcher, asha, workers)
-    search, scheduler = name.split("+")[:2]
+    search, scheduler, kind = [*name.split("+"), "", ""][:3]
+    if scheduler not in OURS or kind not in ("", "right", "wrong"):
+        raise ValueError(
+            f"take <search>+<scheduler> of ours, the scheduler one of {', '.join(OURS)}, with or without +right or "
+            f"+wrong; or ray-random, ray-tpe, optuna, syne-BOHB, syne-ASHACQR, syne-ASHABORE, neps-priorband"
+        )
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
     budget = Budget(epochs=epochs)
