@@ -54,8 +54,9 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Return the trial to start next; None leaves it to Tune. Trials that wait and are to stop end first."""
-        if self._run.plan.options.scheduler != "pbt":  # with which all that wait go on in a moment
-            stopped = {trial.trial_id for trial in self._run.state.paused if trial.to_stop}
+        state = self._run.state
+        if state.steered and self._run.plan.options.scheduler != "pbt":  # with which all that wait go on in a moment
+            stopped = {trial.trial_id for trial in state.paused if trial.to_stop}
             for trial in tune_controller.get_trials() if stopped else ():
                 if trial.status == Trial.PAUSED and trial.trial_id in stopped:
                     end_paused(tune_controller, trial)

@@ -120,14 +120,14 @@ class SuccessiveHalving(Fifo):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give the trial the bracket furthest behind its share; one that a restored sweep had paused stays paused."""
-        self._changed = True
-        self._tunes[trial.trial_id] = trial
-        if trial.trial_id not in self._bracket:
+        name, self._changed = trial.trial_id, True
+        self._tunes[name] = trial
+        if name not in self._bracket:
             there, in_each = len(self._bracket), self._in_bracket
             behind = [share * (there + 1) - in_each[bracket] for bracket, share in enumerate(self._shares)]
-            self._bracket[trial.trial_id] = behind.index(max(behind))
-            in_each[self._bracket[trial.trial_id]] += 1
-        elif self._pausing and trial.status == Trial.PENDING and trial.trial_id in {*self._held, *self._next}:
+            self._bracket[name] = behind.index(max(behind))
+            in_each[self._bracket[name]] += 1
+        elif self._pausing and trial.status == Trial.PENDING and (name in self._held or name in self._next):
             trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
