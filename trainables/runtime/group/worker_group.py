@@ -201,24 +201,24 @@ class WorkerGroup:
         self._first_residue = self._first_residue or self._residue
         return first
 
-    def _wait(self, reports: list[ray.ObjectRef], ends_at: float) -> list[dict[str, Any]]:
+    def _wait(self, references: list[ray.ObjectRef], ends_at: float) -> list[dict[str, Any]]:
         """Return all reports, by rank. The first error ends the wait: it is the cause of others', and those that wait
         for its rank in a collective never report."""
-        pending = reports
+        reports: dict[ray.ObjectRef, dict[str, Any]] = {}
+        pending = references
         while pending:
             ready, pending = ray.wait(pending, timeout=CHECK_EVERY_S)
-            for report in ready:
-                self._check_report(report)
+            reports |= {reference: self._report_in(reference) for reference in ready}
             if not ready:
                 self._check_alive()
             if pending and time.monotonic() > ends_at:
                 for worker in self._workers:
                     ray.kill(worker)
                 raise WorkersLostError(f"{self._late()}: the workers hung and were killed")
-        return ray.get(reports)
+        return [reports[reference] for reference in references]
 
-    def _check_report(self, reference: ray.ObjectRef) -> None:
-        """Raise what a worker reports as an error, or that it is gone."""
+    def _report_in(self, reference: ray.ObjectRef) -> dict[str, Any]:
+        """Return a report that is there; raise what it says of an error, or that its worker is gone."""
         try:
             report: dict[str, Any] = ray.get(reference)
         except GONE as error:
@@ -229,6 +229,7 @@ class WorkerGroup:
             self._trainer.join(FAILURE_KNOWN_WITHIN_S)  # it may have failed only because another rank is gone
             lost = f"\n{text_of(self._failure)}" if is_loss(self._failure) else ""
             raise self._ended_by(report["error"] + lost)
+        return report
 
     def _check_alive(self) -> None:
         if not self._trainer.is_alive():
