@@ -155,6 +155,13 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     if options.dry_run:
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
+    if plan.resumed and not options.add_trials:
+        from experiments.sweep.sweeps import KeptSweep
+
+        kept = KeptSweep.at(plan.folder, plan.folder.parent)
+        if kept.summary.get("complete"):
+            print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
+            return int(kept.summary["best"] is None), kept.summary
     with no_collection():
         from experiments.sweep.on_ray.local_ray import start_ray
 

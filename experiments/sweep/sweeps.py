@@ -75,12 +75,13 @@ class KeptSweep:
         began, summary = self.began_with, self.summary
         if summary.get("complete") and self.state != "running":
             counts, best, confirmed = summary["trials"], summary["best"], summary.get("confirmation") or {}
-            ended = sum(counts.values())
+            ended, failed = sum(counts.values()), counts.get("failed", 0)
             value = None if best is None else best["value"]
             rivals = confirmed.get("rivals") or ([confirmed["baseline"]] if confirmed.get("baseline") else [])
             expected, test = ended, rivals[0] if rivals else None
         else:  # the summary, if there is one, is of before
             ended = sum(trial["status"] in ENDED for trial in self.trials)
+            failed = sum(trial["status"] == "failed" for trial in self.trials)
             best_of = min if began.mode == "min" else max
             value = best_of((t["value"] for t in self.trials if t["value"] is not None), default=None)
             expected, test = int(began.options["num_samples"]), None
@@ -89,45 +90,45 @@ class KeptSweep:
             "experiment": began.experiment,
             "state": self.state,
             "trials": ended,
+            "failed": failed,
             "of": expected,
             "metric": began.metric,
             "mode": began.mode,
             "best": value,
             "baseline": summary.get("baseline"),
+            "baseline_note": summary.get("baseline_note", ""),
             "confirmed": None if test is None else {"mean": test["mean"], "interval": test["interval"]},
             "wall_s": summary.get("wall_s"),
             "began": began.began or (self.folder / SWEEP_FILE).stat().st_mtime,
             "folder": str(self.folder),
         }
 
+    def result(self) -> list[str]:
+        """Return what it came to in words, a line each."""
+        return result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
+
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return all of it in words, a line each; ``run`` is the command that runs scripts."""
         brief, began = self.brief(), self.began_with
         options, recipe = began.options, began.options.get("recipe")
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
-        result = result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
         resume = shlex.join(
             [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
         )
         goes_on = self.state not in ("running", "finished")
-        rows = [
-            f"{trial['trial']:03d}  {_values_of(trial):>8}  {trial['at'] or '':>6}  {trial['status']:<13}  "
-            f"{format_params(trial['config'])}"
-            for trial in self.trials
-        ]
+        rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
+        for trial in self.trials:
+            values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))
+            rest = str(trial["at"] or ""), trial["status"], format_params(trial["config"])
+            rows.append((f"{trial['trial']:03d}", *values, *rest))
         return [
             f"sweep       {brief['name']}: {brief['state']}, {brief['trials']} of {brief['of']} trials, {how}",
             f"experiment  {began.experiment}: {', '.join(began.objectives)}, "
             f"{f'recipe {recipe}, ' if began.recipes else ''}{options.get('device')}",
-            *result,
+            *self.result(),
             *([f"go on       {resume}"] if goes_on else []),
-            *in_rows("trials", rows),
+            *in_rows("trials", in_columns(rows)),
         ]
-
-
-def _values_of(trial: Mapping[str, Any]) -> str:
-    """Return the objectives of a trial in words."""
-    return "  ".join(f"{format_value(value):>8}" for value in trial.get("point", [trial["value"]]))
 
 
 def listed(storage: Path) -> list[dict[str, Any]]:
@@ -155,9 +156,9 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         sweep["name"],
         began,
-        f"{sweep['trials']} of {sweep['of']}",
+        f"{sweep['trials']} of {sweep['of']}{f', {failed} failed' if (failed := sweep['failed']) else ''}",
         format_value(sweep["best"]),
-        format_value(sweep["baseline"]),
+        f"{format_value(sweep['baseline'])} {sweep['baseline_note']}".strip(),
         in_interval(sweep["confirmed"]) if sweep["confirmed"] else "",
         f"{sweep['mode']} {sweep['metric']}",
         sweep["state"],

@@ -22,6 +22,7 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import STUDY_FILE, Plan
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.script import load_experiment
+from experiments.sweep.show.result import result_lines
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
@@ -95,7 +96,7 @@ def test_a_sweep_of_several_objectives_is_shown_with_its_front(
     text = said(capsys, "show", str(plan.folder))
     assert "experiment  quadratic: max score, min seconds, recipe" in text
     assert "front       trial     score  seconds  epoch  hyperparameters\n            002       0.8    1.6" in text
-    assert "trials      001       0.2       0.4       1  finished       x=0.9" in text
+    assert "001    0.2    0.4      1        finished  x=0.9" in text
     (brief,) = json.loads(said(capsys, "ls", str(storage), "--json"))
     assert (brief["metric"], brief["mode"], brief["best"]) == ("score", "max", 0.8)
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
@@ -129,6 +130,21 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_the_value_of_a_baseline_says_how_far_it_was_trained(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(name="a", storage=storage, device="cpu", epochs=9))
+    fed = Fed(epochs=9, trials=3)
+    notes = []
+    fed.begin(1)
+    for step in (1, 9):
+        fed.report(1, step, 0.1 * step)
+        notes.append(summarise(plan, fed.state, {}))
+    assert [summary["baseline_note"] for summary in notes] == ["after 1 of 9 epochs", ""]
+    assert "(baseline 0.1 after 1 of 9 epochs)" in result_lines(plan.folder, notes[0])[0]
+    assert "(baseline 0.9)" in result_lines(plan.folder, notes[1])[0]
+    fed.end(1, "failed", "RuntimeError")
+    assert summarise(plan, fed.state, {})["baseline_note"] == "failed"
+
+
 def test_a_sweep_is_shown_with_its_trials(
     storage: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,8 +153,11 @@ def test_a_sweep_is_shown_with_its_trials(
     assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha-promote scheduler" in text
     assert "best        trial 003: score 0.4 at epoch 1 (baseline 0.2)" in text
     assert f"run '{storage.parent / 'my tune.py'}' --resume early --storage {storage}" in text
-    assert "trials      001       0.2       1  finished       x=0.9" in text
-    assert "003       0.4       1  interrupted    x=" in text
+    assert (
+        "trials      trial  score  best at  status       hyperparameters\n"
+        "            001    0.2    1        finished     x=0.9" in text
+    )
+    assert "003    0.4    1        interrupted  x=" in text
     assert said(capsys, "show", "early", "--storage", str(storage)) == text, "a name will do"
     monkeypatch.setattr(sys, "argv", ["/usr/bin/gaudi-tune"])
     assert f"go on       gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (

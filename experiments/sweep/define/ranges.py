@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -112,7 +113,15 @@ def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float
     low, high = range_.low, range_.high
     stepped = low + round((number - low) / range_.step) * range_.step if range_.step else number
     inside = min(max(stepped, low), high)
-    return round(inside) if isinstance(range_, IntDistribution) else inside
+    return round(inside) if isinstance(range_, IntDistribution) else on_step(range_, inside)
+
+
+def on_step(range_: BaseDistribution, value: Any) -> Any:
+    """Return a value of a range with steps as people write it: 0.0 and 0.3 for 7e-18 and 0.30000000000000004."""
+    if not isinstance(range_, FloatDistribution) or range_.step is None:
+        return value
+    low, step = Decimal(str(range_.low)), Decimal(str(range_.step))
+    return float(low + round((value - range_.low) / range_.step) * step)
 
 
 def suggest_in(trial: Trial, name: str, range_: BaseDistribution, **more: Any) -> Any:

@@ -132,7 +132,7 @@ class SweepTuner(tune.Tuner):
         summary, state = self.run.summary, self.run.state
         assert summary is not None, "the sweep is over"
         if summary["complete"]:
-            where = ", ".join(tracker.address for tracker in self.run.trackers)
+            where = ", ".join([str(self.plan.report_file), *map(in_words, self.run.trackers)])
             trial = next((trial for trial in state.trials.values() if trial.reason.strip()), None)
             why = f" (trial {trial.number}: {trial.reason.strip().splitlines()[-1]})" if trial else ""
             error = f"error: no trial reported a finite {summary['metric']}{why}; see {where}"
@@ -140,17 +140,20 @@ class SweepTuner(tune.Tuner):
         counts = Counter(summary["trials"])
         counts["not begun"] = state.expected - counts.total()
         how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+        useless = counts["failed"] and summary["best"] is None
         return [
             f"the sweep ended early: {(summary['ended_early'] or {'why': 'interrupted'})['why']}",
             f"of {state.expected} trials: {how_many}",
-            f"go on with it: {self.plan.how_to_resume()}",
+            "correct that, and start a new sweep" if useless else f"go on with it: {self.plan.how_to_resume()}",
         ]
 
     def get_results(self) -> tune.ResultGrid:
-        """Return the results of the sweep that ``fit()`` ran."""
-        if self._tuner is None:
+        """Return the results of the sweep that ``fit()`` ran; before, those of the one that is to go on, so far."""
+        if self._tuner is not None:
+            return self._tuner.get_results()
+        if not self.plan.resumed:
             raise RuntimeError("get_results() has nothing to return before fit()")
-        return self._tuner.get_results()
+        return tune.ResultGrid(tune.ExperimentAnalysis(str(self.plan.folder)))
 
     def _result_lines(self) -> list[str]:
         plan, summary, trackers = self.plan, self.run.summary, self.run.trackers
@@ -159,7 +162,7 @@ class SweepTuner(tune.Tuner):
         addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
         lines = result_lines(plan.folder, summary, [*models, *addresses])
         published = plan.experiment.published
-        if not plan.options.baseline_only or not plan.repeats_published or published is None or not lines:
+        if not plan.options.baseline_only or not plan.repeats_published or published is None or not summary["best"]:
             return lines
         return [*compared(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
 

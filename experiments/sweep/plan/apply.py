@@ -165,7 +165,7 @@ def check_space(experiment: Experiment) -> None:
     """Compare the search space and the baseline with the fields of the train loop's configuration; the error names
     everything that is wrong at once.
     """
-    space, baseline = experiment.search_space, experiment.baseline
+    space, baseline, words = experiment.search_space, experiment.baseline, experiment.search_space.in_words()
     if not space.ranges:
         raise SweepError(
             f"experiment {experiment.name}: the search space has no range, so that there is nothing to search; give it "
@@ -191,7 +191,10 @@ def check_space(experiment: Experiment) -> None:
         ("the baseline has keys that the search space lacks", set(baseline) - (possible & there)),
         ("the baseline lacks keys that the search space asks for", lacking),
         ("the baseline lacks keys that the train loop needs", needed - there if baseline else set()),
-        ("the baseline lies outside the search space in", outside),
+        (
+            "the baseline lies outside the search space in",
+            {f"{name}={baseline[name]!r} ({words[name]})" for name in outside},
+        ),
         ("the baseline differs from the constants of the search space in", differs),
     ]
     said = [f"{what}: {', '.join(sorted(keys))}" for what, keys in wrong if keys]
@@ -204,7 +207,7 @@ def check_space(experiment: Experiment) -> None:
                 of_another_type.setdefault(str(error).partition(", but got")[0], value)
         said += [f"in the search space {error}, but it may be {value!r}" for error, value in of_another_type.items()]
     if said:
-        fields = ", ".join(sorted(known))
+        fields = ", ".join(sorted(known - BY_OPTION))
         raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
 
 

@@ -14,27 +14,30 @@ from trainables.runtime import names
 
 
 def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tuple[str, str]] = ()) -> list[str]:
-    """Return what a sweep came to, a line each; none if no trial reported a finite value.
+    """Return what a sweep came to, a line each; ``others`` are more lines for the end, each a word and what it stands
+    for. Where no trial reported a finite value, it is only where to look."""
+    return [
+        *(_best_lines(summary) if summary.get("best") is not None else []),
+        *([f"devices     {shares_of(summary['device_seconds'])}; {folder / TIMELINE_FILE}"] if summary else []),
+        *([f"summary     {folder / SUMMARY_FILE}"] if summary else []),
+        f"report      {folder / REPORT_FILE}",
+        *(f"{word:<10}  {what}" for word, what in others),
+    ]
 
-    ``others`` are more lines for the end, each a word and what it stands for.
-    """
-    best = summary.get("best")
-    if best is None:
-        return []
+
+def _best_lines(summary: Mapping[str, Any]) -> list[str]:
+    best = summary["best"]
     (unit,) = best.keys() & {names.EPOCH, names.STEP, names.SECOND}
     reached, checkpoint, confirmation = format_value(best["value"]), best["checkpoint"], summary["confirmation"]
-    beside = f"baseline {format_value(summary['baseline'])}" if summary["baseline"] is not None else "no baseline"
+    beside = f"{format_value(summary['baseline'])} {summary.get('baseline_note', '')}".strip()
     return [
-        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} ({beside})",
+        f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} "
+        f"({f'baseline {beside}' if beside else 'no baseline'})",
         f"config      {format_params(best['config'])}",
         *(in_rows("front", front_lines(summary, unit)) if "front" in summary else []),
         *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),
         f"checkpoint  {checkpoint or 'none: no report had one, or it was removed'}",
         *([f"load it     {best['load']}"] if best.get("load") else []),
-        f"devices     {shares_of(summary['device_seconds'])}; {folder / TIMELINE_FILE}",
-        f"summary     {folder / SUMMARY_FILE}",
-        f"report      {folder / REPORT_FILE}",
-        *(f"{word:<10}  {what}" for word, what in others),
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import counted
 from experiments.sweep.show.confirmation import confirmed
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -56,6 +57,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "best": front[0] if front else None,  # in any report; None if no trial reported a finite value
         **(several if state.others else {}),
         "baseline": None if state.baseline is None else state.baseline.best,
+        "baseline_note": _baseline_note(state),
         "confirmation": confirmed(state),
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
@@ -74,6 +76,14 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "settings": plan.settings,
         **trackers,
     }
+
+
+def _baseline_note(state: SweepState) -> str:
+    """Return what is to be known of the baseline's value: it failed, or has not trained as long as a full trial."""
+    if state.baseline is None or state.baseline.status == "failed":
+        return "" if state.baseline is None else "failed"
+    step, total = state.baseline.step, state.budget.total
+    return f"after {step:g} of {counted(total, state.budget.unit)}" if step < total else ""
 
 
 def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ray.util import placement_group_table
 from werkzeug.test import Client
 
 from experiments import SweepOptions, build_tuner
-from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.command_line import dry_run_lines, run
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
@@ -102,6 +102,21 @@ def test_a_dry_run_of_a_sweep_that_goes_on_tells_what_is_left(results: tune.Resu
     lines = dry_run_lines(make_plan(QUADRATIC, replace(asked, add_trials=2)))
     assert "8 of 10 trials have ended; the first were" in lines
     assert any(line.startswith("at most 8 epochs in all") for line in lines)
+
+
+def test_a_sweep_that_is_over_is_opened_without_a_ray_of_its_own_and_stays_as_it_is(
+    results: tune.ResultGrid, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    opened = build_tuner(QUADRATIC, resume=folder.name, storage=folder.parent).get_results()
+    assert opened.get_best_result("score", "max", scope="all").config == (
+        results.get_best_result("score", "max", scope="all").config
+    )
+    assert run(QUADRATIC, SweepOptions(resume=folder.name, storage=folder.parent), ["python", "my.py"]) == 0
+    said = capsys.readouterr().out
+    assert "\nnothing is left to do (--add-trials N makes the sweep longer)" in said
+    assert "\nbest        trial " in said
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
 def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:

@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from experiments.sweep.define.front import in_order
-from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.ranges import middle, on_step
 from trainables.runtime.internals.optuna import hasten_gp, study_of
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -68,7 +68,8 @@ class GaussianProcessSampler(BaseSampler):
         hasten_gp()
         sampler = GPSampler(seed=int(self._generator.integers(2**31)), n_startup_trials=STARTUP)
         seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
-        return study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
+        found = study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
+        return {name: on_step(search_space[name], value) for name, value in found.items()}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

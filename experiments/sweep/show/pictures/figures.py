@@ -58,7 +58,8 @@ def optimization_history(view: SweepView) -> go.Figure:
     so_far = list(accumulate(values, max if view.maximize else min))
     _add_line(figure, numbers, so_far, "best so far", shape="hv")
     if (baseline := view.summary["baseline"]) is not None:
-        _add_line(figure, [numbers[0], numbers[-1]], [baseline] * 2, "baseline", width=1, dash="dot")
+        name = f"baseline {view.summary['baseline_note']}".strip()
+        _add_line(figure, [numbers[0], numbers[-1]], [baseline] * 2, name, width=1, dash="dot")
     _add_marks(figure, trials, lambda trial: (trial.number, trial.point[0]))
     return figure.update_layout(xaxis_title="trial", yaxis_title=view.summary["metric"])
 

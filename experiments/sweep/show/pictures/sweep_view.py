@@ -162,7 +162,9 @@ class SweepView:
         early = summary["ended_early"]
         how = f"{'ends' if self.running else 'ended'} early ({early['why']})" if early else "interrupted"
         reached = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
-        baseline = [("Baseline", format_value(summary["baseline"]) or "none yet", "trial 1")]
+        baseline = [
+            ("Baseline", format_value(summary["baseline"]) or "none yet", summary["baseline_note"] or "trial 1")
+        ]
         recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
         return {
             "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",

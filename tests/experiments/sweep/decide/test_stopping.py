@@ -113,6 +113,19 @@ def failed(fed: Fed, number: int, reason: str, raised: bool = True) -> None:
     fed.end(number, "failed", reason, raised)
 
 
+def test_a_sweep_that_only_diverges_ends_and_one_that_has_a_value_goes_on() -> None:
+    for has_value in (False, True):
+        fed, stopping = Fed(), rules(same_errors=2)
+        if has_value:
+            fed.trial(9, 0.1)
+        for number in (1, 2, 3, 4):
+            assert stopping.after_trial(fed.state) is None
+            failed(fed, number, f"diverged: loss is nan after epoch {number}", raised=False)
+        ending = stopping.after_trial(fed.state)
+        assert (ending is None) is has_value
+        assert ending is None or "4 trials in a row failed, and none reported anything else: diverged" in ending.why
+
+
 def test_the_same_error_again_and_again_ends_the_sweep() -> None:
     fed, stopping = Fed(), rules(same_errors=3)
     for number in (1, 2):

@@ -59,6 +59,7 @@ def test_every_kind_of_range_is_searched() -> None:
         study.tell(trial, abs(layers - 5) + abs(math.log2(width) - 7) + dropout)
     late = [trial.params for trial in study.trials[15:]]
     assert sum(params["layers"] >= 4 and params["width"] < 400 for params in late) >= 8
+    assert {params["dropout"] for params in late} <= {0.0, 0.2, 0.4, 0.6}, "and not 7e-18"
     assert {type(params["layers"]) for params in late} == {type(params["width"]) for params in late} == {int}
 
 
