@@ -157,13 +157,14 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    known = {name: config.dropout for name in DROPOUT_NAMES if hasattr(_model_config(config.model), name)}
+    described = _model_config(config.model)
+    described.id2label = dict(enumerate(labels))
+    described.label2id = {label: index for index, label in enumerate(labels)}
+    for name in DROPOUT_NAMES:
+        if hasattr(described, name):
+            setattr(described, name, config.dropout)
     model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-        config.model,
-        id2label=dict(enumerate(labels)),
-        label2id={label: index for index, label in enumerate(labels)},
-        dtype=torch.float32,
-        **known,
+        config.model, config=described, dtype=torch.float32
     )
     return model
 
