@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import threading
 import time
 import urllib.request
@@ -48,23 +47,21 @@ def webhook(given: str | None) -> str | None:
 
 
 class Notify:
-    """Puts messages into a queue, from which a thread sends them: nothing here waits, except for the last one."""
+    """Sends each message in a thread, one after another: nothing here waits, except for the last one."""
 
     def __init__(self, plan: Plan, address: str) -> None:
         self._plan, self._address = plan, address
-        self._messages: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=self._send_all, name="notify", daemon=True)
+        self._sending: threading.Thread | None = None  # the last message
+        self._failed = False
         self._told: tuple[float, int] | None = None  # value and number of the best that was told last
         self._told_at = -BEST_EVERY_S
 
     def show(self, event: Event, state: SweepState) -> None:
         """Begin, or tell how the sweep has ended."""
-        match event:
-            case SweepBegan():
-                self._told, self._told_at = state.leader, time.monotonic()
-                self._sender.start()
-            case SweepEnded():
-                self._end(event.summary)
+        if isinstance(event, SweepBegan):
+            self._told, self._told_at = state.leader, time.monotonic()
+        elif isinstance(event, SweepEnded):
+            self._end(event.summary)
 
     def tick(self, state: SweepState) -> None:
         """Tell of a new best, unless the sweep has just begun, or one was told a moment ago."""
@@ -74,7 +71,7 @@ class Notify:
         self._told, self._told_at = best, time.monotonic()
         assert state.best is not None, "it has a value"
         reached = {"value": best[0], "trial": best[1], "config": state.best.config}
-        self._put("best", f"{self._plan.name}: new best", reached)
+        self._tell("best", f"{self._plan.name}: new best", reached)
 
     def _end(self, summary: Mapping[str, Any]) -> None:
         best, early = summary["best"], summary["ended_early"]
@@ -83,30 +80,29 @@ class Notify:
         how = f"ended early ({early['why']})" if early is not None else "has ended"
         failed = best is None or (early is not None and early["status"] != 0)
         words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}, {'best' if best else 'without a result'}"
-        self._put("failed" if failed else "ended", words, best)
-        self._messages.put(None)
-        if self._sender.is_alive():
-            self._sender.join(WAIT_AT_END_S)
+        self._tell("failed" if failed else "ended", words, best).join(WAIT_AT_END_S)
 
-    def _put(self, event: str, words: str, best: Mapping[str, Any] | None) -> None:
-        """Put a message into the queue: ``text`` is what Slack and Teams show, ``content`` what Discord shows."""
+    def _tell(self, event: str, words: str, best: Mapping[str, Any] | None) -> threading.Thread:
+        """Begin to send a message: ``text`` is what Slack and Teams show, ``content`` what Discord shows."""
         experiment, about = self._plan.experiment, {}
         if best is not None:
             about = {"metric": experiment.metric, **{name: best[name] for name in ("value", "trial", "config")}}
             config = format_params(best["config"], experiment.display_params)
             words += f" {experiment.metric} {format_value(best['value'])} (trial {best['trial']:03d}): {config}"
         of_sweep = {"event": event, "sweep": self._plan.name, "experiment": experiment.name}
-        self._messages.put({"text": words, "content": words, **of_sweep, **about})
+        message = json.dumps({"text": words, "content": words, **of_sweep, **about}, default=str).encode()
+        self._sending = threading.Thread(target=self._send, args=(message, self._sending), name="notify", daemon=True)
+        self._sending.start()
+        return self._sending
 
-    def _send_all(self) -> None:
-        failed = False
-        while (message := self._messages.get()) is not None:
-            body = json.dumps(message, default=str).encode()
-            try:
-                asked = urllib.request.Request(self._address, body, {"Content-Type": "application/json"})
-                urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S).close()
-            except Exception as error:  # what goes wrong with a network has many names, and some hold the address
-                if not failed:
-                    why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
-                    logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
-                failed = True
+    def _send(self, message: bytes, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        try:
+            asked = urllib.request.Request(self._address, message, {"Content-Type": "application/json"})
+            urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S).close()
+        except Exception as error:  # what goes wrong with a network has many names, and some hold the address
+            if not self._failed:
+                why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
+                logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
+            self._failed = True

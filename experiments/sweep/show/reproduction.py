@@ -9,11 +9,13 @@ from typing import Any
 
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.published import Published
-from experiments.sweep.define.words import counted, format_params, format_value
+from experiments.sweep.define.words import counted, format_params, format_value, in_columns
 from trainables.runtime import names
 
 SETTINGS = ("data", "mixed_precision")
 """What makes a run comparable to the published one, or not."""
+RATES = (names.SAMPLES_PER_SECOND, names.LAST_STEP_SAMPLES_PER_SECOND)
+"""What a report has of the speed of its steps."""
 
 
 def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[str]:
@@ -22,20 +24,14 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     seconds = [seconds_of(report) for report in reports]
     steps = [0, *(report.get(names.STEP, 0) for report in reports)]
     batch = reports[0].get("config", {}).get("batch_size", 0)
-    table = [f"{unit:>8} {metric:>14} {'seconds':>9} {'samples/s':>11} {'last step':>11} {'overall':>14}"]
+    table: list[Sequence[str]] = [(unit, metric, "seconds", "samples/s", "last step", "overall")]
     for report, taken, (before, after) in zip(reports, seconds, pairwise(steps), strict=True):
         over_all = batch * (after - before) / taken if taken else 0.0
-        rate = report.get(names.SAMPLES_PER_SECOND, 0.0)
-        last = report.get(names.LAST_STEP_SAMPLES_PER_SECOND, 0.0)
-        table.append(
-            f"{report.get(unit):>8} {report.get(metric):>14.4f} {taken:>9.2f} {rate:>11.1f} {last:>11.1f} "
-            f"{over_all:>14.1f}"
-        )
+        each_second = [report.get(name, 0.0) for name in RATES] + [over_all]
+        cells = [str(report.get(unit)), f"{report.get(metric):.4f}", f"{taken:.2f}", *map("{:.1f}".format, each_second)]
+        table.append(cells)
     later = median(seconds[1:]) if len(seconds) > 1 else None
-    rates, last_rates = (
-        [report[name] for report in reports if name in report]
-        for name in (names.SAMPLES_PER_SECOND, names.LAST_STEP_SAMPLES_PER_SECOND)
-    )
+    rates, last_rates = ([report[name] for report in reports if name in report] for name in RATES)
     figures = [
         (metric, published.accuracy, reports[-1].get(metric)),
         (f"first {unit}, s", published.first_epoch_s, seconds[0]),
@@ -50,11 +46,9 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     return [
         f"published by {published.source}, on {published.devices}",
         *(other_data if plan.recipe == "sample" else []),
-        *table,
-        f"{'':>22} {'published':>18} {'here':>12}",
-        *(
-            f"{what:>22} {format_value(said) or '-':>18} {format_value(found) or '-':>12}"
-            for what, said, found in figures
+        *in_columns(table),
+        *in_columns(
+            [("", "published", "here"), *((what, *(format_value(v) or "-" for v in of)) for what, *of in figures)]
         ),
         f"here: {', '.join(filter(None, [here, plan.mode and plan.mode.name, settings]))}",
         *published.notes,

@@ -13,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 from matplotlib.colors import to_hex
-from optuna.importance import PedAnovaImportanceEvaluator
-from optuna.visualization import plot_parallel_coordinate, plot_param_importances
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import qualitative, sample_colorscale
 
 from experiments.sweep.define.objective import Mode
@@ -178,11 +178,22 @@ def importance(view: SweepView) -> go.Figure:
     """
     if len({trial.best for trial in view.compared}) < 2:
         raise NothingToDrawError("fewer than two trials have ended with different values")
-    figure = plot_param_importances(view.study, PedAnovaImportanceEvaluator(target_quantile=AMONG_THE_BEST))
-    (bars,) = figure.data
-    figure.update_traces(marker={"color": COLOURS["finished"]}, hovertemplate=None, hoverinfo="skip")
-    room_for_numbers = {"range": [0, 1.15 * max(bars.x)]}
-    return figure.update_layout(xaxis={"title": "share of the importance", **room_for_numbers}, yaxis={"title": None})
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=AMONG_THE_BEST)
+    # Optuna's own picture copies the study for each hyperparameter.
+    shares = dict(reversed(get_param_importances(view.study, evaluator=evaluator).items()))
+    figure = go.Figure()
+    figure.add_bar(
+        orientation="h",
+        x=list(shares.values()),
+        y=list(shares),
+        text=[f"{share:.2f}" for share in shares.values()],
+        textposition="outside",
+        cliponaxis=False,
+        marker={"color": COLOURS["finished"]},
+        hoverinfo="skip",
+    )
+    room_for_numbers = 1.15 * max(shares.values())
+    return figure.update_layout(xaxis={"title": "share of the importance", "range": [0, room_for_numbers]})
 
 
 def timeline(view: SweepView) -> go.Figure:

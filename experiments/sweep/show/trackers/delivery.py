@@ -150,11 +150,9 @@ def _batched(records: list[Record]) -> list[list[Record]]:
         group = open_groups.pop(record.run, None)
         goes_on = isinstance(record, Update) and record.status is None
         ends = isinstance(record, Update) and record.status not in (None, "RUNNING") and record.run != SWEEP
-        if group is not None and (goes_on or ends):
-            group.append(record)
-        else:
-            group = [record]
-            groups.append(group)
+        if group is None or not (goes_on or ends):
+            groups.append(group := [])
+        group.append(record)
         if goes_on or type(record) is BeginRun:
             open_groups[record.run] = group
     return groups
