@@ -344,9 +344,8 @@ def main() -> None:
                 "speedup_random": over_random[0],
                 "wins": board.wins(own, rival)[0],
                 "mean_rank": board.rank(own)[0],
-                "tasks": len(tasks),
             }
-    print(json.dumps({key: round(float(value), 3) for key, value in said.items()}))
+    print(json.dumps({key: round(float(value), 3) for key, value in said.items()} | {"tasks": len(tasks)}))
 
 
 if __name__ == "__main__":
