@@ -42,7 +42,7 @@ Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
 Take: TypeAlias = Callable[[Array], Curve | None]
 """Gives the curve of a proposal; None when every row of the table is used."""
 OURS = [name for name in get_args(SchedulerName) if name != "pbt"]
-"""Schedulers of ours; pbt changes hyperparameters on the way, for which there are no curves."""
+"""Our schedulers; pbt changes hyperparameters on the way, for which there are no curves."""
 
 
 @dataclass(eq=False)
@@ -268,7 +268,7 @@ def make_strategy(
     search, scheduler, kind = [*name.split("+"), "", ""][:3]
     if scheduler not in OURS or kind not in ("", "right", "wrong"):
         raise ValueError(
-            f"take <search>+<scheduler> of ours, the scheduler one of {', '.join(OURS)}, with or without +right or "
+            f"take our <search>+<scheduler>, the scheduler one of {', '.join(OURS)}, with or without +right or "
             f"+wrong; or ray-random, ray-tpe, optuna, syne-BOHB, syne-ASHACQR, syne-ASHABORE, neps-priorband"
         )
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
