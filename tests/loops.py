@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import math
@@ -84,12 +85,13 @@ def silent(config: dict[str, Any]) -> None:
 
 
 def environment_at_start(config: dict[str, Any]) -> None:
-    """Report a variable as the process was started with, which nothing in it can have changed."""
+    """Report a variable as the process was started with, which nothing in it can have changed; and Python's switch."""
     started_with = Path("/proc/self/environ").read_bytes().decode().split("\0")
     variables = dict(entry.split("=", maxsplit=1) for entry in started_with if "=" in entry)
     name = "PT_HPU_GPU_MIGRATION"
     for epoch in (1, 2):
-        report({"epoch": epoch, "worker_pid": os.getpid(), name: variables.get(name, "unset")})
+        found = {name: variables.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
+        report({"epoch": epoch, "worker_pid": os.getpid(), **found})
 
 
 def _write(directory: Path, epoch: int) -> None:

@@ -199,7 +199,9 @@ def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
     ):
         trainable.train()
     trainable.reset(trial("environment_at_start"))
-    assert trainable.train()["epoch"] == 1
+    result = trainable.train()
+    assert result["epoch"] == 1
+    assert result["garbage_is_looked_for"]  # it is not while a worker starts
 
 
 def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, tmp_path: Path) -> None:
