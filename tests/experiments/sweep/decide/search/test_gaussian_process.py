@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
 import pytest
+import torch
 from optuna.trial import TrialState
+from threadpoolctl import threadpool_info
 
 from experiments.sweep.decide.search import gaussian_process
 from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
@@ -106,3 +108,22 @@ def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
     late = [trial.params.get("beta2", -1.0) for trial in study.trials[12:]]
     assert np.mean([0.28 <= x <= 0.72 for x in late]) > 0.6  # by chance 0.22
     assert np.ptp([x for x in late if 0.28 <= x <= 0.72]) > 0.2, "both ends of the front"
+
+
+def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Watched(optuna.samplers.GPSampler):
+        def sample_relative(self, *arguments: Any) -> dict[str, Any]:
+            seen.extend([torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())])
+            return super().sample_relative(*arguments)
+
+    monkeypatch.setattr(gaussian_process, "GPSampler", Watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        tuned(11)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {*seen} == {1}
