@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
+import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.local_ray import ENVIRONMENT
