@@ -13,8 +13,8 @@ evaluates. ``max_difference`` is the largest of all numbers that a trial of both
 With ``--simulated N`` nothing trains: Tune's own controller runs N sweeps of each kind on simulated groups
 (:mod:`tests.benchmarks.simulated_groups`) with epochs of 10 s and starts of ``--start-seconds``, each with its seed,
 and the figures are those of all together; there are no numbers to compare. ``longest_wait_s`` is the longest that a
-group has waited for its devices, without growing and with it, and ``misplaced`` how often one got devices that may not
-train together, and tried again. With ``--add`` a trial is added by hand as soon as one has all devices.
+group has waited for its devices, without growing and with it, and ``in_vain`` how often one did not get those that it
+was to have. With ``--add`` a trial is added by hand as soon as one has all devices.
 
     python tests/benchmarks/growth.py [--trials 32] [--epochs 27] [--modules 8] [--epoch-seconds 40]
 """
@@ -158,7 +158,7 @@ def measure(folder: Path, grow: str, arguments: argparse.Namespace) -> dict[str,
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run sweeps on simulated groups, and return the figures of all together."""
     simulated_groups.START_S = arguments.start_seconds
-    found, waits, added, misplaced = {"auto": [0.0] * 3, "off": [0.0] * 3}, [], 0, 0
+    found, waits, added, in_vain = {"auto": [0.0] * 3, "off": [0.0] * 3}, [], 0, 0
     for seed in range(arguments.simulated):
         for grow, sums in found.items():
             groups = Groups(Clock(), arguments.modules)
@@ -166,7 +166,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
                 tuner, adds = simulated_sweep(Path(folder), groups, arguments, grow, seed)
             waits.append(groups.longest_wait_s)
             added += adds.added
-            misplaced += groups.misplaced
+            in_vain += groups.in_vain
             for at, figure in enumerate(device_seconds(tuner)):
                 sums[at] += figure
     (grown, held, used), (without, held_without, used_without) = found["auto"], found["off"]
@@ -177,7 +177,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "training_share": round(used / grown / arguments.modules, 3),
         "training_share_without": round(used_without / without / arguments.modules, 3),
         "longest_wait_s": [round(max(waits[1::2]), 1), round(max(waits[::2]), 1)],
-        "misplaced": misplaced,
+        "in_vain": in_vain,
         "added_by_hand": added,
         "sweeps": arguments.simulated,
     }

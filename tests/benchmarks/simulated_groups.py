@@ -6,8 +6,8 @@ one seam where Tune reaches its actors. A trial actor starts at once and does on
 and it keeps them from trial to trial. Devices are handed out as Ray does: the lowest that are free, to the group that
 asked first of those that there are enough for. Left out is what Ray itself takes to send a call and wait for its end.
 
-What a sweep must never do is an :class:`ImpossibleError`: a group that finds no devices which may train together, as
-often as it tries, two groups on one device, or trials that wait for what can never come.
+What a sweep must never do is an :class:`ImpossibleError`: a group on devices that may not train together, two groups on
+one device, or trials that wait for what can never come.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,8 +46,8 @@ from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.devices.hpu import HPU
-from trainables.runtime.group.place import Place, leaves_next
-from trainables.runtime.group.warm_trainable import PAUSES_S_OF_WIDER
+from trainables.runtime.group.place import Place
+from trainables.runtime.group.worker_group import FREE_WITHIN_S
 
 START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2
 """What a group takes to start, to train an epoch, to write or read a checkpoint, to take another trial, and to end."""
@@ -126,10 +126,9 @@ class TrialActor:
     """What its group was made for; None while it has none."""
     on: tuple[int, ...] = ()
     """The devices of its group."""
-    misplaced: int = 0
-    """How often its group has just got devices that may not train together."""
     booked: tuple[int, ...] = ()
-    """Devices that its group leaves free, and keeps from others while it starts."""
+    """Devices that its group keeps from others until it has started: lower ones than its own, and some of its own while
+    it waits for the rest."""
 
     def begin(self, config: dict[str, Any], epoch: int = 0) -> None:
         """Take a trial that has so many epochs."""
@@ -156,8 +155,8 @@ class Groups:
         """What the groups did: from when, and how long."""
         self.handled = 0
         """Events that Tune was given."""
-        self.misplaced = 0
-        """How often a group got devices that may not train together."""
+        self.in_vain = 0
+        """How often a group did not get the devices that it was to have."""
         self.longest_wait_s = 0.0
         """How long a group has waited for its devices at most."""
 
@@ -280,16 +279,23 @@ class Groups:
         with self._unseen():
             for actor in list(self._waiting):
                 place = actor.place
-                if len(actor.booked) < place.leaves <= len(self._free_devices):
-                    actor.booked = self._take(place.leaves)
-                if len(actor.booked) == place.leaves and place.workers <= len(self._free_devices):
-                    self._waiting.remove(actor)
-                    actor.on, actor.group = self._take(place.workers), place
-                    self._check_owners()
-                    self._start(actor)
+                if place.numbers:
+                    actor.booked += self._take([one for one in self._free_devices if one <= max(place.numbers)])
+                    if not {*place.numbers} <= {*actor.booked}:
+                        continue
+                    actor.on = place.numbers
+                    actor.booked = tuple({*actor.booked} - {*place.numbers})
+                elif place.workers <= len(self._free_devices):
+                    actor.on = self._take(sorted(self._free_devices)[: place.workers])
+                else:
+                    continue
+                self._waiting.remove(actor)
+                actor.group = place
+                self._check_owners()
+                self._start(actor)
 
-    def _take(self, count: int) -> tuple[int, ...]:
-        taken = tuple(sorted(self._free_devices)[:count])
+    def _take(self, devices: Iterable[int]) -> tuple[int, ...]:
+        taken = tuple(devices)
         self._free_devices -= {*taken}
         return taken
 
@@ -358,7 +364,21 @@ class Groups:
         if actor.group == actor.place:
             self._train(actor, 0.0)
         else:
-            self._end_group(actor, lambda: self._waiting.append(actor))
+            self._end_group(actor, lambda: self._wait_for_devices(actor))
+
+    def _wait_for_devices(self, actor: TrialActor) -> None:
+        """Have a group wait for devices; for those of certain numbers only so long."""
+
+        def in_vain() -> None:
+            if actor in self._waiting:
+                self._waiting.remove(actor)
+                self.in_vain += 1
+                actor.booked, actor.place = self._give_back(actor.booked), USUAL
+                self._wait_for_devices(actor)
+
+        self._waiting.append(actor)
+        if actor.place.numbers:
+            self._after(FREE_WITHIN_S, actor, in_vain)
 
     def _end_group(self, actor: TrialActor, then: Callable[[], None]) -> None:
         """End the group of an actor, if it has one, and go on after that."""
@@ -375,27 +395,16 @@ class Groups:
         """Start a group that has its devices."""
         waited = self.clock.now() - actor.tasks[0].began
         self.longest_wait_s = max(self.longest_wait_s, waited)
+        if len(actor.on) > 1 and (why := HPU.why_not_together(actor.on)):
+            raise ImpossibleError(f"{why}: {self._in_words()}")
 
         def started() -> None:
             with self._unseen():
                 actor.booked = self._give_back(actor.booked)
-                if len(actor.on) > 1 and (why := HPU.why_not_together(actor.on)):
-                    self._start_elsewhere(actor, why)
-                else:
-                    actor.misplaced = 0
-                    self._train(actor, waited + START_S)
+                self._train(actor, waited + START_S)
 
         self.worked.append((self.clock.now(), START_S))
         self._after(START_S, actor, started)
-
-    def _start_elsewhere(self, actor: TrialActor, why: str) -> None:
-        if actor.misplaced == len(PAUSES_S_OF_WIDER):
-            raise ImpossibleError(f"{why}, again and again: {self._in_words()}")
-        pause_s = PAUSES_S_OF_WIDER[actor.misplaced]
-        actor.place = replace(actor.place, leaves=leaves_next(actor.on, actor.place.leaves))
-        actor.misplaced += 1
-        self.misplaced += 1
-        self._end_group(actor, lambda: self._after(pause_s, actor, lambda: self._waiting.append(actor)))
 
     def _train(self, actor: TrialActor, started: float) -> None:
         """Train an epoch, after a start that took so long."""

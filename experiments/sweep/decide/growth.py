@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from experiments.sweep.define.options import SweepOptions
@@ -21,6 +22,8 @@ FASTER = 1.7
 on one node rarely falls short where the batch is large. What is measured decides whether others grow as far."""
 AT_LEAST_FASTER = 1.1
 """How much faster a trial must have become, or none grows as far again."""
+TRIES = 2
+"""How often a trial is to go on elsewhere in vain: another may have taken the devices, or it cannot train there."""
 
 
 class Growth:
@@ -32,8 +35,8 @@ class Growth:
         self._numbers = plan.devices.type.numbers(plan.devices.count)
         self.has_ever_grown = False
         """Whether a trial was ever to have more devices than it began with."""
-        self._asked: dict[int, int] = {}  # of trials that were to go on with so many devices
-        self._stay: set[int] = set()  # trials that were to change, and did not
+        self._asked: dict[int, Place] = {}  # of trials that are to go on elsewhere
+        self._in_vain = Counter[int]()  # how often trials were to change, and did not
         self._most: dict[int, int] = {}  # by trial, as its configuration allows
         self._wide: set[int] = set()  # trials with more devices than they began with
         self._took: dict[int, tuple[int, float]] = {}  # by trial: devices, and the seconds that its last report took
@@ -67,34 +70,35 @@ class Growth:
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
         has = self.has(state, trial)
-        if trial.number in self._stay or state.ending is not None:
+        if self._in_vain[trial.number] == TRIES or state.ending is not None:
             return None
         running = {other.number: self._width_of(state, other) for other in state.running}
         self._wide &= running.keys()
-        self._asked = {number: width for number, width in self._asked.items() if number in running}
+        self._asked = {number: place for number, place in self._asked.items() if number in running}
         width = self._width(state, trial, running, state.to_begin + promoted)
-        if width > has and (self._asked or not all(running.values())):
-            return None  # one moves or starts: nobody knows which devices it gets
-        while (leaves := self._leaves(state, trial, width)) is None:  # of as many as usual there is always a set
+        if width > has and not all(running.values()):
+            return None  # one starts: nobody knows which devices it gets
+        while (numbers := self._numbers_for(state, trial, width)) is None:  # as many as usual can always be had
             width //= 2
         if width == has:
             return None
-        self._asked[trial.number], self.has_ever_grown = width, True
-        if width == self._usual:
-            return Place(width)
-        config = self._config_of(trial)
-        return Place(width, leaves, config.settings_of_wider(self._plan.devices.type, self._usual, width))
+        settings = {}
+        if width > self._usual:
+            settings = self._config_of(trial).settings_of_wider(self._plan.devices.type, self._usual, width)
+        self._asked[trial.number], self.has_ever_grown = Place(width, numbers, settings), True
+        return self._asked[trial.number]
 
     def _width_of(self, state: SweepState, trial: TrialState) -> int:
         """Return how many devices a trial has, or is about to have; 0 while it is starting."""
         has = self.has(state, trial)
-        return max(has, self._asked.get(trial.number, 0)) if has else 0
+        return max(has, self._asked[trial.number].workers) if has and trial.number in self._asked else has
 
     def measure(self, state: SweepState, trial: TrialState) -> None:
         """Note from a report how long the trial takes, and whether more devices have made it faster."""
         has = self.has(state, trial)
-        if self._asked.pop(trial.number, has) != has:
-            self._stay.add(trial.number)
+        place = self._asked.pop(trial.number, None)
+        if place is not None and place.workers != has:
+            self._in_vain[trial.number] += 1
         (self._wide.add if has > self._usual else self._wide.discard)(trial.number)
         metrics = trial.metrics
         lost = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
@@ -138,7 +142,7 @@ class Growth:
         return (
             has > 0
             and width <= self._most_of(trial)
-            and self._leaves(state, trial, width) is not None
+            and self._numbers_for(state, trial, width) is not None
             and self._is_worth_it(trial, width / has)
         )
 
@@ -147,7 +151,7 @@ class Growth:
 
     def _most_of(self, trial: TrialState) -> int:
         """Return the most devices that a trial's configuration allows."""
-        if trial.number in self._stay:
+        if self._in_vain[trial.number] == TRIES:
             return 0
         if trial.number not in self._most:
             try:
@@ -171,23 +175,29 @@ class Growth:
         saves = reports * took * (1 - FASTER ** -math.log2(times))
         return self._start_s < saves
 
-    def _leaves(self, state: SweepState, trial: TrialState, width: int) -> int | None:
-        """Return how many free devices of lower numbers a trial leaves free, so that it gets an aligned set of this
-        width; None if there is none."""
-        if width == self._usual or not self._plan.devices.type.widths:
-            return 0
-        others = [state.device_time.devices_of(other.number) for other in state.running if other is not trial]
-        taken = {int(index) for devices in others for _, index in devices}
-        # Those that wait for devices get the lowest, since they have asked before.
-        wanted = self._usual * sum(not devices for devices in others)
-        free = [index for index in self._numbers if index not in taken][wanted:]
+    def _numbers_for(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
+        """Return devices that nobody else has or is to have, on which a trial may go on; () where any will do, None if
+        there are none.
+
+        Those that it has already are among them if they can be, since the rest stays in larger pieces; else they are
+        the last, since trials that begin get the first.
+        """
+        kind = self._plan.devices.type
+        if width == self._usual or not kind.widths:
+            return ()
+        has = {
+            other.number: {int(index) for _, index in state.device_time.devices_of(other.number)}
+            for other in state.running
+        }
+        own = has.pop(trial.number)
+        asked = [self._asked[number].numbers for number in has if number in self._asked]
+        taken = set[int]().union(*has.values(), *asked)
         if not taken <= {*self._numbers}:  # another machine's, which has others
             return None
-        sets = [range(index, index + width) for index in free if {*range(index, index + width)} <= {*free}]
-        for together in sets:
-            if self._plan.devices.type.why_not_together(together) is None:
-                return sum(index < together.start for index in free)
-        return None
+        free = sorted({*self._numbers} - taken)
+        sets = [free[at : at + width] for at in range(len(free) - width + 1)]
+        may = [together for together in sets if kind.why_not_together(together) is None]
+        return tuple(max(may, key=lambda together: (len(own.intersection(together)), together), default=())) or None
 
 
 def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:

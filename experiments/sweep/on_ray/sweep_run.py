@@ -20,7 +20,6 @@ from ray.tune.schedulers import TrialScheduler
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.growth import Growth
 from experiments.sweep.decide.schedulers.factory import make_scheduler
-from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
 from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
@@ -140,7 +139,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
-        for other in () if isinstance(self.scheduler, SuccessiveHalving) else trials:  # which is always asked
+        for other in trials if getattr(self.scheduler, "pauses_unasked", True) else ():
             if other.status != Trial.PAUSED:
                 continue
             known = self.state.trials.get(number_of(other))
@@ -186,7 +185,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         to_begin = self.searcher.proposed < self.state.num_trials and not self._growth.has_grown
         if to_begin or self._pausing:  # those that are being saved have their devices still
             return
-        promoted = self.scheduler.promoted if isinstance(self.scheduler, SuccessiveHalving) else 0
+        promoted: int = getattr(self.scheduler, "promoted", 0)
         place = self._growth.after_report(self.state, known, promoted)
         if place is not None:
             go_on_with(tune_controller, trial, place)

@@ -56,17 +56,7 @@ class StartHungError(WorkerGroupError):
 
 
 class DevicesNotReadyError(WorkerGroupError):
-    """Another process still has the devices, or they are being reset; a new group may get them soon."""
-
-
-class MisplacedError(DevicesNotReadyError):
-    """The devices may not train together: others of lower numbers were taken or left since it was said how many to
-    leave free."""
-
-    def __init__(self, reason: str, leaves: int) -> None:
-        super().__init__(reason)
-        self.leaves = leaves
-        """How many the next group should leave free."""
+    """Others still have the devices, or they are being reset; a new group may get them soon."""
 
 
 def is_loss(failure: BaseException | None) -> bool:

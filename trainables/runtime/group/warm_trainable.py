@@ -23,7 +23,6 @@ from trainables.runtime.group.errors import (
     CANNOT_USE,
     DevicesNotReadyError,
     LostTooOftenError,
-    MisplacedError,
     WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
@@ -40,8 +39,6 @@ logger = logging.getLogger(__name__)
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait before each retry to get devices that are being released. In all more than the 60 s that habana may
 take to close one; it also waits so long for one before it says that it is busy."""
-PAUSES_S_OF_WIDER = PAUSES_S[:3]
-"""The same for devices that a trial has not begun with, and can do without."""
 
 
 NOT_THE_LOOPS = {names.EPOCH, names.STEP, *names.BOOKED, *names.DEVICE_COUNTS}
@@ -215,7 +212,7 @@ class WarmTrainable(tune.Trainable):
     def _group_with(self, environment: dict[str, str]) -> WorkerGroup:
         """Return the group; start a new one if it is not as wide, or its processes lack these variables or memory."""
         # Not in setup(): an error there fails the actor's creation, and Tune would wait for it for ever.
-        spec = replace(self.spec, environment=environment, num_workers=self._place.workers, leaves=self._place.leaves)
+        spec = replace(self.spec, environment=environment, num_workers=self._place.workers, numbers=self._place.numbers)
         if self.group is not None and (self.spec != spec or self.group.outgrown):
             self._end_group()
         if self.group is None:
@@ -226,16 +223,12 @@ class WarmTrainable(tune.Trainable):
     def _new_group(self) -> WorkerGroup:
         """Start a group, and wait for devices that another process is still releasing."""
         name = f"workers-of-{self.trial_id}"
-        is_usual = self._place == self._usual
-        for pause_s in PAUSES_S if is_usual else PAUSES_S_OF_WIDER:
+        for pause_s in PAUSES_S if self._place == self._usual else ():  # it can do without more devices
             try:
                 return WorkerGroup(self.spec, name)
             except DevicesNotReadyError as error:  # noqa: PERF203  (each attempt takes seconds)
                 reason = str(error).strip().splitlines()[-1]
                 logger.warning("%s: trying again in %.0f s (%s)", name, pause_s, reason)
-                if isinstance(error, MisplacedError) and not is_usual:
-                    self._place = replace(self._place, leaves=error.leaves)
-                    self.spec = replace(self.spec, leaves=error.leaves)
                 time.sleep(pause_s)
         return WorkerGroup(self.spec, name)
 

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import cloudpickle
+from ray.exceptions import RayError
 from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
@@ -30,7 +32,6 @@ from trainables.runtime.group.device_backend import DeviceBackendConfig, RanksBy
 from trainables.runtime.group.errors import (
     GONE,
     DevicesNotReadyError,
-    MisplacedError,
     StartHungError,
     WorkerGroupError,
     WorkerRaisedError,
@@ -40,7 +41,6 @@ from trainables.runtime.group.errors import (
     timed_out,
 )
 from trainables.runtime.group.mailbox import WarmWorker
-from trainables.runtime.group.place import leaves_next
 from trainables.runtime.internals import ray_train
 from trainables.runtime.internals.ray_core import free_own
 from trainables.runtime.internals.ray_train_torch import HandOver, LeanTorchTrainer
@@ -57,6 +57,9 @@ for ever."""
 EXIT_TIMEOUT_S = 90
 """How long the workers may take to end after "exit"; those on HPUs may take 75 s of it (``LEAVE_WITHIN_S``). Then they
 are left to Ray, which ends them with their owner."""
+FREE_WITHIN_S = 10.0
+"""How long to wait for devices of certain numbers, which a trial that has just ended may still have. Another may have
+taken them since they were chosen."""
 CHECK_EVERY_S = 1.0
 """How often to check, while waiting for the workers, that they are still alive."""
 RESIDUE_MAY_GROW = 0.05
@@ -82,8 +85,8 @@ class WorkerGroupSpec:
     report may take :data:`START_TIMEOUT_S` longer."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes besides those of the device, set before they import torch."""
-    leaves: int = 0
-    """How many free devices of lower numbers the group leaves free. Ray hands out the lowest."""
+    numbers: tuple[int, ...] = ()
+    """Of the devices that the group takes; empty: whichever Ray hands out."""
 
     @property
     def placement_strategy(self) -> str:
@@ -112,7 +115,7 @@ class WorkerGroup:
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
         try:
-            with lowest_booked(spec.device.resource, spec.leaves):
+            with lower_booked(spec.device.resource, spec.numbers):
                 self._trainer.start()
                 started = self._first_reports()
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
@@ -179,7 +182,7 @@ class WorkerGroup:
                 of_node.setdefault(node, []).append(index)
         for indices in of_node.values():
             if reason := device.why_not_together(indices, nodes=len(of_node)):
-                raise MisplacedError(reason, leaves_next(indices, spec.leaves))
+                raise DevicesNotReadyError(reason)
             logger.info("%s: %s %s", name, device.kind, indices)
 
     def _first_reports(self) -> list[dict[str, Any]]:
@@ -296,14 +299,44 @@ def _serve_trials(config: dict[str, Any]) -> None:
 
 
 @contextmanager
-def lowest_booked(resource: str, count: int) -> Iterator[None]:
-    """Book so many devices of one node inside the block: of those that are free, the ones with the lowest numbers."""
-    if not count:
-        yield
-        return
-    booked = placement_group([{resource: 1.0}] * count, strategy="STRICT_PACK")
+def lower_booked(resource: str, numbers: Collection[int]) -> Iterator[None]:
+    """Book the free devices of this node that come before these inside the block: Ray hands out the lowest numbers.
+
+    Two groups that do so for different sets cannot wait for each other: the one with the lower set holds nothing that
+    the other wants.
+
+    Raises:
+        DevicesNotReadyError: They are not free within :data:`FREE_WITHIN_S`.
+    """
+    booked: dict[int, PlacementGroup] = {}
+    ends_at = time.monotonic() + FREE_WITHIN_S
     try:
-        booked.wait(START_TIMEOUT_S)  # if they are not free by then, the group is found to be out of place
+        while missing := {*numbers} - booked.keys():
+            if time.monotonic() > ends_at:
+                raise DevicesNotReadyError(f"{resource} {sorted(missing)} are not free")
+            group = placement_group([{resource: 1.0}])
+            number = _number_of(group, resource) if group.wait(CHECK_EVERY_S) else None
+            if number is not None and number <= max(numbers):
+                booked[number] = group
+            else:
+                remove_placement_group(group)
+                time.sleep(CHECK_EVERY_S)
+        for number in numbers:
+            remove_placement_group(booked.pop(number))
         yield
     finally:
-        remove_placement_group(booked)
+        for group in booked.values():
+            remove_placement_group(group)
+
+
+def _number_of(group: PlacementGroup, resource: str) -> int | None:
+    """Return the number of the device that a placement group has booked, which Ray tells a process that gets it; None
+    if that died."""
+    runs_there = PlacementGroupSchedulingStrategy(group)
+    ask = ray.remote(num_cpus=0, resources={resource: 1.0}, scheduling_strategy=runs_there)(
+        lambda: ray.get_runtime_context().get_accelerator_ids()[resource]
+    )
+    try:
+        return int(ray.get(ask.remote())[0])
+    except RayError:
+        return None

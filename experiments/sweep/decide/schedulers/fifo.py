@@ -22,6 +22,9 @@ class Fifo(FIFOScheduler):
     _kept: tuple[str, ...] = ()
     """The attributes, plain data, that a sweep's snapshots keep."""
 
+    pauses_unasked = False
+    """Whether trials are paused otherwise than by the answer to their report, as some of Ray's schedulers do."""
+
     def __init__(self) -> None:
         super().__init__()
         self._metric, self._sign = "", 1.0

@@ -23,7 +23,7 @@ from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 from trainables.runtime.group.place import Place
 
-NODE, EPOCH_S = "a-node", 100.0
+NODE, EPOCH_S, WHOLE = "a-node", 100.0, Place(8, tuple(range(8)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def test_the_last_trial_gets_the_whole_node_and_the_others_nothing_while_some_wa
     node.begin_all("0", "1", "2", "3", "4", "5", "6", "7")
     for number in range(1, 8):
         node.end(number)
-    assert node.after(8, 10, "7") == Place(8)
+    assert node.after(8, 10, "7") == WHOLE
     assert node.growth.is_moving(8)
     assert node.after(8, 11, "01234567", took=EPOCH_S / 4.9, start=10.0) is None
     assert not node.growth.is_moving(8)
@@ -109,39 +109,38 @@ def test_the_best_grow_first_and_to_aligned_sets(plan: Plan) -> None:
     node = Node(plan, trials=3)
     node.begin_all("1", "2", "5")
     # Four would be its share, but neither 0 to 3 nor 4 to 7 will be free.
-    assert node.after(2, 10, "2", value=0.9) == Place(2, leaves=1)
-    assert node.after(3, 10, "5", value=0.7) is None  # one moves at a time
+    assert node.after(2, 10, "2", value=0.9) == Place(2, (2, 3))
+    assert node.after(3, 10, "5", value=0.7) == Place(4, (4, 5, 6, 7))  # while the other moves
+    assert node.after(1, 10, "1", value=0.5) == Place(2, (0, 1))
     assert node.after(2, 11, "23", value=0.9, took=60.0, start=10.0) is None
-    assert node.after(3, 11, "5", value=0.7) == Place(4, leaves=1)
-    assert node.after(3, 12, "4567", value=0.7, took=60.0, start=10.0) is None
-    assert node.after(1, 10, "1", value=0.5) == Place(2)
+    assert node.after(3, 11, "4567", value=0.7, took=60.0, start=10.0) is None
 
 
 def test_a_trial_that_is_wanted_back_gives_half_of_it(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("3")
-    assert node.after(1, 10, "3") == Place(8)
-    assert node.after(1, 11, "01234567", took=20.0, start=10.0, promoted=1) == Place(4)
-    assert node.after(1, 12, "0123", took=40.0, start=10.0, promoted=5) == Place(2)
-    assert node.after(1, 13, "01", took=70.0, start=10.0, promoted=7) == Place(1)
+    assert node.after(1, 10, "3") == WHOLE
+    assert node.after(1, 11, "01234567", took=20.0, start=10.0, promoted=1) == Place(4, (4, 5, 6, 7))
+    assert node.after(1, 12, "4567", took=40.0, start=10.0, promoted=5) == Place(2, (6, 7))
+    assert node.after(1, 13, "67", took=70.0, start=10.0, promoted=7) == Place(1)
 
 
-def test_one_that_gives_back_to_a_trial_that_waits_leaves_it_the_lowest(plan: Plan) -> None:
+def test_one_that_gives_back_to_a_trial_that_waits_keeps_the_highest(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("7")
-    assert node.after(1, 11, "7") == Place(8)
+    assert node.after(1, 11, "7") == WHOLE
     node.state.num_trials = 2  # a person adds one
     node.begin(2, lr=0.1, momentum=0.5, seed=1)
-    assert node.after(1, 12, "01234567", took=20.0, start=10.0) == Place(4, leaves=3)  # 0 is taken first
+    assert node.after(1, 12, "01234567", took=20.0, start=10.0) == Place(4, (4, 5, 6, 7))
 
 
 def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("0")
-    assert node.after(1, 10, "0") == Place(8)
+    assert node.after(1, 10, "0") == WHOLE
     node.growth.began(1)
     assert not node.growth.is_moving(1)
-    assert node.after(1, 10, "1", start=10.0) == Place(8)
+    assert node.after(1, 10, "1", start=10.0) == WHOLE
 
 
 def test_a_budget_in_seconds_and_a_ray_of_others_rule_growth_out(plan: Plan) -> None:
@@ -173,19 +172,20 @@ def test_what_a_start_costs_more_than_it_saves_is_left(plan: Plan) -> None:
 def test_where_a_trial_is_no_faster_none_grows_as_far(plan: Plan) -> None:
     node = Node(plan, trials=2)
     node.begin_all("0", "4")
-    assert node.after(1, 10, "0", value=0.9) == Place(4)
+    assert node.after(1, 10, "0", value=0.9) == Place(4, (0, 1, 2, 3))
     assert node.after(1, 11, "0123", value=0.9, took=95.0, start=10.0) is None  # the first time takes longer
-    assert node.after(1, 12, "0123", value=0.9, took=95.0) == Place(2)
-    assert node.after(1, 13, "01", value=0.9, took=60.0, start=10.0) is None
-    assert node.after(2, 11, "4") == Place(2)
+    assert node.after(1, 12, "0123", value=0.9, took=95.0) == Place(2, (2, 3))
+    assert node.after(1, 13, "23", value=0.9, took=60.0, start=10.0) is None
+    assert node.after(2, 11, "4") == Place(2, (4, 5))
 
 
-def test_one_that_could_not_move_is_not_asked_again(plan: Plan) -> None:
+def test_one_that_could_not_move_twice_is_not_asked_again(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("0")
-    assert node.after(1, 10, "0") == Place(8)
-    assert node.after(1, 11, "0") is None
+    assert node.after(1, 10, "0") == WHOLE
+    assert node.after(1, 11, "0") == WHOLE  # another may have had the devices
     assert node.after(1, 12, "0") is None
+    assert node.after(1, 13, "0") is None
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,14 @@ def groups() -> Groups:
     return Groups(Clock(), 8)
 
 
-@pytest.mark.parametrize(("scheduler", "seed"), [("asha", 0), ("asha-promote", 1)])
+@pytest.mark.parametrize(("scheduler", "seed"), [("asha", 0), ("asha-promote", 3)])
 def test_a_trial_that_is_added_while_another_has_all_devices_gets_one(
     tmp_path: Path, groups: Groups, scheduler: str, seed: int
 ) -> None:
     _, adds = swept(tmp_path, groups, scheduler=scheduler, seed=seed, add=True)
     assert adds.added
     assert groups.longest_wait_s < simulated_groups.REPORT_S  # until the other gives some back at its next report
-    assert groups.misplaced == 0
+    assert groups.in_vain == 0
 
 
 def test_a_sweep_whose_trials_grow_is_shorter(tmp_path: Path, groups: Groups) -> None:
@@ -44,26 +44,25 @@ def test_a_sweep_whose_trials_grow_is_shorter(tmp_path: Path, groups: Groups) ->
     assert grown < 0.9 * without
 
 
-def test_a_group_on_devices_that_may_not_train_together_tries_others(
+def test_a_group_whose_devices_were_taken_goes_on_as_it_began(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Growth, "_leaves", lambda *_: 0)
+    monkeypatch.setattr(Growth, "_numbers_for", lambda *given: tuple(range(8 - given[-1], 8)))  # perhaps others'
     swept(tmp_path, groups)
-    assert groups.misplaced > 0
+    assert groups.in_vain > 0
 
 
-def test_one_that_tries_the_same_again_ends_the_simulation(
+def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Growth, "_leaves", lambda *_: 0)
-    monkeypatch.setattr(simulated_groups, "leaves_next", lambda got, leaves: leaves)
+    monkeypatch.setattr(Growth, "_numbers_for", lambda *given: tuple(range(1, 1 + min(7, given[-1]))))
     with pytest.raises(ImpossibleError, match="not an aligned set"):
-        swept(tmp_path, groups, seed=1)
+        swept(tmp_path, groups)
 
 
-def test_where_idle_trial_actors_keep_their_devices_the_simulation_hangs(
+def test_where_idle_trial_actors_keep_their_devices_trials_wait_for_them_in_vain(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SweepRun, "devices_are_wanted", False)
-    with pytest.raises(ImpossibleError, match="nothing can happen any more"):
-        swept(tmp_path, groups, seed=1)
+    swept(tmp_path, groups, seed=1)
+    assert groups.in_vain > 0
