@@ -127,8 +127,7 @@ class TrialActor:
     on: tuple[int, ...] = ()
     """The devices of its group."""
     booked: tuple[int, ...] = ()
-    """Devices that its group keeps from others until it has started: lower ones than its own, and some of its own while
-    it waits for the rest."""
+    """Devices that its group keeps from others while it waits for its own: some of these, and lower ones."""
 
     def begin(self, config: dict[str, Any], epoch: int = 0) -> None:
         """Take a trial that has so many epochs."""
@@ -284,7 +283,7 @@ class Groups:
                     if not {*place.numbers} <= {*actor.booked}:
                         continue
                     actor.on = place.numbers
-                    actor.booked = tuple({*actor.booked} - {*place.numbers})
+                    actor.booked = self._give_back(tuple({*actor.booked} - {*place.numbers}))
                 elif place.workers <= len(self._free_devices):
                     actor.on = self._take(sorted(self._free_devices)[: place.workers])
                 else:
@@ -400,7 +399,6 @@ class Groups:
 
         def started() -> None:
             with self._unseen():
-                actor.booked = self._give_back(actor.booked)
                 self._train(actor, waited + START_S)
 
         self.worked.append((self.clock.now(), START_S))

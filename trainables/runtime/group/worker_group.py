@@ -110,14 +110,15 @@ class WorkerGroup:
         self._failure: BaseException | None = None
         self._storage, self._hung_after_s = Path(spec.storage), spec.hung_after_s
         self._workers: list[Any] = []
-        self._have_started, self._leaving = threading.Event(), False
+        self._have_devices, self._have_started, self._leaving = threading.Event(), threading.Event(), False
         self._first_residue = self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
         try:
             with lower_booked(spec.device.resource, spec.numbers):
                 self._trainer.start()
-                started = self._first_reports()
+                self._wait_until(self._have_devices)
+            started = self._first_reports()
             self._places: list[tuple[str, int | None]] = [(report["node"], report["index"]) for report in started]
             self._check_placement(spec, name)
         except WorkerGroupError as error:
@@ -188,11 +189,15 @@ class WorkerGroup:
     def _first_reports(self) -> list[dict[str, Any]]:
         """Return what the workers report once they are up."""
         ends_at = time.monotonic() + START_TIMEOUT_S + self._hung_after_s if self._hung_after_s else math.inf
-        while not self._have_started.wait(CHECK_EVERY_S):
+        self._wait_until(self._have_started, ends_at)
+        return self._wait([worker.report.remote() for worker in self._workers], ends_at)
+
+    def _wait_until(self, event: threading.Event, ends_at: float = math.inf) -> None:
+        """Wait for an event of the start."""
+        while not event.wait(CHECK_EVERY_S):
             self._check_alive()
             if time.monotonic() > ends_at:
                 raise StartHungError(f"{self._late()}: the workers hang while they start")
-        return self._wait([worker.report.remote() for worker in self._workers], ends_at)
 
     def _send(self, command: dict[str, Any]) -> dict[str, Any]:
         ends_at = time.monotonic() + self._hung_after_s if self._hung_after_s else math.inf
@@ -273,6 +278,7 @@ class WorkerGroup:
         return LeanTorchTrainer(
             _serve_trials,
             worker_class=WarmWorker,
+            when_placed=self._have_devices.set,
             callbacks=[HandOver(self._up), *([RanksByDevice(spec.device.resource)] if ranked else [])],
             train_loop_config=config,
             backend_config=DeviceBackendConfig(device=spec.device),

@@ -100,6 +100,7 @@ class LeanTorchTrainer(DataParallelTrainer):
         train_loop_per_worker: Callable[..., None],
         *,
         worker_class: type[RayTrainWorker],
+        when_placed: Callable[[], None],
         callbacks: Sequence[WorkerGroupCallback],
         **arguments: Any,
     ) -> None:
@@ -108,19 +109,26 @@ class LeanTorchTrainer(DataParallelTrainer):
         Args:
             train_loop_per_worker: What each worker runs.
             worker_class: The class of the worker actors.
+            when_placed: Is called when the workers have their devices, and no process yet.
             callbacks: Called after Ray's own.
             **arguments: Those of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)
-        self._worker_class, self._callbacks = worker_class, callbacks
+        self._worker_class, self._when_placed, self._callbacks = worker_class, when_placed, callbacks
 
     def _create_default_callbacks(self) -> list[Any]:
         usual = [made for made in super()._create_default_callbacks() if not isinstance(made, DISPENSABLE)]
         return [*usual, *self._callbacks]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **parts: Any) -> Result:
+        when_placed = self._when_placed
+
         class Group(WorkerGroup):
             _worker_cls = self._worker_class
+
+            def _create_workers(self, *given: Any, **more: Any) -> list[Any]:
+                when_placed()
+                return super()._create_workers(*given, **more)
 
         class Controller(TrainController):
             worker_group_cls = Group

@@ -183,7 +183,7 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
 
 def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
     made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
-    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, callbacks=[HandOver(print)])
+    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_placed=print, callbacks=[HandOver(print)])
     lean = [type(callback) for callback in trainer._create_default_callbacks()]
     assert set(DISPENSABLE) <= set(made)
     assert lean == [*(callback for callback in made if callback not in DISPENSABLE), HandOver]
