@@ -66,7 +66,7 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
 	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
 
-faults: $(READY) ## Do 21 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
+faults: $(READY) ## Do 20 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults
 
 constraints: $(READY) ## Resolve the versions in constraints.txt anew
