@@ -14,6 +14,7 @@ Commands and reports are plain data; the trial actor puts them into each worker'
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from trainables.runtime.session import SaveFunction, get_context, open_session
 from trainables.runtime.training.fresh_start import environment_restored, fresh_start, release_memory
 from trainables.runtime.training.profiling import profiling
 from trainables.runtime.writing import once_there_is_room
+
+logger = logging.getLogger(__name__)
 
 TrainLoop = Callable[[dict[str, Any]], None]
 """A train loop: takes the configuration of a trial, reports through :func:`trainables.runtime.report`."""
@@ -89,8 +92,12 @@ class _WarmSession:
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
         self._asked = False  # whether the loop has asked for its checkpoint
+        self.ended_by: dict[str, Any] | None = None
+        """The command that ended the trial while its loop ran. What the loop does after it is no news of any trial."""
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
+            raise _TrialStopped(self.ended_by)
         self._save = save
         sampled = self._measured.metrics.take()
         counted = self._counts.added_to(metrics, sampled)
@@ -98,11 +105,12 @@ class _WarmSession:
         does = {"saves": save is not None, "asked": self._asked}
         command = self._answer({"kind": "metrics", "metrics": counted, **does, **device})
         if command["do"] != "continue":
+            self.ended_by = command
             raise _TrialStopped(command)
 
     def finished(self) -> dict[str, Any]:
         """Report that the loop returned, and return the command that ends the trial."""
-        return self._answer({"kind": "finished"})
+        return self.ended_by or self._answer({"kind": "finished"})
 
     def get_checkpoint(self) -> Checkpoint | None:
         self._asked = True
@@ -140,12 +148,15 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
     except BaseException as error:
         text = text_of_loop(error)
-        if device.is_out_of_memory(error):
-            text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
-        MAILBOX.fail(text)
-        if isinstance(error, Exception):
-            raise
-        raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
+        if session.ended_by is None:
+            if device.is_out_of_memory(error):
+                text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
+            MAILBOX.fail(text)
+            if isinstance(error, Exception):
+                raise
+            raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
+        logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", text)
+        following = session.ended_by
     del session
     release_memory()
     device.free_cached_memory()
