@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -182,6 +183,22 @@ def forgetful(config: dict[str, Any]) -> None:
         report({"epoch": epoch, "score": config.get("x", 0.0) / epoch}, save=partial(_write, epoch=epoch))
 
 
+def giving_back(config: dict[str, Any]) -> None:
+    """Raise on rank 1 while rank 0 trains; each rank adds its number to ``config["log"]`` when Python exits."""
+    rank = get_context().get_world_rank()
+
+    def note() -> None:
+        with Path(config["log"]).open("a") as log:
+            log.write(f"{rank}\n")
+
+    atexit.register(note)
+    report({"epoch": 1})
+    if rank == 1:
+        time.sleep(1)
+        raise RuntimeError("rank 1 failed on purpose")
+    time.sleep(300)
+
+
 def ending(config: dict[str, Any]) -> None:
     """End the process in the way that the configuration names."""
     ways: dict[str, Callable[[], Any]] = {
@@ -197,11 +214,30 @@ def impatient_group(spec: Any) -> Any:
         return worker_group.WorkerGroup(spec, "late")
 
 
+class Exclusive(Cpu):
+    """Cores that nobody else can have until their process has ended as a Python process does."""
+
+    def __init__(self) -> None:
+        super().__init__(**{**_of_cpu(), "exclusive": True})
+
+
+class Lost(Exclusive):
+    """Such cores that cannot be measured once a trial has ended."""
+
+    def memory_in_use(self) -> None:
+        """Fail."""
+        raise OSError("the device is lost")
+
+
+def _of_cpu() -> dict[str, Any]:
+    return {field.name: getattr(CPU, field.name) for field in fields(CPU)}
+
+
 class Unprepared(Cpu):
     """Cores that take seconds to prepare a worker."""
 
     def __init__(self) -> None:
-        super().__init__(**{field.name: getattr(CPU, field.name) for field in fields(CPU)})
+        super().__init__(**_of_cpu())
 
     def prepare_worker(self) -> None:
         """Take longer than a group may."""

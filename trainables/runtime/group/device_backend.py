@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.runtime.devices.device import DeviceType
+from trainables.runtime.group.mailbox import MAILBOX
 from trainables.runtime.internals.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
 from trainables.runtime.internals.ray_train_torch import TorchBackend, TorchBackendConfig, shut_torch_down
 
@@ -55,15 +56,15 @@ class _DeviceBackend(TorchBackend):
             return
         ends_at = time.monotonic() + LEAVE_WITHIN_S
         # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
-        if run_on_all(worker_group, _do_nothing, ANSWER_WITHIN_S):
+        if run_on_all(worker_group, _let_go, ANSWER_WITHIN_S):
             run_on_all(worker_group, _leave_process_group, LEAVE_WITHIN_S)
         # habana releases a device when Python exits. Ray would use ray.kill(), which skips that: nobody could use it
         # until the driver has reset it.
         end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
 
 
-def _do_nothing() -> None:
-    pass
+def _let_go() -> None:
+    MAILBOX.let_go()
 
 
 def _leave_process_group() -> None:

@@ -36,6 +36,12 @@ class Mailbox:
         self._report = Future()
         self._commands.put(command)
 
+    def let_go(self) -> None:
+        """Answer who waits for a report: a process that is asked to end waits until no method of its actor runs."""
+        waited, self._report = self._report, Future()
+        if not waited.done():
+            waited.set_result({"kind": "ending"})
+
     async def report(self) -> dict[str, Any]:
         """Return the report that answers the last command, or the first one, once it is handed in."""
         return await asyncio.wrap_future(self._report)

@@ -233,6 +233,10 @@ class WorkerGroup:
             self._trainer.join(FAILURE_KNOWN_WITHIN_S)
             self._check_alive()
             raise WorkersLostError(f"a worker is gone: {text_of(error)}") from error
+        if report["kind"] == "ending":
+            self._trainer.join(EXIT_TIMEOUT_S)  # it knows why
+            self._check_alive()
+            raise WorkersLostError("the workers do not end")
         if report["kind"] == "error":
             self._trainer.join(FAILURE_KNOWN_WITHIN_S)  # it may have failed only because another rank is gone
             lost = f"\n{text_of(self._failure)}" if is_loss(self._failure) else ""

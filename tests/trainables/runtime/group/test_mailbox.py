@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,19 @@ def test_an_error_is_a_report_that_nothing_answers() -> None:
     mailbox = Mailbox()
     mailbox.fail("out of memory")
     assert asyncio.run(mailbox.report()) == {"kind": "error", "error": "out of memory"}
+
+
+def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
+    async def wait() -> dict[str, Any]:
+        waiting = asyncio.ensure_future(mailbox.report())
+        await asyncio.sleep(0)
+        mailbox.let_go()
+        return await waiting
+
+    mailbox = Mailbox()
+    assert asyncio.run(wait()) == {"kind": "ending"}
+    command = thread.submit(mailbox.hand_in, {"kind": "metrics"})  # a report that comes later disturbs nobody
+    mailbox.put({"do": "exit"})
+    assert command.result() == {"do": "exit"}
+    mailbox.fail("the last one")
+    mailbox.let_go()

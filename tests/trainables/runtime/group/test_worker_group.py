@@ -17,7 +17,7 @@ from experiments import tune_resnet18
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
 from tests.host import Hosted
-from tests.loops import Unprepared, any_loop, ending, impatient_group
+from tests.loops import Exclusive, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
 from trainables.runtime import names
@@ -290,3 +290,30 @@ def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_pat
     )
     with pytest.raises(StartHungError, match=r"no report for 0\.0166667 minutes: the workers hang while they start"):
         Hosted(host, impatient_group, spec)
+
+
+def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp_path: Path) -> None:
+    """Rank 0, which trains, is asked to end as Python ends; it would not while its trial actor waits for its report."""
+    spec = WorkerGroupSpec(train_loop=giving_back, num_workers=2, device=Exclusive(), storage=str(tmp_path))
+    group = Hosted(host, WorkerGroup, spec, "exclusive")
+    log = tmp_path / "log"
+    log.touch()
+    group.start({"log": str(log)}, None)
+    began = time.monotonic()
+    with pytest.raises(WorkerRaisedError, match="rank 1 failed on purpose"):
+        group.next_report()
+    group.exit()
+    assert time.monotonic() - began < 1 + 4  # the first second is that of rank 1
+    while len(ranks := log.read_text().split()) < 2 and time.monotonic() - began < 15:
+        time.sleep(0.1)  # Ray says that an actor has ended a moment before its process does
+    assert sorted(ranks) == ["0", "1"]
+
+
+def test_a_worker_that_fails_between_two_trials_says_why(host: Any, tmp_path: Path) -> None:
+    """It reports nothing: its trial actor hears from Ray Train."""
+    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=Lost(), storage=str(tmp_path))
+    group = Hosted(host, WorkerGroup, spec, "lost")
+    group.start({"loop": "counting", "first": 1}, None)
+    with pytest.raises(WorkerRaisedError, match=r"the worker group ended: (?s:.*)OSError: the device is lost"):
+        group.start({"loop": "counting", "first": 1}, None)
+    group.exit()
