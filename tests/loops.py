@@ -115,6 +115,7 @@ def any_loop(config: dict[str, Any]) -> None:
         counting,
         forgetful,
         leaking,
+        lingering,
     )
     here = {function.__name__: function for function in own}
     if loop in ("hugging_face", "lightning"):
@@ -199,6 +200,16 @@ def giving_back(config: dict[str, Any]) -> None:
     time.sleep(300)
 
 
+def lingering(config: dict[str, Any]) -> None:
+    """Report two epochs, and clean up until a file is there."""
+    try:
+        for epoch in (1, 2):
+            report({"epoch": epoch})
+    finally:
+        while not Path(config["until"]).exists():
+            time.sleep(0.1)
+
+
 def ending(config: dict[str, Any]) -> None:
     """End the process in the way that the configuration names."""
     ways: dict[str, Callable[[], Any]] = {
@@ -212,6 +223,15 @@ def impatient_group(spec: Any) -> Any:
     """Return a worker group that must be up within two seconds."""
     with patch.object(worker_group, "START_TIMEOUT_S", 2):
         return worker_group.WorkerGroup(spec, "late")
+
+
+class Impatient(worker_group.WorkerGroup):
+    """A worker group whose workers may take a second to end."""
+
+    def exit(self) -> None:
+        """End it as all are ended."""
+        with patch.object(worker_group, "EXIT_TIMEOUT_S", 1):
+            super().exit()
 
 
 class Exclusive(Cpu):

@@ -110,7 +110,8 @@ class WorkerGroup:
         self._failure: BaseException | None = None
         self._storage, self._hung_after_s = Path(spec.storage), spec.hung_after_s
         self._workers: list[Any] = []
-        self._have_devices, self._have_started, self._leaving = threading.Event(), threading.Event(), False
+        self._have_devices, self._have_started = threading.Event(), threading.Event()
+        self._leaving = self._given_up = False
         self._first_residue = self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
@@ -170,7 +171,8 @@ class WorkerGroup:
         if self._trainer.is_alive():
             self._have_workers_end()
             self._trainer.join(EXIT_TIMEOUT_S)
-        if self._trainer.is_alive():
+        self._given_up = self._trainer.is_alive()
+        if self._given_up:
             logger.warning("%s: the workers did not end within %d s", self._trainer.name, EXIT_TIMEOUT_S)
         self._workers = []  # a handle keeps its actor's process alive
 
@@ -270,7 +272,8 @@ class WorkerGroup:
         except BaseException as error:
             self._failure = error  # raised to the trial by the thread that waits for the workers
         finally:
-            free_own()
+            if not self._given_up:  # else what this actor has booked by now is the next group's
+                free_own()
 
     def _make_trainer(self, spec: WorkerGroupSpec, name: str) -> LeanTorchTrainer:
         # Ray Train reads these in this process when the trainer is made.

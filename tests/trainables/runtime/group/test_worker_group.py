@@ -17,7 +17,7 @@ from experiments import tune_resnet18
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.groups import run_trial
 from tests.host import Hosted
-from tests.loops import Exclusive, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
+from tests.loops import Exclusive, Impatient, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
 from tests.sessions import numbers_of, reports_of
 from trainables import bert, resnet18
 from trainables.runtime import names
@@ -317,3 +317,18 @@ def test_a_worker_that_fails_between_two_trials_says_why(host: Any, tmp_path: Pa
     with pytest.raises(WorkerRaisedError, match=r"the worker group ended: (?s:.*)OSError: the device is lost"):
         group.start({"loop": "counting", "first": 1}, None)
     group.exit()
+
+
+def test_a_group_that_ends_late_leaves_the_next_one_its_devices(host: Any, tmp_path: Path) -> None:
+    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
+    late = Hosted(host, Impatient, spec, "late")
+    late.start({"loop": "lingering", "until": str(tmp_path / "now")}, None)
+    late.exit()
+    following = Hosted(host, WorkerGroup, spec, "following")
+    following.start({"loop": "quadratic", "x": 0.5, "epochs": 5, "seconds": 0.5}, None)
+    (tmp_path / "now").touch()
+    for _ in range(20):  # until it has ended
+        late.exit()
+    epochs = [following.next_report()["metrics"]["epoch"] for _ in range(4)]
+    following.exit()
+    assert epochs == [2, 3, 4, 5]
