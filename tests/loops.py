@@ -273,7 +273,8 @@ def leaking(config: dict[str, Any]) -> None:
     used = torch.ones(config["megabytes"] * 2**18)
     if not config["frees"]:
         HOARD.append(used)
-    report({"epoch": 1, "worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}})
+    pid_and_variables = {"worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}}
+    report({"epoch": 1, **pid_and_variables}, save=partial(_write, epoch=1))
 
 
 def noting_the_optimizer(config: dict[str, Any], train_loop: Callable[[dict[str, Any]], None], folder: Path) -> None:

@@ -207,7 +207,8 @@ class WorkerGroup:
         first = reports[0]
         for report in reports:  # each worker measures its own device
             first.get("metrics", {}).update(report.get("system", {}))
-        self._residue = max((report["residue"] for report in reports if report.get("residue") is not None), default=0.0)
+        residues = [report["residue"] for report in reports if report.get("residue") is not None]
+        self._residue = max(residues, default=self._residue)  # "saved" and "finished" say nothing of it
         self._first_residue = self._first_residue or self._residue
         return first
 
