@@ -105,7 +105,8 @@ def end_workers(worker_group: Any, within_s: float) -> None:
 def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any]) -> Iterator[None]:
     """Have these answer ``ray.train.report()`` and ``ray.train.get_checkpoint()`` in this worker, inside the block.
 
-    A loop that is written for Ray Train calls them, whether it imports the module or the functions.
+    A loop that is written for Ray Train calls them, whether it imports the module or the functions. Of earlier
+    checkpoints and of data Ray Train knows nothing here, and says so as it does elsewhere: with [] and with a KeyError.
     """
 
     class Answers(DistributedTrainFnUtils):
@@ -114,6 +115,12 @@ def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint
 
         def get_checkpoint(self) -> Any:
             return get_checkpoint()
+
+        def get_all_reported_checkpoints(self, *how_to_wait: Any, **more: Any) -> list[Any]:
+            return []
+
+        def get_dataset_shard(self, dataset_info: Any) -> Any:
+            raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
     usual = get_train_fn_utils()
     set_train_fn_utils(Answers())

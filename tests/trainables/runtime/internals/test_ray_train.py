@@ -19,6 +19,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch import config as torch_config
 from ray.train.v2._internal import constants
 from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
+from ray.train.v2._internal.data_integration.interfaces import DatasetShardMetadata
 from ray.train.v2._internal.exceptions import RayTrainError
 from ray.train.v2._internal.execution import train_fn_utils
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
@@ -175,6 +176,10 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
             ray.train.report({"loss": 0.4}, checkpoint="written", checkpoint_dir_name="mine")
             assert ray.train.get_checkpoint() == "a checkpoint"
             assert ray.train.get_context() is not None
+            assert ray.train.get_all_reported_checkpoints(timeout_s=5) == []
+            # What Ray asks its context for first is there in a worker alone.
+            with pytest.raises(KeyError, match="there is no dataset 'train': load your data in the train loop"):
+                train_fn_utils.get_train_fn_utils().get_dataset_shard(DatasetShardMetadata("train", world_rank=0))
         assert train_fn_utils.get_train_fn_utils() is usual
     finally:
         train_fn_utils.set_train_fn_utils(None)
