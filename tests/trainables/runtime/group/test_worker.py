@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -86,6 +87,7 @@ def run_trial(thread: ThreadPoolExecutor) -> Iterator[Callable[[worker.TrainLoop
     yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)
     set_train_fn_utils(None)
     measured.metrics.close()
+    gc.unfreeze()  # a worker never looks at what survives its first trial; this process has other tests
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the stop ends its thread
