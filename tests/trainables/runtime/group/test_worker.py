@@ -78,16 +78,18 @@ def thread(mailbox: Mailbox) -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def run_trial(thread: ThreadPoolExecutor) -> Iterator[Callable[[worker.TrainLoop], Any]]:
+def run_trial(
+    thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[worker.TrainLoop], Any]]:
     """Starts a trial in the thread; what it returns will be the command that comes next."""
     cpu = DEVICE_TYPES["cpu"]
+    monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
     measured = worker._Measured(DeviceMetrics(cpu, []))
     start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "profile": None}
     set_train_fn_utils(DistributedTrainFnUtils())
     yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)
     set_train_fn_utils(None)
     measured.metrics.close()
-    gc.unfreeze()  # a worker never looks at what survives its first trial; this process has other tests
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the stop ends its thread
