@@ -156,10 +156,11 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
     if plan.resumed and not options.add_trials:
+        from experiments.sweep.show.trackers.outbox import is_delivered
         from experiments.sweep.sweeps import KeptSweep
 
         kept = KeptSweep.at(plan.folder, plan.folder.parent)
-        if kept.summary.get("complete"):
+        if kept.summary.get("complete") and is_delivered(plan.folder):
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
             return int(kept.summary["best"] is None), kept.summary
     with no_collection():

@@ -160,7 +160,7 @@ class TrialConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig(TrialConfig):
-    """What a train loop without a class of its own gets: its hyperparameters, its settings, ``seed`` and the budget."""
+    """What a train loop without its class gets: its hyperparameters, its settings, ``seed`` and the budget."""
 
     @classmethod
     def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.report import DRAW_EVERY_S
-from experiments.sweep.show.trackers.outbox import Outbox
+from experiments.sweep.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from experiments.sweep.show.trackers.tracker import TRACKERS
 from tests.experiments.sweep.earlier import earlier_sweep
@@ -117,6 +117,16 @@ def test_a_sweep_that_is_over_is_opened_without_a_ray_of_its_own_and_stays_as_it
     assert "\nnothing is left to do (--add-trials N makes the sweep longer)" in said
     assert "\nbest        trial " in said
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+    assert is_delivered(folder)
+
+
+def test_a_sweep_that_is_over_and_has_not_delivered_all_is_known(tmp_path: Path) -> None:
+    assert is_delivered(tmp_path), "there is nothing to deliver"
+    (tmp_path / RECORDS_FILE).write_text("{}\n{}\n")
+    assert not is_delivered(tmp_path)
+    for delivered in (3, 6):
+        (tmp_path / STATE_FILE).write_text(f'{{"delivered": {delivered}, "ids": {{}}}}')
+        assert is_delivered(tmp_path) is (delivered == 6)
 
 
 def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:

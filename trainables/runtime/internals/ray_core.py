@@ -55,7 +55,7 @@ def lean_ray() -> Iterator[None]:
 def free_orphans() -> None:
     """Free the devices that a dead trial actor has left booked.
 
-    Whoever makes a group of workers makes a placement group for it. Ray removes that only when both its creator and the
+    Each group of workers has a placement group. Ray removes that only when both its creator and the
     whole job are dead (ray#54305): the devices would stay booked until the end of the sweep. Ray Train has an actor in
     each group against that, which needs Ray's dashboard; this does without both.
     """

@@ -27,6 +27,17 @@ READ_AT_ONCE = 2000
 """Records that travel together at most."""
 
 
+def is_delivered(folder: Path) -> bool:
+    """Whether MLflow has all records of a sweep that is over; nothing is written."""
+    if not (folder / RECORDS_FILE).is_file():
+        return True
+    try:
+        delivered = int(json.loads((folder / STATE_FILE).read_bytes())["delivered"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+    return delivered >= (folder / RECORDS_FILE).stat().st_size
+
+
 class Outbox:
     """Records in the order in which they were put, and how far they were delivered.
 
