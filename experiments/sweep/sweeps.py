@@ -128,6 +128,9 @@ class KeptSweep:
             *self.result(),
             *([f"go on       {resume}"] if goes_on else []),
             *in_rows("trials", in_columns(rows)),
+            *in_rows(
+                "failed", [f"trial {trial['trial']:03d}: {trial['why']}" for trial in self.trials if "why" in trial]
+            ),
         ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -222,6 +223,12 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     kept(storage / "other", "a", 0.2, num_samples=1)
     both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
     assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
+
+
+def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "nan", 0.2, math.nan, num_samples=2)
+    text = said(capsys, "show", str(plan.folder))
+    assert text.endswith("\nfailed      trial 002: diverged: score is nan after epoch 1\n")
 
 
 def test_a_trial_is_trained_again_with_what_its_sweep_had(

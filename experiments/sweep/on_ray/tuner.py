@@ -38,6 +38,8 @@ from trainables.runtime.training.profiling import TRACE_FILE, Profile
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
 their own TorchTrainer books that."""
+FOR_COMMAND_LINE = ("dry_run", "evaluate", "json")
+"""Options that :func:`build_tuner` refuses, since it returns a Tuner whatever they say."""
 
 
 def build_tuner(
@@ -60,7 +62,13 @@ def build_tuner(
     """
     if sampler is not None:
         changes["search"] = type(sampler).__name__
-    plan = make_plan(experiment, with_file(options, changes), sampler)
+    options = with_file(options, changes)
+    if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:
+        raise SweepError(
+            f"build_tuner(): {' and '.join(words)} are for the command line; leave them out. build_tuner() plans and "
+            f"checks, and only fit() starts anything"
+        )
+    plan = make_plan(experiment, options, sampler)
     print("\n".join(plan.lines()), flush=True)
     return SweepTuner(plan)
 

@@ -17,7 +17,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from experiments.sweep.decide.search.surrogate import carry_attributes
+from experiments.sweep.decide.search.surrogate import ATTR_FAILURE, ATTR_POINT, carry_attributes
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.define.search_space import hyperparameter
@@ -66,7 +66,8 @@ def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
                 "trial": trial.number + 1,
                 "status": OUTCOMES.get(trial.state, "interrupted"),
                 "value": None if step is None else values[step],
-                **({"point": list(trial.user_attrs["point"])} if "point" in trial.user_attrs else {}),
+                **({"point": list(trial.user_attrs[ATTR_POINT])} if ATTR_POINT in trial.user_attrs else {}),
+                **({"why": str(trial.user_attrs[ATTR_FAILURE])} if ATTR_FAILURE in trial.user_attrs else {}),
                 "at": step,
                 "config": {hyperparameter(name): value for name, value in trial.params.items()},
             }

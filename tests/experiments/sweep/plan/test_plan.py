@@ -533,6 +533,12 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
         build_tuner(QUADRATIC, **changes)
 
 
+@pytest.mark.parametrize("changes", [{"dry_run": True}, {"json": True}, {"evaluate": Path("checkpoint")}])
+def test_what_is_for_the_command_line_is_an_error_in_the_api(changes: dict[str, Any]) -> None:
+    with pytest.raises(SweepError, match=rf"{next(iter(changes))} are for the command line; leave them out"):
+        build_tuner(QUADRATIC, **changes)
+
+
 def test_pbt_with_nothing_to_change_is_an_error(storage: Path) -> None:
     assert make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x")).options.scheduler == "pbt"
     choices = replace(QUADRATIC, space={"x": tune.randint(0, 9)}, baseline={"x": 1})
