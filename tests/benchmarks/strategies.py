@@ -53,6 +53,7 @@ class Trial:
     curve: Curve
     status: str = "PENDING"
     epoch: int = 0
+    second: float = 0.0
     last_result: dict[str, Any] = field(default_factory=dict)
 
     def set_status(self, status: str) -> None:
@@ -114,7 +115,9 @@ class OnTune:
         return True
 
     def report(self, trial: Trial, loss: float, ended: bool) -> str:
-        result = {"loss": loss, "epoch": trial.epoch, "training_iteration": trial.epoch, "trial_id": trial.trial_id}
+        trial.second += trial.curve[1](trial.epoch)[1]
+        epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, "second": trial.second}
+        result = {"loss": loss, "trial_id": trial.trial_id, **epochs}
         trial.last_result, of_tune = result, cast(Any, trial)
         decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), of_tune, result)
         if decision == "STOP":

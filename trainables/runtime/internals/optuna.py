@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy
 from optuna import Study, Trial, create_study
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, GPSampler
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -154,3 +156,32 @@ def _log_improvement(self: Any, x: torch.Tensor) -> torch.Tensor:
     candidate = self._cond_gpr.sample_joint_posterior(x, return_fantasy=False).unsqueeze(-1)
     values = torch.cat([running.expand_as(candidate), candidate], dim=-1)  # not maximum(): the same to the last digit
     return _compute_mean_max_utility((values - self._threshold).clamp_min_(_EPS).log())
+
+
+class GPSamplerByCost(GPSampler):
+    """GPSampler, which takes what a candidate costs off what it expects of it; both are logarithms.
+
+    Optuna lets users override ``_optimize_acqf()``, and promises nothing for the next version.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[FrozenTrial],
+        cost_of: Callable[[npt.NDArray[np.float64]], Callable[[torch.Tensor], torch.Tensor]],
+        **options: Any,
+    ) -> None:
+        """Take what GPSampler takes.
+
+        Args:
+            trials: Whose costs are known.
+            cost_of: Is given their hyperparameters by name as GPSampler scales them, numbers to 0 to 1 and choices to
+                their places, (trials, hyperparameters), and returns what gives the cost of such candidates.
+            **options: GPSampler's own.
+        """
+        super().__init__(**options)
+        self._trials, self._cost_of = list(trials), cost_of
+
+    def _optimize_acqf(self, acqf: Any, best_params: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
+        expected, cost = acqf.eval_acqf, self._cost_of(acqf.search_space.get_normalized_params(self._trials))
+        acqf.eval_acqf = lambda x: expected(x) - cost(x)
+        return super()._optimize_acqf(acqf, best_params)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from optuna import Study
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
+from experiments.sweep.decide.search.surrogate import ATTR_SECONDS
 from experiments.sweep.define.front import in_order
 from experiments.sweep.define.ranges import middle, on_step
-from trainables.runtime.internals.optuna import hasten_gp, study_of
+from trainables.runtime.internals.optuna import GPSamplerByCost, hasten_gp, study_of
+
+if TYPE_CHECKING:
+    import torch
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -27,6 +32,13 @@ MOST = 150
 most."""
 NOT_REPORTED = 30
 """How many of the trials that have not reported yet it is told of: the last. It keeps away from them."""
+COST_COUNTS = 0.5
+"""A candidate that takes four times as long must promise twice as much (chosen in experiments/LOG.md, 2026-11-24)."""
+DECISION_S = 0.1
+"""Seconds that a report costs beside the training before it, about."""
+SAME_COST = 0.1
+"""Where the seconds from report to report vary by less (standard deviation of their logarithm), all candidates cost the
+same, and a proposal does not depend on a clock."""
 
 
 class GaussianProcessSampler(BaseSampler):
@@ -36,6 +48,7 @@ class GaussianProcessSampler(BaseSampler):
     taken to have it in the middle of its range. Losses have outliers, beside which all others look alike. So no trial
     is told to be further below the median than the best is above it. Trials with violated constraints are told to be.
     Several objectives are told so one by one, and GPSampler looks for what adds most to the hypervolume of the front.
+    Where trials differ in how long an epoch takes, it looks for what promises most for that time.
     """
 
     def __init__(self, seed: int) -> None:
@@ -67,7 +80,7 @@ class GaussianProcessSampler(BaseSampler):
             chosen = np.append(chosen[: MOST // 2], rest)
         told = [*((known[index], scores[index].tolist()) for index in chosen), *((past, None) for past in running)]
         hasten_gp()
-        sampler = GPSampler(seed=int(self._generator.integers(2**31)), n_startup_trials=STARTUP)
+        sampler = _gp_sampler(seed=int(self._generator.integers(2**31)), trials=known, space=search_space)
         seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
         with threadpool_limits(1):  # else threads wait for each other in busy loops, and take four times the CPU
             found = study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
@@ -109,3 +122,35 @@ def _told(
         system_attrs={},
         intermediate_values={},
     )
+
+
+def _gp_sampler(seed: int, trials: Sequence[FrozenTrial], space: Mapping[str, BaseDistribution]) -> GPSampler:
+    """Return the GPSampler for these trials: one that knows what candidates cost, where that differs."""
+    timed = [trial for trial in trials if ATTR_SECONDS in trial.user_attrs]
+    seconds = np.log([DECISION_S + trial.user_attrs[ATTR_SECONDS] for trial in timed])
+    if len(timed) < STARTUP or seconds.std() < SAME_COST:
+        return GPSampler(seed=seed, n_startup_trials=STARTUP)
+    choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for _, r in sorted(space.items())]
+    cost_of = partial(_cost_of, seconds=seconds, choices=choices)
+    complete = [_told(number, trial, [0.0], space) for number, trial in enumerate(timed)]
+    return GPSamplerByCost(complete, cost_of, seed=seed, n_startup_trials=STARTUP)
+
+
+def _cost_of(inputs: Array, seconds: Array, choices: Sequence[int]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what gives the cost of candidates, by ridge regression of the logarithms of seconds.
+
+    Args:
+        inputs: Scaled hyperparameters, (trials, hyperparameters); of a choice, its place.
+        seconds: Their logarithms, (trials,).
+        choices: How many a hyperparameter has; 0 for a number.
+    """
+    import torch
+
+    def features(x: torch.Tensor) -> torch.Tensor:
+        columns = ((x[..., [i]] == torch.arange(n)).double() if n else x[..., [i]] for i, n in enumerate(choices))
+        return torch.cat(list(columns), dim=-1)
+
+    known = features(torch.from_numpy(inputs))
+    centred, target = known - known.mean(dim=0), torch.from_numpy(seconds - seconds.mean())
+    weights = torch.linalg.solve(centred.T @ centred + 0.5 * torch.eye(known.shape[1]).double(), centred.T @ target)
+    return lambda x: COST_COUNTS * (features(x) @ weights)

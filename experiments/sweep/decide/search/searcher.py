@@ -19,8 +19,14 @@ from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
 from experiments.sweep.decide.search.study_record import StudyRecord
-from experiments.sweep.decide.search.surrogate import ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_POINT, Surrogate
-from experiments.sweep.define.budget import Budget
+from experiments.sweep.decide.search.surrogate import (
+    ATTR_CONSTRAINTS,
+    ATTR_FAILURE,
+    ATTR_POINT,
+    ATTR_SECONDS,
+    Surrogate,
+)
+from experiments.sweep.define.budget import REPORTS, Budget
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.state.outcome import constraints_of, why_diverged
@@ -251,6 +257,8 @@ class StudySearcher(Searcher):
         earlier = trial.intermediate_values.values()
         best = all(self._objectives[0].better(point[0], than=value) for value in earlier)
         step, constraints = self._budget.progress(result), constraints_of(result)
+        # Once, since each is a write. Where the budget counts seconds, none costs more than another.
+        seconds = result.get(names.SECOND) if not (earlier or self._budget.seconds) else None
 
         def add(study: optuna.Study, at: int) -> None:
             internals.set_intermediate_value(study, at, step, point[0])
@@ -258,6 +266,8 @@ class StudySearcher(Searcher):
                 internals.set_user_attribute(study, at, ATTR_POINT, point)
             if constraints:
                 internals.set_user_attribute(study, at, ATTR_CONSTRAINTS, constraints)
+            if seconds:
+                internals.set_user_attribute(study, at, ATTR_SECONDS, seconds / result[REPORTS])
 
         self._record.change(trial.number, add)
 

@@ -24,6 +24,8 @@ ATTR_POINT = "point"
 """User attribute of a trial: all objectives in its best report, where there are several."""
 ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
+ATTR_SECONDS = "seconds_each"
+"""User attribute of a trial: how long it trains from one report to the next."""
 
 
 class Surrogate:
@@ -143,7 +145,7 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
         datetime_complete=began,
         params=trial.params,
         distributions=trial.distributions,
-        user_attrs={},
+        user_attrs={key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS},
         system_attrs=attributes,
         intermediate_values={},
     )

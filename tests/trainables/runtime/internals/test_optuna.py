@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna._gp import acqf
-from optuna.distributions import FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import GPSampler, GridSampler, QMCSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
@@ -148,3 +150,28 @@ def test_a_gaussian_process_that_was_hastened_proposes_the_same_beside_running_t
     internals.hasten_gp()
     monkeypatch.setattr(acqf.qLogEI, "compute_per_sample_log_utility", None)  # the slow way
     assert proposals() == asked
+
+
+def test_a_gaussian_process_takes_what_a_candidate_costs_off_what_it_expects() -> None:
+    space: dict[str, BaseDistribution] = {"x": RANGE, "choice": CategoricalDistribution([8, 16])}
+    known = [
+        create_trial(value=(x - 0.5) ** 2, params={"x": x, "choice": choice}, distributions=space)
+        for x, choice in ((0.1, 8), (0.3, 16), (0.6, 8), (0.9, 16))
+    ]
+    seen: list[Any] = []
+
+    def proposal(cost: float | None) -> dict[str, Any]:
+        def cost_of(inputs: Any) -> Any:
+            seen.append(inputs)
+            return lambda x: cost * (x[..., 0] + x[..., 1])
+
+        options: dict[str, Any] = {"seed": 0, "n_startup_trials": 3}
+        plain = GPSampler(**options) if cost is None else internals.GPSamplerByCost(known, cost_of, **options)
+        study = optuna.create_study(sampler=plain)
+        study.add_trials(known)
+        return study.ask(space).params
+
+    assert proposal(0.0) == proposal(None)
+    np.testing.assert_allclose(seen[0], [[0, 0.1], [1, 0.3], [0, 0.6], [1, 0.9]])
+    assert proposal(1e3) == {"x": pytest.approx(0, abs=1e-3), "choice": 8}
+    assert proposal(-1e3) == {"x": pytest.approx(1, abs=1e-3), "choice": 16}

@@ -94,6 +94,29 @@ def test_the_best_trials_and_some_others_are_enough_and_an_outlier_does_not_hide
     assert np.median([trial.values[0] for trial in study.trials[14:]]) < 0.5
 
 
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_what_promises_most_for_its_time_is_proposed(objectives: int) -> None:
+    """x alone counts. The time grows with width and falls with batch, a choice; or all take as long, or nearly."""
+
+    def late(times: float) -> list[tuple[float, int, float]]:
+        study = optuna.create_study(directions=["minimize"] * objectives, sampler=GaussianProcessSampler(seed=0))
+        for _ in range(30):
+            trial = study.ask()
+            x, width = trial.suggest_float("x", 0.0, 1.0), trial.suggest_float("width", 1.0, 64.0, log=True)
+            batch = trial.suggest_categorical("batch", [8, 16, 32])
+            trial.set_user_attr("seconds_each", 10 * (width / batch) ** times)
+            study.tell(trial, [(x - 0.3) ** 2, (x - 0.5) ** 2][:objectives])
+        return [(t.params["width"], t.params["batch"], t.params["x"]) for t in study.trials[12:]]
+
+    plain, timed = late(0.0), late(1.0)
+    assert late(0.01) == plain, "no proposal depends on how exact a clock is"
+    cheap = [np.median([width / batch for width, batch, _ in found]) for found in (timed, plain)]
+    assert cheap[0] < cheap[1] / 3
+    few = [np.mean([batch == 8 for _, batch, _ in found]) for found in (timed, plain)]
+    assert few[0] < few[1]
+    assert np.mean([0.2 < x < 0.6 for _, _, x in timed]) > 0.6, "and it is good"
+
+
 def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
     """Two parabolas with their least values at 0.3 and 0.7, in one of two branches: between them is the front."""
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0), directions=["minimize", "maximize"])

@@ -219,6 +219,18 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
     assert states(searcher) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED]
 
 
+@pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
+def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
+    tmp_path: Path, budget: Budget, seconds_each: float | None
+) -> None:
+    searcher = searcher_in(tmp_path, budget=budget)
+    proposal(searcher, "a")
+    for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
+        searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
+    (known,) = Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).trials
+    assert known.user_attrs.get("seconds_each") == seconds_each
+
+
 def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     for name in "abcd":
