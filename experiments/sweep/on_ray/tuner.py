@@ -65,8 +65,8 @@ def build_tuner(
     options = with_file(options, changes)
     if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:
         raise SweepError(
-            f"build_tuner(): {' and '.join(words)} are for the command line; leave them out. build_tuner() plans and "
-            f"checks, and only fit() starts anything"
+            f"build_tuner() has no use for {' and '.join(words)}, which the command line has; leave that out: it plans "
+            f"and checks, and only fit() starts anything"
         )
     plan = make_plan(experiment, options, sampler)
     print("\n".join(plan.lines()), flush=True)

@@ -80,8 +80,8 @@ class GaussianProcessSampler(BaseSampler):
             chosen = np.append(chosen[: MOST // 2], rest)
         told = [*((known[index], scores[index].tolist()) for index in chosen), *((past, None) for past in running)]
         hasten_gp()
-        sampler = _gp_sampler(seed=int(self._generator.integers(2**31)), trials=known, space=search_space)
         seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
+        sampler = _gp_sampler(int(self._generator.integers(2**31)), seen[: len(chosen)], search_space)
         with threadpool_limits(1):  # else threads wait for each other in busy loops, and take four times the CPU
             found = study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
         return {name: on_step(search_space[name], value) for name, value in found.items()}
@@ -118,22 +118,21 @@ def _told(
         datetime_complete=None if values is None else trial.datetime_start,
         params={name: trial.params.get(name, middle(range_)) for name, range_ in space.items()},
         distributions=dict(space),
-        user_attrs={},
+        user_attrs=trial.user_attrs,
         system_attrs={},
         intermediate_values={},
     )
 
 
 def _gp_sampler(seed: int, trials: Sequence[FrozenTrial], space: Mapping[str, BaseDistribution]) -> GPSampler:
-    """Return the GPSampler for these trials: one that knows what candidates cost, where that differs."""
+    """Return the GPSampler for these complete trials: one that knows what candidates cost, where that differs."""
     timed = [trial for trial in trials if ATTR_SECONDS in trial.user_attrs]
     seconds = np.log([DECISION_S + trial.user_attrs[ATTR_SECONDS] for trial in timed])
     if len(timed) < STARTUP or seconds.std() < SAME_COST:
         return GPSampler(seed=seed, n_startup_trials=STARTUP)
     choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for _, r in sorted(space.items())]
     cost_of = partial(_cost_of, seconds=seconds, choices=choices)
-    complete = [_told(number, trial, [0.0], space) for number, trial in enumerate(timed)]
-    return GPSamplerByCost(complete, cost_of, seed=seed, n_startup_trials=STARTUP)
+    return GPSamplerByCost(timed, cost_of, seed=seed, n_startup_trials=STARTUP)
 
 
 def _cost_of(inputs: Array, seconds: Array, choices: Sequence[int]) -> Callable[[torch.Tensor], torch.Tensor]:

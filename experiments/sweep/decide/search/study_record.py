@@ -164,7 +164,7 @@ class StudyRecord:
                     logger.warning("the study's database cannot be written (%s); trying again", error)
                     time.sleep(TRY_AGAIN_AFTER_S)
                     continue
-                except Exception:
+                except Exception:  # a thread that ends would lose all that comes later, too
                     logger.exception("not written to the study's database")
                 break
             self._writes.task_done()
