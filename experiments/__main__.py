@@ -26,8 +26,8 @@ from experiments.sweep.script import load_experiment
 COMMAND = "gaudi-tune"
 """What an installation has; unlike Python with ``-m`` it does not look for modules in the current folder."""
 AGAIN = (
-    "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "eval_every", "skip_bad_images",
-    "settings", "space",
+    "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "seconds", "eval_every",
+    "skip_bad_images", "settings", "space",
 )  # fmt: skip
 """Options of a sweep that say what its trials train: ``rerun`` takes them over."""
 SEEDS = 5

@@ -108,9 +108,10 @@ def joined(arguments: Sequence[str], flag: str = "--set") -> list[str]:
     into = others
     for argument in arguments:
         if argument.startswith("--"):
-            into = values if argument == flag or argument.startswith(f"{flag}=") else others
+            name, equals, value = argument.partition("=")
+            into = values if name.replace("_", "-") == flag else others  # tyro takes either
             if into is values:
-                values += [argument.removeprefix(f"{flag}=")] if argument != flag else []
+                values += [value] if equals else []
                 continue
         into.append(argument)
     return [*others, flag, *values] if values else list(arguments)

@@ -105,7 +105,8 @@ class KeptSweep:
 
     def result(self) -> list[str]:
         """Return what it came to in words, a line each."""
-        return result_lines(self.folder, self.summary, [("mlflow", str(self.summary.get("mlflow")))])
+        where = [("mlflow", str(self.summary["mlflow"]))] if self.summary.get("mlflow") else []
+        return result_lines(self.folder, self.summary, where)
 
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return all of it in words, a line each; ``run`` is the command that runs scripts."""

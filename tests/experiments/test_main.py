@@ -251,6 +251,8 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", "--dry-run", "--json"))
     assert winner["baseline"] == trials[0]["config"] == {"x": 2.5}
     assert (winner["confirmations"], winner["epoch"]) == (5, 3)
+    by_time = kept(storage, "timed", 0.8, num_samples=1, confirm=0, seconds=60)
+    assert json.loads(said(capsys, "rerun", str(by_time.folder), "--dry-run", "--json"))["second"] == 60
     assert main([*asked[:5], "7", *asked[6:]]) == 2
     assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
 

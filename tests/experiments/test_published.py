@@ -43,7 +43,7 @@ def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingC
 @pytest.mark.parametrize(("name", "workers"), BASELINES)
 def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
     experiment, published = BY_NAME[name].at("full", workers), BASELINES[name, workers]
-    settings, _ = choose_settings(experiment, SweepOptions(), "full")
+    settings, _ = choose_settings(experiment, SweepOptions(), "full", experiment.baseline["batch_size"])
     config = config_of(BY_NAME[name], workers, **settings)
     assert {key: getattr(config, key) for key in published} == published
     assert (config.lr_for_batch, config.peak_lr) == (published["batch_size"], published["lr"])
@@ -53,8 +53,8 @@ def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
     experiment = BY_NAME[name].at("full", workers)
-    settings, fixed = choose_settings(experiment, SweepOptions(settings=("lr=0.01",)), "full")
     usual = experiment.baseline["batch_size"]
+    settings, fixed = choose_settings(experiment, SweepOptions(settings=("lr=0.01",)), "full", usual)
     trials = [
         config_of(BY_NAME[name], workers, **{**settings, "batch_size": times * usual, "optimizer": optimizer})
         for times, optimizer in ((1, "sgd"), (4, "sgd"), (4, "adamw"))
@@ -97,7 +97,7 @@ def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
     experiment = BY_NAME["resnet50-imagenet"].at("full", workers).from_baseline(lars, "full", workers)
     check_space(experiment)
     options = with_settings(SweepOptions(), lars.settings)
-    settings, fixed = choose_settings(experiment, options, "full")
+    settings, fixed = choose_settings(experiment, options, "full", experiment.baseline["batch_size"])
     full = experiment.recipe("full")
     config = experiment.config_class.from_dict({**settings, **full.budget.settings(), **experiment.baseline})
     assert isinstance(config, TrainingConfig)

@@ -60,12 +60,13 @@ def apply_options(experiment: Experiment, options: SweepOptions, device: str) ->
         experiment = experiment.from_baseline(other, recipe, options.workers_per_trial)
         options = with_settings(options, other.settings)
     experiment = search_in(experiment, options)
+    lr_for_batch = experiment.baseline.get("batch_size", 0)  # an earlier winner's learning rate is for this one, too
     if options.baseline is not None and other is None:
         config = earlier_config(options.baseline, options.storage, experiment)
         experiment = replace(experiment, baseline=config)
     check_baseline(experiment, options)
     check_space(experiment)
-    settings, fixed = choose_settings(experiment, options, recipe)
+    settings, fixed = choose_settings(experiment, options, recipe, lr_for_batch)
     return Asked(fix(experiment, fixed), others, options, recipe, reason, settings)
 
 
@@ -212,9 +213,12 @@ def check_space(experiment: Experiment) -> None:
 
 
 def choose_settings(
-    experiment: Experiment, options: SweepOptions, recipe: RecipeName
+    experiment: Experiment, options: SweepOptions, recipe: RecipeName, lr_for_batch: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then."""
+    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
+
+    ``lr_for_batch`` is the batch that learning rates are meant for, where the experiment scales them.
+    """
     sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
     given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
     known = experiment.config_class.field_names()
@@ -238,7 +242,7 @@ def choose_settings(
             raise SweepError(f"--set {entry}{file}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
-    meant_for = {"lr_for_batch": experiment.baseline.get("batch_size", 0)} if experiment.scale_lr else {}
+    meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
     return {**meant_for, **experiment.recipe(recipe).settings(), **given}, fixed
 
 

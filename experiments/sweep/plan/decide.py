@@ -54,6 +54,10 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
     given = {**holds_out, **asked.settings, **budget.settings()}
     config, settings, mode = complete_settings(experiment, given, devices.type)
+    try:
+        graphs = count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial)
+    except ValueError as error:  # of a configuration that breaks a rule
+        raise SweepError(f"a trial of this search space cannot train: {error}; change its range or --set") from error
     return Plan(
         experiment=experiment,
         others=asked.others,
@@ -70,7 +74,7 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
         seeds=seeds,
         name=name,
         tracking_uri=uri,
-        graphs=count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial),
+        graphs=graphs,
         growth=choose_growth(config, options, budget, devices),
         cluster=cluster,
     )

@@ -137,10 +137,13 @@ def seconds_each(plan: Plan) -> tuple[float, str] | None:
     )
     files = [folder / SUMMARY_FILE for folder in sweeps_in(plan.options.storage)]
     for file in sorted(filter(Path.is_file, files), key=lambda file: -file.stat().st_mtime):
-        summary = json.loads(file.read_text())
-        each = summary.get("seconds_each", {}).get(plan.budget.unit)
-        if each and _like(summary) == same:
-            return each, file.parent.name
+        try:
+            summary = json.loads(file.read_text())
+            each = summary.get("seconds_each", {}).get(plan.budget.unit)
+            if each and _like(summary) == same:
+                return each, file.parent.name
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # noqa: PERF203
+            continue  # torn, or another program's; this sweep can do without
     return None
 
 

@@ -90,3 +90,5 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
     given = ["--set", "a=1", "--name", "x", "--set=b=2", "--set", "c=3", "d=4", "--dry-run"]
     assert joined(given) == ["--name", "x", "--dry-run", "--set", "a=1", "b=2", "c=3", "d=4"]
     assert joined(["--name", "x"]) == ["--name", "x"]
+    given = ["--learn_from", "a", "--learn-from=b", "--name", "x"]
+    assert joined(given, "--learn-from") == ["--name", "x", "--learn-from", "a", "b"]

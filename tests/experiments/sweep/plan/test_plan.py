@@ -87,6 +87,11 @@ def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path
     rounds = -(-5 // began.groups)
     as_then = "once the workers are up, if each epoch takes 2 s as in began"
     assert time_line() == [f"time    at most about {duration(rounds * 9 * 2)} {as_then}"]
+    for name, torn in (("torn", "{"), ("foreign", "[1]")):
+        (storage / name).mkdir()
+        (storage / name / "sweep.json").touch()
+        (storage / name / "summary.json").write_text(torn)
+    assert time_line() == [f"time    at most about {duration(rounds * 9 * 2)} {as_then}"]
     assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
     assert not time_line(seconds=60), "what a second takes is not known"
 
@@ -593,11 +598,16 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     summary("other", experiment="vit")
     assert plan_for(storage, baseline="searched").experiment.baseline == {**BASELINE, "lr": 0.03}
     assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
+    batch = 2 * int(str(BASELINE["batch_size"]))
+    summary("larger", best={"trial": 4, "config": {**BASELINE, "batch_size": batch}})
+    larger, usual = plan_for(storage, baseline="larger"), plan_for(storage)
+    assert larger.experiment.baseline["batch_size"] == batch
+    assert larger.settings["lr_for_batch"] == usual.settings["lr_for_batch"], "its learning rate was for that batch"
     for name, says in (
         ("none", "has no winner"),
         (
             "gone",
-            "no such sweep; give its folder, or the name of .*; found there: confirmed, none, other, searched",
+            "no such sweep; give its folder, or the name of .*; found there: confirmed, larger, none, other, searched",
         ),
         ("searched:3", "its search has no such trial; it has none"),
         ("other", "is a sweep of vit, not of bert"),
@@ -649,3 +659,8 @@ def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
     monkeypatch.chdir(tmp_path)
     plan = make_plan(replace(EXPERIMENT, recipes={"sample": here, "full": here}), SweepOptions(storage=storage))
     assert Path(plan.settings["data"]).is_absolute()
+
+
+def test_a_batch_that_the_workers_cannot_share_is_an_error_where_graphs_are_compiled_too(storage: Path) -> None:
+    with pytest.raises(SweepError, match=r"cannot train: batch_size .*2 workers"):
+        plan_for(storage, device="cpu", workers_per_trial=2, settings=("compile=true", "batch_size=5"))
