@@ -172,6 +172,8 @@ def test_a_sweep_is_shown_with_its_trials(
     assert f"none: no such sweep; give its folder, or the name of one in {storage}; found there: early" in (
         capsys.readouterr().err
     )
+    plan.summary_file.unlink()
+    assert "mlflow" not in said(capsys, "show", str(plan.folder)), "nobody knows before the end"
 
 
 @pytest.mark.parametrize("options", [{}, {"objectives": ("score:max", "seconds:min")}], ids=["one", "several"])
