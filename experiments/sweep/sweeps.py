@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,14 @@ from experiments.sweep.define.words import format_params, format_value, in_colum
 from experiments.sweep.show.confirmation import in_interval
 from experiments.sweep.show.result import in_rows, result_lines
 from experiments.sweep.state.lock import is_running
-from experiments.sweep.state.sweep_file import SWEEP_FILE, SweepFile, find_sweep, read_sweep_file, sweeps_in
+from experiments.sweep.state.sweep_file import (
+    SWEEP_FILE,
+    SweepFile,
+    find_sweep,
+    read_summary,
+    read_sweep_file,
+    sweeps_in,
+)
 from experiments.sweep.state.trial_state import ENDED
 
 
@@ -37,11 +43,7 @@ class KeptSweep:
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """What the sweep came to when it last ended; empty if it has not."""
-        try:
-            found: Mapping[str, Any] = json.loads((self.folder / SUMMARY_FILE).read_text())
-        except (OSError, ValueError):
-            return {}
-        return found
+        return read_summary(self.folder)
 
     @cached_property
     def state(self) -> str:
@@ -105,8 +107,8 @@ class KeptSweep:
 
     def result(self) -> list[str]:
         """Return what it came to in words, a line each."""
-        where = [("mlflow", str(self.summary["mlflow"]))] if self.summary.get("mlflow") else []
-        return result_lines(self.folder, self.summary, where)
+        where = self.summary.get("mlflow")
+        return result_lines(self.folder, self.summary, [("mlflow", where)] if where else [])
 
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return all of it in words, a line each; ``run`` is the command that runs scripts."""

@@ -16,7 +16,7 @@ from experiments.sweep.define.options import trial_of_sweep
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
-from experiments.sweep.state.sweep_file import SweepFile, find_sweep, read_sweep_file, sweeps_in
+from experiments.sweep.state.sweep_file import SweepFile, find_sweep, read_summary, read_sweep_file, sweeps_in
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -137,13 +137,10 @@ def seconds_each(plan: Plan) -> tuple[float, str] | None:
     )
     files = [folder / SUMMARY_FILE for folder in sweeps_in(plan.options.storage)]
     for file in sorted(filter(Path.is_file, files), key=lambda file: -file.stat().st_mtime):
-        try:
-            summary = json.loads(file.read_text())
-            each = summary.get("seconds_each", {}).get(plan.budget.unit)
-            if each and _like(summary) == same:
-                return each, file.parent.name
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # noqa: PERF203
-            continue  # torn, or another program's; this sweep can do without
+        summary = read_summary(file.parent)
+        each = summary.get("seconds_each", {}).get(plan.budget.unit)
+        if each and _like(summary) == same:
+            return each, file.parent.name
     return None
 
 
@@ -182,10 +179,10 @@ def _sweep_of(option: str, sweep: str, storage: Path, experiment: Experiment) ->
 def _winner_of(folder: Path) -> Mapping[str, Any]:
     file = folder / SUMMARY_FILE
     try:
-        summary = json.loads(file.read_text())
+        summary = read_summary(folder)
         confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
         return dict(confirmed[0]["config"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise SweepError(
             f"--baseline {folder.name}: {file} has no winner ({error!r}); give the name or the folder of a sweep that "
             f"has one, or NAME:NUMBER for one of its trials"

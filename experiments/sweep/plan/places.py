@@ -5,7 +5,6 @@ Everything is read, and nothing written. What cannot work is a SweepError.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -15,9 +14,8 @@ from pathlib import Path
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.plan import SUMMARY_FILE
 from experiments.sweep.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
-from experiments.sweep.state.sweep_file import SWEEP_FILE
+from experiments.sweep.state.sweep_file import SWEEP_FILE, read_summary
 
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
@@ -45,10 +43,7 @@ def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
     folder = storage / name
     if resumed or not folder.exists():
         return
-    try:
-        finished = json.loads((folder / SUMMARY_FILE).read_text())["complete"]
-    except (OSError, ValueError, LookupError, TypeError):  # there is none, or it is torn
-        finished = False
+    finished = read_summary(folder).get("complete")
     go_on = f"go on with it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
     raise SweepError(
         f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take another, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions, checked, flag
-from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.writing import written_whole
 
@@ -126,6 +127,15 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
             f"is still in {folder.parent}"
         )
     return began_with
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return what the sweep in ``folder`` came to; {} where it has not ended, or its file is torn or another's."""
+    try:
+        found = json.loads((folder / SUMMARY_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:

@@ -5,31 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import socket
-import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from ray import tune
 
-from experiments import Experiment, SweepError, SweepOptions, build_tuner
+from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
+from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
-from experiments.sweep.plan import places
 from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.summary import summarise, write_summary
@@ -38,28 +29,11 @@ from experiments.tune_bert import EXPERIMENT
 from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
 from search_spaces.bert import BASELINE
 from tests.experiments.sweep.fed_state import Fed
+from tests.experiments.sweep.plan.bert import plan_for, with_space
 from tests.experiments.sweep.quadratic import QUADRATIC
-from tests.loops import QuadraticConfig
 from trainables.runtime import TrialConfig
-from trainables.runtime.devices.find import find_devices
-
-SPACE = {
-    **{name: ranges[0] for name, ranges in EXPERIMENT.search_space.fix({"optimizer": "sgd"}).ranges.items()},
-    "optimizer": CategoricalDistribution(["sgd", "adamw"]),
-}
-"""The branch of SGD as ranges by name, to be changed."""
-
 
 OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
-
-
-def plan_for(storage: Path, **changes: Any) -> Plan:
-    return make_plan(EXPERIMENT, SweepOptions(storage=storage, **changes))
-
-
-def with_space(space: Any) -> Experiment:
-    recipes = {name: replace(recipe, space=None, baseline=None) for name, recipe in EXPERIMENT.recipes.items()}
-    return replace(EXPERIMENT, space=space, recipes=recipes)
 
 
 def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
@@ -244,33 +218,6 @@ def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storag
         plan_for(storage, **changes)
 
 
-def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(
-        SweepError, match=r"--storage .*/file/results: cannot be written, since .*/file is not a folder"
-    ):
-        plan_for(tmp_path / "file" / "results")
-
-
-def test_a_name_in_use_is_an_error(storage: Path) -> None:
-    (storage / "old").mkdir(parents=True)
-    with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
-        plan_for(storage, name="old")
-    (storage / "old" / "summary.json").write_text('{"complete": true}')
-    with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
-        plan_for(storage, name="old")
-
-
-def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
-def test_a_plan_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_plan(QUADRATIC, SweepOptions(storage=tmp_path / "results", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"))
-    assert files_in(tmp_path) == set()
-
-
 def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(storage: Path) -> None:
     alone = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
     assert not any(line.startswith("ray ") for line in alone.lines())
@@ -297,88 +244,6 @@ def test_a_dry_run_imports_neither_mlflow_nor_what_draws(storage: Path) -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> None:
-    (storage / "old").mkdir(parents=True)
-    for text in ('{"complete": tr', "[]", "{}"):
-        (storage / "old" / "summary.json").write_text(text)
-        with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
-            plan_for(storage, name="old")
-
-
-def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
-    with pytest.raises(
-        SweepError, match=r"--storage .*: has [\d.]+ MB of free space, and a sweep needs at least \d+ MB"
-    ):
-        plan_for(tmp_path)
-    assert files_in(tmp_path) == set()
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("missing/mlflow.db", r"/missing is no folder; make it, or give another address"),
-        ("file/mlflow.db", r"cannot be written, since .*/file is not a folder"),
-        ("folder", r"/folder is no file that you can read and write"),
-        ("torn.db", r"/torn\.db cannot be read as a database of MLflow \(file is not a database\)"),
-    ],
-)
-def test_a_local_store_that_cannot_be_opened_is_an_error_at_once(
-    place: str, message: str, storage: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "torn.db").write_text("no database" * 100)
-    began = time.monotonic()
-    with pytest.raises(SweepError, match=f"--tracking-uri sqlite:///{tmp_path}/{place}: .*{message}"):
-        make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/{place}"))
-    assert time.monotonic() - began < 10
-
-
-def test_a_store_whose_writer_was_killed_is_read_as_it_was_before(storage: Path, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as database:
-        database.execute("CREATE TABLE experiments (experiment_id, name, lifecycle_stage)")
-        database.execute("PRAGMA cache_size = 1")
-        database.execute("BEGIN")
-        rows = ((number, "quadratic", "deleted") for number in range(5000))
-        database.executemany("INSERT INTO experiments VALUES (?, ?, ?)", rows)  # more than the cache: it is in the file
-        (tmp_path / "killed").mkdir()
-        for file in ("mlflow.db", "mlflow.db-journal"):
-            shutil.copy(tmp_path / file, tmp_path / "killed" / file)
-    make_plan(QUADRATIC, SweepOptions(storage=storage, tracking_uri=f"sqlite:///{tmp_path}/killed/mlflow.db"))
-
-
-def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> None:
-    def asked(trial: optuna.Trial) -> dict[str, Any]:
-        trial.suggest_categorical("batch_size", [8, 16, 33])
-        return {name: value for name, value in EXPERIMENT.baseline.items() if name != "batch_size"}
-
-    options = SweepOptions(storage=storage, device="cpu", settings=("pass_size=32",))
-    with pytest.raises(SweepError, match=r"2 equal passes .* got batch_size=33.*; the search space has 8, 16, 33"):
-        make_plan(with_space(asked), options)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"lr": [0.1, 0.2]}, r"lr: \[0.1, 0.2\] is no range; give tune.uniform"),
-        ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
-        (
-            {"optimizer": tune.choice(["sgd", "lion"])},
-            "optimizer must be .* or 'lamb', but it may be 'lion'",
-        ),
-        ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
-        ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),
-        ({"lr": 0.5}, "the baseline differs from the constants of the search space in: lr"),
-    ],
-)
-def test_values_of_a_space_that_the_train_loop_cannot_take_are_named(
-    changes: dict[str, Any], message: str, storage: Path
-) -> None:
-    with pytest.raises(SweepError, match=message):
-        make_plan(with_space({**SPACE, **changes}), SweepOptions(storage=storage))
-
-
 def test_data_and_model_are_checked_once(storage: Path) -> None:
     checked: list[TrialConfig] = []
 
@@ -388,132 +253,6 @@ def test_data_and_model_are_checked_once(storage: Path) -> None:
 
     make_plan(replace(EXPERIMENT, check=look), SweepOptions(storage=storage))
     assert [vars(config)["batch_size"] for config in checked] == [32]  # the largest that the space has
-
-
-@pytest.fixture
-def mute_server() -> Iterator[str]:
-    """The address of a server that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_a_tracking_server_that_does_not_answer_is_an_error_within_10_s(mute_server: str, storage: Path) -> None:
-    began = time.monotonic()
-    with pytest.raises(SweepError, match=f"--tracking-uri {mute_server}: no MLflow tracking store answers there"):
-        plan_for(storage, tracking_uri=mute_server)
-    assert time.monotonic() - began < 10
-    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
-
-
-def test_every_wrong_key_of_the_space_is_named_at_once(storage: Path) -> None:
-    space = {name: domain for name, domain in SPACE.items() if name not in ("dropout", "momentum")}
-    wrong = with_space({**space, "learning_rate": tune.uniform(0, 1), "beta": 1, "lr": tune.uniform(1, 2)})
-    with pytest.raises(SweepError) as caught:
-        make_plan(wrong, SweepOptions(storage=storage))
-    said = str(caught.value)
-    assert "keys that the train loop does not know: beta, learning_rate;" in said
-    assert "the search space lacks keys that the train loop needs: dropout;" in said
-    assert "the baseline has keys that the search space lacks: dropout, momentum;" in said
-    assert "the baseline lies outside the search space in: lr=" in said
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerConfig(QuadraticConfig):
-    optimizer: str
-    beta: float = 0.9
-
-
-@dataclass(frozen=True, kw_only=True)
-class BranchingConfig(OptimizerConfig):
-    momentum: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlwaysMomentumConfig(OptimizerConfig):
-    momentum: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecayConfig(BranchingConfig):
-    decay: float
-
-
-def branching(trial: optuna.Trial) -> dict[str, Any]:
-    """A space in which sgd has a momentum, and adamw, which seed 0 draws first, a beta."""
-    trial.suggest_float("x", -1.0, 1.0)
-    if trial.suggest_categorical("optimizer", ["adamw", "sgd"]) == "sgd":
-        trial.suggest_float("momentum", 0.5, 0.99)
-        return {}
-    return {"beta": 0.99}
-
-
-BRANCHING = replace(
-    QUADRATIC,
-    config_class=BranchingConfig,
-    space=branching,
-    baseline={"x": 0.9, "optimizer": "sgd", "momentum": 0.9},
-)
-
-
-@pytest.mark.parametrize("baseline", [BRANCHING.baseline, {"x": 0.9, "optimizer": "adamw"}])
-def test_a_space_may_ask_for_what_depends_on_what_it_was_given(storage: Path, baseline: dict[str, Any]) -> None:
-    plan = make_plan(replace(BRANCHING, baseline=baseline), SweepOptions(storage=storage, name="x"))
-    assert not {"x", "optimizer", "momentum", "beta"} & set(plan.settings)
-
-
-def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
-    for key in ("momentum", "beta"):
-        plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=(f"{key}=0.7",)))
-        assert plan.settings[key] == 0.7
-        assert key not in plan.experiment.search_space.names | set(plan.experiment.baseline)
-    plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=("optimizer=adamw",)))
-    assert plan.experiment.search_space.names == {"x", "beta"}  # the branch of adamw alone
-    assert plan.experiment.baseline == {"x": 0.9}
-    adam = replace(BRANCHING, baseline={"x": 0.9, "optimizer": "adamw"})
-    with pytest.raises(SweepError, match="--set optimizer=sgd: the baseline has no value for what is searched then"):
-        make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",)))
-    with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
-        make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
-
-
-def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
-    recipe = replace(QUADRATIC.recipes["sample"], settings=lambda: {"momentum": 0.3, "x": 0.0})
-    experiment = replace(BRANCHING, recipes={"sample": recipe, "full": recipe})
-    plan = make_plan(experiment, SweepOptions(storage=storage, name="x"))
-    assert plan.settings["momentum"] == 0.3  # of trials with adamw; the others have their own
-    assert "x" not in plan.settings
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"baseline": {"x": 0.9, "optimizer": "sgd"}},
-            "asks for 'momentum', and there are values for x, optimizer alone; give it one",
-        ),
-        (
-            {"baseline": {"x": 0.9, "optimizer": "adamw", "momentum": 0.9}},
-            "the baseline has keys that the search space lacks: momentum",
-        ),
-        (
-            {"baseline": {"x": 1.5, "optimizer": "sgd", "momentum": 0.1}},
-            r"the baseline lies outside the search space in: momentum=0\.1 \(0\.5 to 0\.99\), x=1\.5 \(-1 to 1\)\.",
-        ),
-        ({"baseline": {"x": 0.5, "optimizer": "lion"}}, r"the baseline lies outside the search space in: optimizer"),
-        (
-            {"config_class": AlwaysMomentumConfig},
-            "the search space does not always have keys that the train loop needs .*: momentum",
-        ),
-        (
-            {"config_class": DecayConfig},
-            "the search space lacks keys that the train loop needs: decay; .*baseline lacks .* needs: decay",
-        ),
-    ],
-    ids=["lacks a value", "has one too many", "outside", "no such choice", "not always", "never"],
-)
-def test_what_a_space_that_branches_cannot_have(changes: dict[str, Any], message: str, storage: Path) -> None:
-    with pytest.raises(SweepError, match=message):
-        make_plan(replace(BRANCHING, **changes), SweepOptions(storage=storage, name="x"))
 
 
 def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
@@ -549,19 +288,6 @@ def test_pbt_with_nothing_to_change_is_an_error(storage: Path) -> None:
     choices = replace(QUADRATIC, space={"x": tune.randint(0, 9)}, baseline={"x": 1})
     with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters with a range or a choice of dec"):
         make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
-
-
-def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Path) -> None:
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/deleted.db")
-    client.delete_experiment(client.create_experiment("bert"))
-    with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
-        plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
-
-
-def test_a_hyperparameter_can_be_fixed_for_all_trials(storage: Path) -> None:
-    plan = plan_for(storage, settings=("batch_size=16", "optimizer=adamw"))
-    assert (plan.settings["batch_size"], plan.settings["optimizer"]) == (16, "adamw")
-    assert not {"batch_size", "optimizer"} & {*plan.experiment.search_space.names, *plan.experiment.baseline}
 
 
 def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that_is(storage: Path) -> None:
@@ -628,26 +354,6 @@ def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings
     assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
     assert plan.repeats_published
     assert any("from the baseline lars: HabanaAI" in line for line in plan.lines())
-
-
-@pytest.mark.parametrize("scheduler", ["asha", "pbt"])
-def test_a_fixed_optimizer_leaves_its_branch_of_berts_space(
-    scheduler: SchedulerName, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    eight = replace(find_devices("cpu", None), nodes=(8,))
-    monkeypatch.setattr("experiments.sweep.plan.connect.find_devices", lambda *_: eight)
-    plan = plan_for(storage, settings=("optimizer=adamw",), workers_per_trial=8, scheduler=scheduler)
-    space, baseline = plan.experiment.search_space, plan.experiment.baseline
-    assert space.names == space.always == {"lr", "batch_size", "weight_decay", "schedule", "warmup", "dropout"}
-    assert space.outside(baseline) == []
-    assert baseline["lr"] == pytest.approx(1e-3)  # the middle of the branch, as the published one is outside
-    assert "momentum" not in baseline
-    assert plan.settings["lr_for_batch"] == EXPERIMENT.baseline["batch_size"]
-    searcher = make_searcher(plan, storage=InMemoryStorage())
-    proposals = [searcher.suggest(str(number)) for number in range(5)]
-    assert proposals[0] == {**baseline, "seed": proposals[0]["seed"]}  # type: ignore[index]
-    with pytest.raises(SweepError, match=r"must be a multiple of the 8 workers .* got 12; the search space has 12"):
-        plan_for(storage, settings=("batch_size=12",), workers_per_trial=8)
 
 
 def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
