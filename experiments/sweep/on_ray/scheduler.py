@@ -64,7 +64,3 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         if chosen is None and self._run.devices_are_wanted:
             end_idle_actors(tune_controller)
         return chosen
-
-    def debug_string(self) -> str:
-        """Return what the chosen scheduler says of itself."""
-        return self._chosen.debug_string()

@@ -92,7 +92,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             others=plan.others,
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
-        self._stopping = StoppingRules(options)
+        self._stopping: StoppingRules  # from the sweep's beginning: it knows the time
         self._growth, self._grows = Growth(plan), plan.grows and scheduler is None
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
@@ -404,11 +404,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         get_state = getattr(self.scheduler, "get_state", None)
         return {OURS: {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Ignore what Tune hands out by the position of a callback: ``tune_files`` reads the snapshot by its name."""
-
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take over our part of a snapshot, before Tune adds the trials again."""
+        """Take over our part of a snapshot, before Tune adds the trials again.
+
+        ``tune_files`` reads it by its name. Tune's ``set_state`` goes by a callback's position.
+        """
         self.state.restore(kept["sweep"])
         if kept["scheduler"] is not None:
             set_state = getattr(self.scheduler, "set_state", None)

@@ -71,7 +71,10 @@ def added_to_sys_path() -> list[str]:
 
     A worker has Python's own folders, those of PYTHONPATH, and from Ray the script's and the current one.
     """
-    pythons = (sys.prefix, sys.base_prefix, site.getusersitepackages())
+    prefixes = {sys.prefix, sys.base_prefix}  # one may be /usr, where others have their modules, too
+    pythons = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
+    pythons.append(Path(site.getusersitepackages()))
     known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     folders = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
-    return [path for path in dict.fromkeys(folders) if path not in known and not path.startswith(pythons)]
+    others = [path for path in dict.fromkeys(folders) if path not in known]
+    return [path for path in others if not any(Path(path).is_relative_to(python) for python in pythons)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,11 +129,6 @@ def study_of(
         places = {id_of(trial): (own, place) for place, trial in enumerate(trials)}
     storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last
     return study
-
-
-def tell(trial: FrozenTrial, values: Iterable[float]) -> None:
-    """Make a trial of :func:`study_of` a complete one with these values. ``study.tell()`` takes no complete trial."""
-    trial.state, trial._values = TrialState.COMPLETE, [float(value) for value in values]
 
 
 def hasten_gp() -> None:

@@ -178,12 +178,6 @@ def checkpoints_of(trial: Trial) -> list[Saved]:
     return saved
 
 
-def best_checkpoint_of(trial: Trial) -> Saved | None:
-    """Return the best checkpoint of a trial while the sweep runs; ``ResultGrid`` has it only afterwards."""
-    best: Saved | None = trial.run_metadata.checkpoint_manager.best_checkpoint_result
-    return best
-
-
 def keep_checkpoints(trial: Trial, kept: list[Saved], *, latest: bool) -> None:
     """Have Tune forget the other checkpoints of a trial; publicly one cannot be dropped.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.runtime.writing import written_whole
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
@@ -31,8 +31,8 @@ def write_state(directory: Path, state: dict[str, Any]) -> None:
         torch.save(state, partial)
 
 
-def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read what :func:`write_state` wrote, tensors placed on ``device``.
+def read_state(directory: Path) -> dict[str, Any]:
+    """Read what :func:`write_state` wrote, tensors in host memory.
 
     Raises:
         FileNotFoundError: There is no checkpoint in ``directory``.
@@ -42,7 +42,7 @@ def read_state(directory: Path, device: torch.device | str = "cpu") -> dict[str,
     file = directory / STATE_FILE
     if not file.is_file():
         raise FileNotFoundError(f"no checkpoint in {directory}: {STATE_FILE} is missing")
-    state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return state
 
 

@@ -49,7 +49,7 @@ def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
     the first.
     """
     if _wanted is None or steps < 2:
-        yield _do_nothing
+        yield lambda: None
         return
     from torch.profiler import profile, schedule
 
@@ -82,7 +82,3 @@ def _activities(device: DeviceType) -> list[Any]:
     except Exception as error:
         logger.warning("the trace has the CPU's part alone: %s: %s", type(error).__name__, error)
         return both[:1]
-
-
-def _do_nothing() -> None:
-    pass

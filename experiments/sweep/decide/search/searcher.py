@@ -117,7 +117,7 @@ class StudySearcher(Searcher):
         """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
         self._length: int | None = None
         """Trials in the study at the snapshot from which this was restored."""
-        self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = _nothing
+        self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda over: ()
         """Given whether all trials of the search have ended, returns the configurations to train after it."""
         self._confirming: dict[str, list[int]] = {}
         """What each trial after the search confirms, and its seed, by Tune's id; the study does not have these."""
@@ -381,14 +381,6 @@ class StudySearcher(Searcher):
         self._open_record, self._again, self._length = None, state["again"], state["length"]
         self.wanted = state.get("wanted", [])
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in vars(self).items() if name != "_surrogate"}
-        return {**kept, "_open_record": None}  # Tune copies searchers; an open database cannot be copied
-
-
-def _nothing(over: bool) -> Sequence[Mapping[str, Any]]:
-    return ()
 
 
 def seed_of(*numbers: int) -> int:

@@ -129,6 +129,7 @@ def carry_attributes(source: optuna.Study, target: optuna.Study) -> None:
 
 def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float64] = (math.nan,)) -> FrozenTrial:
     """Return a trial as a sampler is to see it: complete if it has values."""
+    known = bool(values[0] == values[0])
     # A trial that somebody put in the queue of the record would be handed out by the model in place of a proposal.
     state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
     attributes: dict[str, Any] = trial.system_attrs
@@ -136,11 +137,12 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         attributes = {**attributes, **internals.constraint_attributes(constraints)}
     began = trial.datetime_start or datetime.now()
-    told = FrozenTrial(
+    return FrozenTrial(
         number=trial.number,
         trial_id=trial.number,
-        state=state,
+        state=TrialState.COMPLETE if known else state,
         value=None,
+        values=[float(value) for value in values] if known else None,
         datetime_start=began,
         datetime_complete=began,
         params=trial.params,
@@ -149,6 +151,3 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
         system_attrs=attributes,
         intermediate_values={},
     )
-    if values[0] == values[0]:
-        internals.tell(told, values)
-    return told

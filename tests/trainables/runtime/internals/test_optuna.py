@@ -103,12 +103,6 @@ def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other(
     assert proposals[0] == proposals[1]
 
 
-def test_a_trial_of_such_a_study_can_be_completed_in_place() -> None:
-    (trial,) = [create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE})]
-    internals.tell(trial, [0.5])
-    assert (trial.state, trial.value, trial.values) == (TrialState.COMPLETE, 0.5, [0.5])
-
-
 def test_a_study_in_memory_replaces_the_object_of_a_trial_that_changes() -> None:
     study = optuna.create_study()
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE}))

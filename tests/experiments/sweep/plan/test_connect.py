@@ -1,0 +1,25 @@
+"""What a worker must be told of where this process finds modules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.sweep.plan.connect import added_to_sys_path
+
+
+def test_folders_whose_names_begin_like_python_s_own_are_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "venv"
+    own = [prefix / "lib" / "python3" / "site-packages", prefix / "local" / "lib" / "dist-packages"]
+    others = [tmp_path / "venv-src", prefix / "src"]
+    for folder in [*own, *others]:
+        folder.mkdir(parents=True)
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    found = added_to_sys_path()
+    assert {*map(str, others)} <= {*found}
+    assert not {*map(str, own)} & {*found}
