@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,6 +71,8 @@ class Plan:
     tracking_uri: str
     facts: list[str] = field(default_factory=list)
     """What the check of data and model found."""
+    earlier_config: Mapping[str, Any] = field(default_factory=dict)
+    """The winner of an earlier sweep (``--baseline``), before ``--set`` fixes hyperparameters of it; or empty."""
     learned: Sequence[dict[str, Any]] = ()
     """Configurations that were good in earlier sweeps, under the names of the study, the best first."""
     learns: Sequence[str] = ()

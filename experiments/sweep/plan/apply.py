@@ -44,6 +44,8 @@ class Asked(NamedTuple):
     recipe_reason: str
     settings: dict[str, Any]
     """What all trials have in common, their budget aside."""
+    earlier_config: dict[str, Any]
+    """The winner of an earlier sweep that is the baseline, before ``--set`` fixes hyperparameters of it; or empty."""
 
 
 def apply_options(experiment: Experiment, options: SweepOptions, device: str) -> Asked:
@@ -61,13 +63,14 @@ def apply_options(experiment: Experiment, options: SweepOptions, device: str) ->
         options = with_settings(options, other.settings)
     experiment = search_in(experiment, options)
     lr_for_batch = experiment.baseline.get("batch_size", 0)  # an earlier winner's learning rate is for this one, too
+    earlier: dict[str, Any] = {}
     if options.baseline is not None and other is None:
-        config = earlier_config(options.baseline, options.storage, experiment)
-        experiment = replace(experiment, baseline=config)
+        earlier = earlier_config(options, experiment)
+        experiment = replace(experiment, baseline=earlier)
     check_baseline(experiment, options)
     check_space(experiment)
     settings, fixed = choose_settings(experiment, options, recipe, lr_for_batch)
-    return Asked(fix(experiment, fixed), others, options, recipe, reason, settings)
+    return Asked(fix(experiment, fixed), others, options, recipe, reason, settings, earlier)
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:

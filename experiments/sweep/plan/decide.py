@@ -61,6 +61,7 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     return Plan(
         experiment=experiment,
         others=asked.others,
+        earlier_config=asked.earlier_config,
         options=options,
         devices=devices,
         groups=groups,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.sweep.define.budget import BUDGET_OPTIONS
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import trial_of_sweep
+from experiments.sweep.define.options import SweepOptions, trial_of_sweep
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
@@ -151,12 +151,18 @@ def _like(summary: dict[str, Any]) -> str:
     return json.dumps({**kept, "settings": settings}, sort_keys=True, default=str)
 
 
-def earlier_config(sweep: str, storage: Path, experiment: Experiment) -> dict[str, Any]:
-    """Return the hyperparameters that won an earlier sweep, in its confirmation if it had one, else in its search; or
-    those of one of its trials. ``sweep`` is its name or its folder, and perhaps a colon and the number of a trial.
+def earlier_config(options: SweepOptions, experiment: Experiment) -> dict[str, Any]:
+    """Return the hyperparameters that won the earlier sweep of ``--baseline``, in its confirmation if it had one, else
+    in its search; or those of one of its trials. A sweep that goes on has what it began with, whatever has become of
+    the earlier one.
     """
-    name, number = trial_of_sweep(sweep)
-    folder, _ = _sweep_of("--baseline", name, storage, experiment)
+    assert options.baseline is not None, "no earlier sweep is named"
+    if options.resume is not None:
+        folder = options.storage.expanduser().resolve() / options.resume
+        if kept := read_sweep_file(folder, "--resume ").earlier_config:
+            return kept
+    name, number = trial_of_sweep(options.baseline)
+    folder, _ = _sweep_of("--baseline", name, options.storage, experiment)
     config = _winner_of(folder) if number is None else _config_of(folder, number)
     return {name: value for name, value in config.items() if name in experiment.search_space.names}
 

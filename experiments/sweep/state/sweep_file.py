@@ -42,6 +42,8 @@ class SweepFile(BaseModel):
     """As they were decided. Addresses, which may hold a password or be one, are left out."""
     space: dict[str, list[str]]
     """The ranges, as :meth:`SearchSpace.describe` returns them."""
+    earlier_config: dict[str, Any] = {}
+    """The winner of an earlier sweep (``--baseline``), as it was when this one began; or empty."""
     learned: list[dict[str, Any]] = []
     """Configurations that were good in earlier sweeps (``--learn-from``), as they were when it began."""
     store: str
@@ -72,6 +74,7 @@ def write_sweep_file(plan: Plan) -> None:
         groups=plan.groups,
         options={name: value for name, value in plan.decided().items() if name not in MAY_DIFFER},
         space=experiment.search_space.describe(),
+        earlier_config=dict(plan.earlier_config),
         learned=list(plan.learned),
         store=_store_key(plan.tracking_uri),
         script=str(Path(plan.called[-1]).resolve()) if plan.called else None,

@@ -340,6 +340,13 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
             plan_for(storage, baseline=name)
+    begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
+    begun.folder.mkdir()
+    write_sweep_file(begun)
+    summary("again", best={"trial": 4, "config": {**BASELINE, "lr": 0.01}})
+    (storage / "again" / "summary.json").replace(storage / "searched" / "summary.json")
+    resumed = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="now"))
+    assert resumed.experiment.baseline == begun.experiment.baseline != BASELINE, "as it was when the sweep began"
 
 
 def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:
