@@ -92,7 +92,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             others=plan.others,
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
-        self._stopping: StoppingRules  # from the sweep's beginning: it knows the time
+        self._stopping: StoppingRules  # made in setup(): the clock of --time-budget starts with them
         self._growth, self._grows = Growth(plan), plan.grows and scheduler is None
         self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
@@ -407,7 +407,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Take over our part of a snapshot, before Tune adds the trials again.
 
-        ``tune_files`` reads it by its name. Tune's ``set_state`` goes by a callback's position.
+        Tune's own ``set_state`` finds a callback's state by its position, and ``tune_files`` finds this by its name.
         """
         self.state.restore(kept["sweep"])
         if kept["scheduler"] is not None:
