@@ -23,6 +23,8 @@ WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
 SMALL_IS_GOOD = ("loss", "error", "perplexity", "mse", "mae")
 """Parts of the names of metrics of which less is better as a rule."""
+HOLD_OUT = "hold_out"
+"""The setting of a train loop that leaves test data alone until the confirmation."""
 WAITING = "weak trials wait at a rung with a checkpoint each{} (--scheduler asha ends them instead)"
 """What is to be known of the disk before a sweep begins."""
 SUMMARY_FILE = "summary.json"
@@ -42,6 +44,13 @@ class Graphs(NamedTuple):
     """What tells them apart: how many values each of these has."""
     new_each_time: tuple[str, ...]
     """Those with so many values that each trial compiles a new graph."""
+
+
+def tested_on(seen_by: Sequence[str]) -> str:
+    """Return in words what the confirmation's test data is, if these earlier sweeps held none out."""
+    if not seen_by:
+        return "data that the search has not seen"
+    return f"data that {' and '.join(seen_by)} may have chosen configurations by (begun without --confirm)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,9 @@ class Plan:
     """Configurations that were good in earlier sweeps, under the names of the study, the best first."""
     learns: Sequence[str] = ()
     """What could be used of each of these sweeps."""
+    seen_by: Sequence[str] = ()
+    """Earlier sweeps that this one begins with and that held no test data out: their winners may owe their scores to
+    what is test data now."""
     seconds_each: tuple[float, str] | None = None
     """What an epoch (or step) took in an earlier sweep like this, and its name; None where there was none."""
     growth: int | str = 1
@@ -256,6 +268,7 @@ class Plan:
             *([f"        {waiting}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
             *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
             *([f"        then {self._confirmation()}"] if self.seeds else []),
+            *([f"        on {tested_on(self.seen_by)}"] if self.seeds and self.seen_by else []),
             f"metric  {self._metric(self.experiment.objective)}",
             *(f"        {self._metric(other)}" for other in self.others),
             *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),

@@ -15,7 +15,7 @@ from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions, flag
-from experiments.sweep.define.plan import Graphs, Plan
+from experiments.sweep.define.plan import HOLD_OUT, Graphs, Plan
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.plan.apply import Asked
 from experiments.sweep.plan.packing import pack
@@ -31,8 +31,6 @@ GRAPH_DRAWS = 300
 """Proposals by which the graphs of a space are counted; of 50 that are equally likely, 0.1 are missed."""
 MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
-HOLD_OUT = "hold_out"
-"""The setting of a train loop that leaves test data alone until the confirmation."""
 
 
 def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | None) -> Plan:
@@ -48,9 +46,10 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     experiment, options = asked.experiment, asked.options
     usual = experiment.recipe(asked.recipe)
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
-    groups = min(pack(devices, options.workers_per_trial), trials)
     budget = choose_budget(options, usual.budget)
     confirm, seeds = choose_confirmation(options, usual, trials)
+    confirmations = seeds * (confirm + bool(experiment.baseline))
+    groups = min(pack(devices, options.workers_per_trial), max(trials, confirmations))
     holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
     given = {**holds_out, **asked.settings, **budget.settings()}
     config, settings, mode = complete_settings(experiment, given, devices.type)

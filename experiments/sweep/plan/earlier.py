@@ -13,7 +13,7 @@ from experiments.sweep.define.budget import BUDGET_OPTIONS
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, trial_of_sweep
-from experiments.sweep.define.plan import SUMMARY_FILE, Plan
+from experiments.sweep.define.plan import HOLD_OUT, SUMMARY_FILE, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
 from experiments.sweep.state.sweep_file import SweepFile, find_sweep, read_summary, read_sweep_file, sweeps_in
@@ -53,8 +53,33 @@ def look_back(plan: Plan) -> Plan:
         plan,
         learned=[config for learned in found for config in learned.configs],
         learns=[learned.said for learned in found],
+        seen_by=seen_by(plan),
         seconds_each=seconds_each(plan),
     )
+
+
+def seen_by(plan: Plan) -> list[str]:
+    """Return the earlier sweeps whose results the plan begins with and that had no confirmation, or began with such a
+    sweep: where data has no test part of its own, what is held out now was among what chose their winners."""
+    options = plan.options
+    if plan.resumed:
+        return read_sweep_file(plan.folder, "--resume ").seen_by
+    if not plan.settings.get(HOLD_OUT):
+        return []
+    named = [*options.learn_from]
+    if options.baseline is not None and options.baseline not in plan.experiment.baselines:
+        named.append(trial_of_sweep(options.baseline)[0])
+    found: list[str] = []
+    for folder in (find_sweep(sweep, options.storage) for sweep in named):
+        began_with = read_sweep_file(folder)
+        of_other_data = any(
+            began_with.options.get(name) != value
+            for name, value in plan.decided().items()
+            if name in ("recipe", "data")
+        )
+        if not of_other_data:
+            found += began_with.seen_by if began_with.options.get("seeds") else [folder.name]
+    return list(dict.fromkeys(found))
 
 
 def learned_from(sweep: str, storage: Path, experiment: Experiment) -> Learned:

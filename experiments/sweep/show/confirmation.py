@@ -9,6 +9,7 @@ from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
+from experiments.sweep.define.plan import tested_on
 from experiments.sweep.define.words import counted, format_value
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -20,8 +21,10 @@ CONVINCING = 0.95
 """From this confidence on, a winner is said to beat the baseline."""
 
 
-def confirmed(state: SweepState) -> dict[str, Any] | None:
+def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] | None:
     """Return the result of the confirmation so far, JSON-able, or None if no trial of it has ended.
+
+    ``seen_by`` are the earlier sweeps that may have chosen configurations by the test data.
 
     A score is that of the test data at the epoch whose validation was the best, as in the search. Of a train loop
     without test data it is that validation itself, which chose the configurations and flatters them.
@@ -43,7 +46,8 @@ def confirmed(state: SweepState) -> dict[str, Any] | None:
     tested = all(of_test in trial.metrics for trials in of_config.values() for trial in trials)
     return {
         "metric": of_test if tested else name,
-        "tested": tested,  # on data that the search has not seen
+        "tested": tested,  # on data that this search has not seen
+        "seen_by": list(seen_by) if tested else [],
         "baseline": baseline,
         "rivals": rivals,  # the best first
         "gain": _gain(rivals, baseline, state.objective.mode) if rivals and baseline is not None else None,
@@ -105,7 +109,7 @@ def in_lines(result: Mapping[str, Any]) -> list[str]:
         for row in rows
     ]
     validation = "the validation data that chose the winner" if rivals else "the validation data"
-    where = "data that the search has not seen" if result["tested"] else validation
+    where = tested_on(result.get("seen_by", ())) if result["tested"] else validation
     return [f"{result['metric']} on {where}", *lines, *([verdict(result)] if gain is not None else [])]
 
 

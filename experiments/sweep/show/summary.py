@@ -58,7 +58,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         **(several if state.others else {}),
         "baseline": None if state.baseline is None else state.baseline.best,
         "baseline_note": _baseline_note(state),
-        "confirmation": confirmed(state),
+        "confirmation": confirmed(state, plan.seen_by),
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],

@@ -46,6 +46,8 @@ class SweepFile(BaseModel):
     """The winner of an earlier sweep (``--baseline``), as it was when this one began; or empty."""
     learned: list[dict[str, Any]] = []
     """Configurations that were good in earlier sweeps (``--learn-from``), as they were when it began."""
+    seen_by: list[str] = []
+    """Earlier sweeps that may have chosen by what is this one's test data; see :class:`Plan`."""
     store: str
     """What distinguishes the tracking store from others."""
     began: float = 0.0
@@ -76,6 +78,7 @@ def write_sweep_file(plan: Plan) -> None:
         space=experiment.search_space.describe(),
         earlier_config=dict(plan.earlier_config),
         learned=list(plan.learned),
+        seen_by=list(plan.seen_by),
         store=_store_key(plan.tracking_uri),
         script=str(Path(plan.called[-1]).resolve()) if plan.called else None,
     )

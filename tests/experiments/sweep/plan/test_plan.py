@@ -313,7 +313,12 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
         (storage / name).mkdir(parents=True)
         contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
         (storage / name / "summary.json").write_text(json.dumps(contents))
-        began_with = {"experiment": contents["experiment"], "groups": 1, "options": {"name": name}, "space": {}}
+        began_with = {
+            "experiment": contents["experiment"],
+            "groups": 1,
+            "options": {"name": name, "recipe": "sample"},
+            "space": {},
+        }
         began_with |= {"metric": "val_accuracy", "mode": "max", "store": ""}
         (storage / name / "sweep.json").write_text(json.dumps(began_with))
 
@@ -340,6 +345,10 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
             plan_for(storage, baseline=name)
+    assert (usual.seen_by, larger.seen_by) == ([], ["larger"]), "it had no confirmation, so it held nothing out"
+    said = "        on data that larger may have chosen configurations by (begun without --confirm)"
+    assert said in larger.lines() and not any("may have chosen" in line for line in usual.lines())
+    assert not plan_for(storage, baseline="larger", confirm=0).seen_by, "what scores then says so itself"
     begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
     begun.folder.mkdir()
     write_sweep_file(begun)
@@ -347,6 +356,18 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     (storage / "again" / "summary.json").replace(storage / "searched" / "summary.json")
     resumed = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="now"))
     assert resumed.experiment.baseline == begun.experiment.baseline != BASELINE, "as it was when the sweep began"
+    assert resumed.seen_by == begun.seen_by == ["searched"]
+    assert plan_for(storage, baseline="searched", name="next").seen_by == ["searched"]
+
+
+def test_a_sweep_that_confirms_has_as_many_groups_as_its_confirmation_keeps_busy(storage: Path) -> None:
+    def groups(**changes: Any) -> int:
+        return plan_for(storage, device="cpu", **changes).groups
+
+    cores = plan_for(storage, device="cpu", num_samples=64).groups
+    assert groups(baseline_only=True) == 1
+    assert groups(baseline_only=True, seeds=2) == min(cores, 2)
+    assert groups(num_samples=2, confirm=1, seeds=9) == min(cores, 18)
 
 
 def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:

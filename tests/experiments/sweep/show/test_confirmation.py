@@ -87,6 +87,15 @@ def test_without_test_data_it_says_that_the_scores_are_those_of_the_validation()
     assert lines[1].startswith("baseline   0.5100 ± 0.0248 over 3 seeds (in the search 0.91)")
 
 
+def test_test_data_that_an_earlier_sweep_may_have_chosen_by_is_not_called_unseen() -> None:
+    result = sweep(BASELINE, FIRST)
+    assert in_lines(result)[0] == "test_score on data that the search has not seen"
+    lines = in_lines(result | {"seen_by": ["small", "other"]})
+    assert lines[0] == (
+        "test_score on data that small and other may have chosen configurations by (begun without --confirm)"
+    )
+
+
 def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
     fed = Fed(trials=1, confirm=1, seeds=2)
     fed.trial(1, 0.5)
