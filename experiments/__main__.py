@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,8 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         own.set_defaults(do=do, program=_program())  # to load a script replaces sys.argv
         return own
 
-    run = command("run", _run, "run the experiment of a script: python -m experiments run my.py --help", add_help=False)
-    run.add_argument("script", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
+    words = "run the experiment of a script; SCRIPT --help says what it can be given"
+    run = command("run", _run, words, usage=f"{parser.prog} run SCRIPT [options of a sweep]", add_help=False)
+    run.add_argument("script", nargs="?", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
+    run.set_defaults(usage=run.format_help())
     ls = command("ls", _ls, "list the sweeps of a folder")
     where = "where the sweeps are (default: %(default)s)"
     ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=where)
@@ -90,6 +93,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    if asked.script is None:
+        if {"-h", "--help"} & {*others}:
+            print(asked.usage, end="")
+            return 0
+        raise SweepError(f"run: give the script, such as: {shlex.join(asked.program)} run my.py")
     experiment, description = load_experiment(asked.script, others)
     options = command_line.parsed(others, description)
     return command_line.run(experiment, options, [*asked.program, "run", asked.script])

@@ -118,7 +118,9 @@ class KeptSweep:
         resume = shlex.join(
             [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
         )
-        goes_on = self.state not in ("running", "finished")
+        ended_early = self.state not in ("running", "finished")
+        useless = (self.summary.get("trials") or {}).get("failed") and self.summary.get("best") is None
+        advice = "correct that, and start a new sweep" if useless else resume
         rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
         for trial in self.trials:
             values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))
@@ -129,7 +131,7 @@ class KeptSweep:
             f"experiment  {began.experiment}: {', '.join(began.objectives)}, "
             f"{f'recipe {recipe}, ' if began.recipes else ''}{options.get('device')}",
             *self.result(),
-            *([f"go on       {resume}"] if goes_on else []),
+            *([f"go on       {advice}"] if ended_early else []),
             *in_rows("trials", in_columns(rows)),
             *in_rows(
                 "failed", [f"trial {trial['trial']:03d}: {trial['why']}" for trial in self.trials if "why" in trial]

@@ -233,6 +233,23 @@ def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.C
     assert text.endswith("\nfailed      trial 002: diverged: score is nan after epoch 1\n")
 
 
+def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = Ending("the first 1 trials failed alike", 1)
+    plan = kept(storage, "alike", math.nan, 0.2, ending=ending, num_samples=5)
+    summary = json.loads(plan.summary_file.read_text())
+    assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
+    write_summary(plan.summary_file, {**summary, "best": None, "trials": {"failed": 1}})
+    assert "\ngo on       correct that, and start a new sweep\n" in said(capsys, "show", str(plan.folder))
+
+
+def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "run SCRIPT [options of a sweep]" in said(capsys, "run", "--help")
+    assert main(["run"]) == 2
+    assert "run: give the script, such as: python -m experiments run my.py" in capsys.readouterr().err
+
+
 def test_a_trial_is_trained_again_with_what_its_sweep_had(
     storage: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

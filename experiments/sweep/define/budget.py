@@ -39,6 +39,9 @@ class Budget:
     """From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
 
     def __post_init__(self) -> None:
+        for name in BUDGET_OPTIONS:
+            if type(value := getattr(self, name)) is not int:
+                raise ValueError(f"{name} must be a whole number, but got {value!r}")
         TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # whose rules are the budget's
         if self.seconds < 0:
             raise ValueError(f"seconds must be at least 0, but got {self.seconds}")

@@ -15,6 +15,7 @@ import tyro
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.words import did_you_mean
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 """The checkout, or where the packages are installed."""
@@ -204,7 +205,8 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     """
     known = [option.name for option in fields(SweepOptions)]
     if unknown := sorted(set(options) - set(known)):
-        raise SweepError(f"there is no option {', '.join(unknown)}; the options are {', '.join(known)}")
+        wrong_names = ", ".join(f"{name}{did_you_mean(name, known)}" for name in unknown)
+        raise SweepError(f"there is no option {wrong_names}; the options are {', '.join(known)}")
     try:
         valid = TypeAdapter(SweepOptions).validate_python(dict(options))
     except ValidationError as error:

@@ -201,7 +201,9 @@ class Plan:
         if self.others and self.confirm > 1:
             best = [f"{self.confirm} trials of the front, far from each other,"]
         baseline = ["the baseline"] if self.experiment.baseline else []
-        return f"{' and '.join(best + baseline)} again, in full, with {self.seeds} seeds each (--confirm, --seeds)"
+        each = " each" if self.confirm + bool(baseline) > 1 else ""
+        options = "--confirm, --seeds" if self.confirm else "--seeds"
+        return f"{' and '.join(best + baseline)} again, in full, with {self.seeds} seeds{each} ({options})"
 
     def _ranges(self) -> str:
         words = self.experiment.search_space.in_words()
@@ -209,12 +211,16 @@ class Plan:
         return f": {', '.join(ranges)}" if ranges else ""
 
     def _hours(self) -> str:
-        """Say how long the sweep takes if no trial is stopped early."""
-        assert self.seconds_each is not None
+        """Say how long the sweep takes if no trial is stopped early; nothing where that is not known, or no time."""
+        if self.seconds_each is None or self.resumed:  # what is left of a sweep is not in the plan
+            return ""
         seconds, sweep = self.seconds_each
         rounds = -(-self.num_samples // self.groups) + -(-self.confirmations // self.groups)
-        whole, unit = duration(rounds * self.budget.total * seconds), self.budget.unit
-        return f"at most about {whole} once the workers are up, if each {unit} takes {seconds:.3g} s as in {sweep}"
+        whole, unit = rounds * self.budget.total * seconds, self.budget.unit
+        if whole < 1:
+            return ""
+        how = f"if each {unit} takes {seconds:.3g} s, as on average in {sweep}"
+        return f"about {duration(whole)} once the workers are up, {how}, and no trial is stopped early"
 
     def _population(self) -> str:
         every = counted(self.budget.exchange_every(), self.budget.unit)
@@ -282,7 +288,7 @@ class Plan:
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
             *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
-            *([f"time    {self._hours()}"] if self.seconds_each else []),
+            *([f"time    {hours}"] if (hours := self._hours()) else []),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",
         ]

@@ -80,7 +80,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             groups=plan.groups,
             others=plan.others,
         )
-        device_time = DeviceTime(plan.devices, _address_of)
+        device_time = DeviceTime(plan.devices, _address_of, options.workers_per_trial)
         self.state = SweepState(
             plan.experiment.objective,
             plan.budget,

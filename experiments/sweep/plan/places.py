@@ -6,6 +6,7 @@ Everything is read, and nothing written. What cannot work is a SweepError.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -39,6 +40,11 @@ def check_places(experiment: Experiment, options: SweepOptions, name: str, uri: 
 
 def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
     """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet."""
+    if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
+        raise SweepError(
+            f"--storage {storage}: {scheme[0]}/ is the address of a store, and a sweep is kept in a folder; give one, "
+            f"such as where that store is mounted"
+        )
     _check_writable(storage, f"--storage {storage}")
     folder = storage / name
     if resumed or not folder.exists():
@@ -59,7 +65,9 @@ def _check_writable(folder: Path, option: str) -> None:
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         why = "does not let you" if place.is_dir() else "is not a folder"
         raise SweepError(f"{option}: cannot be written, since {place} {why}; give a folder of yours")
-    free = shutil.disk_usage(place).free
+    size, _, free = shutil.disk_usage(place)
+    if not size:  # of the kernel's own, such as /proc
+        raise SweepError(f"{option}: cannot be written, since {place} keeps no files; give a folder of yours")
     if free < LEAST_FREE:
         raise SweepError(
             f"{option}: has {free / 2**20:.1f} MB of free space, and a sweep needs at least "

@@ -51,9 +51,9 @@ class Interval:
 class DeviceTime:
     """Counts the seconds of every device, by trial and by kind, while a sweep runs."""
 
-    def __init__(self, devices: Devices, address_of: Callable[[str], str] = str) -> None:
-        """Begin now; ``address_of`` returns the address of a node by Ray's id."""
-        self._devices, self._address_of = devices, address_of
+    def __init__(self, devices: Devices, address_of: Callable[[str], str] = str, width: int = 1) -> None:
+        """Begin now; ``address_of`` returns the address of a node by Ray's id, and a trial has ``width`` devices."""
+        self._devices, self._address_of, self._width = devices, address_of, width
         self.began = self.ended = time.monotonic()
         """Of the sweep, as an interval's. Clocks of nodes differ, and are set: the driver's counts alone."""
         self.by_trial: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -61,6 +61,7 @@ class DeviceTime:
         self.intervals: list[Interval] = []
         self._open: dict[int, list[Interval]] = {}  # of trials that have their devices
         self._counted_until: dict[int, float] = {}  # by trial
+        self._yet_to_report: set[int] = set()  # trials that have a place, nobody knows where
         self._has: dict[int, str] = {}  # devices of running trials, as reports name them
         self._last_on: dict[str, Interval] = {}  # by device
         self._addresses: dict[str, str] = {}  # of nodes, by Ray's id
@@ -74,9 +75,11 @@ class DeviceTime:
         """Note that a trial got its place; its first report says which devices that means."""
         self._open.pop(trial, None)
         self._counted_until[trial] = time.monotonic()
+        self._yet_to_report.add(trial)
 
     def reported(self, trial: int, metrics: Mapping[str, Any]) -> None:
         """Count the time since the trial's last report."""
+        self._yet_to_report.discard(trial)
         counted_until = self._counted_until.get(trial, self.began)
         reported_at = time.monotonic()
         ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - counted_until)
@@ -100,9 +103,20 @@ class DeviceTime:
     def paused(self, trial: int) -> None:
         """Note that a trial gives its devices to another."""
         self._open.pop(trial, None)
+        self._yet_to_report.discard(trial)
 
     def leave(self, trial: int, kind: str) -> None:
-        """Count the time since the last report as ``kind``, unless the trial has left its devices or never had any."""
+        """Count the time since the last report as ``kind``, unless the trial has left its devices or never had any.
+
+        A trial that ends before its first report had devices that were free; which ones is known on one node alone.
+        """
+        if trial in self._yet_to_report and len(self._devices.nodes) == 1:
+            began = self._counted_until[trial]
+            lanes = self._lanes_of(" ".join([":"] * self._width), began)
+            self._open[trial] = [Interval(lane, trial, began, time.monotonic(), began) for lane in lanes]
+            self._last_on.update((interval.device, interval) for interval in self._open[trial])
+            self.intervals += self._open[trial]
+        self._yet_to_report.discard(trial)
         if trial in self._open:
             now = time.monotonic()
             self.by_trial[trial][kind] += now - self._counted_until[trial]
@@ -184,7 +198,10 @@ class DeviceTime:
         if named:
             return [self._name(*device.rsplit(":", 1)) for device in named]
         taken = {interval.device for intervals in self._open.values() for interval in intervals}
-        ended = {f"{self._devices.type.kind} {number}": self.began for number in range(self._devices.count)}
+        known = {interval.device for interval in self.intervals}
+        others = (f"{self._devices.type.kind} {number}" for number in range(self._devices.count))
+        unused = [lane for lane in others if lane not in known][: max(0, self._devices.count - len(known))]
+        ended = dict.fromkeys([*known, *unused], self.began)
         for interval in self.intervals:
             ended[interval.device] = max(ended[interval.device], interval.ended)
         free = [lane for lane in ended if lane not in taken]

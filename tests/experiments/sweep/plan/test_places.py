@@ -29,6 +29,18 @@ def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         plan_for(tmp_path / "file" / "results")
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("s3://bucket/x", "s3:// is the address of a store, and a sweep is kept in a folder"),
+        ("/proc/nope", "cannot be written, since /proc keeps no files"),
+    ],
+)
+def test_a_storage_that_is_no_folder_is_an_error(place: str, says: str) -> None:
+    with pytest.raises(SweepError, match=f"--storage .*{says}"):
+        make_plan(QUADRATIC, SweepOptions(storage=Path(place)))
+
+
 def test_a_name_in_use_is_an_error(storage: Path) -> None:
     (storage / "old").mkdir(parents=True)
     with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):

@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def device_time_of(kind: Any, count: int, width: int = 1) -> DeviceTime:
-    device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
+    device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"), width=width)
     device_time.begin()
     return device_time
 
@@ -88,6 +88,25 @@ def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock, 
     write_png(timeline(view), "a test", "", tmp_path / "timeline.png")
     assert (tmp_path / "timeline.png").stat().st_size > 1000
     assert list(tmp_path.iterdir()) == [tmp_path / "timeline.png"]
+
+
+def test_a_trial_that_fails_before_its_first_report_had_devices(clock: Clock) -> None:
+    time = device_time_of("hpu", 4, width=2)
+    clock.now = BEGAN + 2
+    time.started(1)
+    time.started(2)
+    report(clock, time, 1, 2, 10, "n:2 n:3", start_s=3.0, train_s=5.0)
+    clock.now = BEGAN + 12
+    time.leave(2, LOST)
+    time.started(3)
+    time.paused(3)
+    time.leave(3, LOST)  # it had left
+    time.leave(1, WAITING)
+    time.end()
+    seconds = time.by_device()
+    assert list(seconds) == ["hpu 0", "hpu 1", "hpu 2", "hpu 3"]
+    assert {k: v for k, v in seconds["hpu 0"].items() if v} == pytest.approx({STARTING: 2, LOST: 10})
+    assert [sum(kinds.values()) for kinds in seconds.values()] == pytest.approx([12] * 4)
 
 
 def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) -> None:

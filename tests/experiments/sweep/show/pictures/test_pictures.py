@@ -288,7 +288,7 @@ def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
         ([], NAMES),
         ([[]], NAMES),  # the baseline alone, before its first report
         ([[0.1, 0.2, 0.3, 0.4]], ["parallel_coordinates", "importance"]),
-        ([None, None, None], NAMES),
+        ([None, None, None], NAMES[:4]),  # they had devices
         ([[math.nan], [math.inf], None], ["optimization_history", "learning_curves", *NAMES[2:4]]),
         ([[0.5] * EPOCHS, [0.5] * EPOCHS], ["importance"]),
         ([[0.2, 0.5], [0.4], [0.1] * EPOCHS], []),
