@@ -61,7 +61,7 @@ class Plan:
     options: SweepOptions
     devices: Devices
     groups: int
-    """Worker groups, and so trials at a time; no more than there are trials."""
+    """Worker groups, and so trials at a time; no more than the search has trials, or the confirmation."""
     recipe: RecipeName
     recipe_reason: str
     settings: dict[str, Any]

@@ -54,6 +54,8 @@ def examine() -> Iterator[Finding]:
     yield from _checked("/dev/shm", checks.shared_memory)
     if not has_habana():
         yield from _checked("devices", checks.devices)
+        fix = "on a Gaudi node: run it in Intel's container"
+        yield Finding("Gaudi", "habana is not installed: nothing of a Gaudi was checked", fix, warns=True)
         return
     yield from _checked("variables", checks.variables)
     plugin, torch = version_of("habana-torch-plugin"), version_of("torch")

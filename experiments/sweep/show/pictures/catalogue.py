@@ -31,7 +31,7 @@ PICTURES = {
     "confirmation": (
         "Confirmation",
         "The best configurations and the baseline, trained again in full with other seeds. A dot is a trial: "
-        "what it scored, at its best epoch, on data that the search has not seen, where there is such data.",
+        "what it scored, at its best epoch, on test data, where there is some.",
     ),
     "learning_curves": (
         "Learning curves",

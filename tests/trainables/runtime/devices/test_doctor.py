@@ -50,6 +50,8 @@ def test_without_a_gaudi_it_says_what_there_is() -> None:
     assert "torch 2." in found["versions"].found
     assert "cpu" in found["devices"].found
     assert "matmul" not in found
+    assert found["Gaudi"].found == "habana is not installed: nothing of a Gaudi was checked"
+    assert found["Gaudi"].warns, "it is no error to have none"
 
 
 @pytest.mark.processes
