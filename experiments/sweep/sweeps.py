@@ -14,7 +14,7 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE, SUMMARY_FILE
 from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_interval
-from experiments.sweep.show.result import in_rows, result_lines
+from experiments.sweep.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from experiments.sweep.state.lock import is_running
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
@@ -119,8 +119,7 @@ class KeptSweep:
             [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
         )
         ended_early = self.state not in ("running", "finished")
-        useless = (self.summary.get("trials") or {}).get("failed") and self.summary.get("best") is None
-        advice = "correct that, and start a new sweep" if useless else resume
+        advice = START_AGAIN if is_useless(self.summary) else resume
         rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
         for trial in self.trials:
             values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))

@@ -24,7 +24,7 @@ from experiments.sweep.on_ray.trials import name_of
 from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, put_back, read_snapshot, reports_of
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.reproduction import compared
-from experiments.sweep.show.result import result_lines
+from experiments.sweep.show.result import START_AGAIN, is_useless, result_lines
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -148,11 +148,10 @@ class SweepTuner(tune.Tuner):
         counts = Counter(summary["trials"])
         counts["not begun"] = state.expected - counts.total()
         how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-        useless = counts["failed"] and summary["best"] is None
         return [
             f"the sweep ended early: {(summary['ended_early'] or {'why': 'interrupted'})['why']}",
             f"of {state.expected} trials: {how_many}",
-            "correct that, and start a new sweep" if useless else f"go on with it: {self.plan.how_to_resume()}",
+            START_AGAIN if is_useless(summary) else f"go on with it: {self.plan.how_to_resume()}",
         ]
 
     def get_results(self) -> tune.ResultGrid:

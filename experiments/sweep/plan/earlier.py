@@ -60,7 +60,7 @@ def look_back(plan: Plan) -> Plan:
 
 def seen_by(plan: Plan) -> list[str]:
     """Return the earlier sweeps whose results the plan begins with and that had no confirmation, or began with such a
-    sweep: where data has no test part of its own, what is held out now was among what chose their winners."""
+    sweep: where the data has no test part, what is held out now was among what chose their winners."""
     options = plan.options
     if plan.resumed:
         return read_sweep_file(plan.folder, "--resume ").seen_by
@@ -70,14 +70,10 @@ def seen_by(plan: Plan) -> list[str]:
     if options.baseline is not None and options.baseline not in plan.experiment.baselines:
         named.append(trial_of_sweep(options.baseline)[0])
     found: list[str] = []
+    own = plan.decided()
     for folder in (find_sweep(sweep, options.storage) for sweep in named):
         began_with = read_sweep_file(folder)
-        of_other_data = any(
-            began_with.options.get(name) != value
-            for name, value in plan.decided().items()
-            if name in ("recipe", "data")
-        )
-        if not of_other_data:
+        if all(began_with.options.get(name) == own[name] for name in ("recipe", "data")):
             found += began_with.seen_by if began_with.options.get("seeds") else [folder.name]
     return list(dict.fromkeys(found))
 

@@ -12,6 +12,9 @@ from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.state.device_time import shares_of
 from trainables.runtime import names
 
+START_AGAIN = "correct that, and start a new sweep"
+"""What to do after a sweep that :func:`is_useless`."""
+
 
 def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tuple[str, str]] = ()) -> list[str]:
     """Return what a sweep came to, a line each; ``others`` are more lines for the end, each a word and what it stands
@@ -23,6 +26,11 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
         f"report      {folder / REPORT_FILE}",
         *(f"{word:<10}  {what}" for word, what in others),
     ]
+
+
+def is_useless(summary: Mapping[str, Any]) -> bool:
+    """Whether a sweep has nothing to go on with: trials have failed, and none has reported a finite value."""
+    return bool((summary.get("trials") or {}).get("failed")) and summary.get("best") is None
 
 
 def _best_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,7 @@ class DeviceTime:
         """
         if trial in self._yet_to_report and len(self._devices.nodes) == 1:
             began = self._counted_until[trial]
-            lanes = self._lanes_of(" ".join([":"] * self._width), began)
+            lanes = self._free_lanes(self._width, began)
             self._open[trial] = [Interval(lane, trial, began, time.monotonic(), began) for lane in lanes]
             self._last_on.update((interval.device, interval) for interval in self._open[trial])
             self.intervals += self._open[trial]
@@ -197,6 +197,10 @@ class DeviceTime:
         named = [device for device in devices.split() if not device.endswith(":")]
         if named:
             return [self._name(*device.rsplit(":", 1)) for device in named]
+        return self._free_lanes(len(devices.split()), began)
+
+    def _free_lanes(self, count: int, began: float) -> list[str]:
+        """Return the names of so many devices that no trial has."""
         taken = {interval.device for intervals in self._open.values() for interval in intervals}
         known = {interval.device for interval in self.intervals}
         others = (f"{self._devices.type.kind} {number}" for number in range(self._devices.count))
@@ -207,7 +211,7 @@ class DeviceTime:
         free = [lane for lane in ended if lane not in taken]
         # The lane that became free last before this began: one that is free for longer has a trial that is starting.
         free.sort(key=lambda lane: (ended[lane] > began, began - ended[lane]))
-        return free[: len(devices.split())]
+        return free[:count]
 
     def _name(self, node: str, index: str) -> str:
         """Return a device's name: its kind and number, with its node's address if there are several nodes."""
