@@ -22,6 +22,7 @@ from experiments.sweep.define.config_file import merged, read_config
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import GROUPS, SweepOptions, checked
 from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.collection import no_collection
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
 WRONG = 2
 """Exit status where what was asked for cannot be."""
-CTRL_C, BROKEN_PIPE = 130, 141
-"""Exit status of a process that Ctrl-C ended, or that wrote where nobody reads, as shells have them."""
+BROKEN_PIPE = 141
+"""Exit status of a process whose output nobody reads any more, as shells have it."""
 
 
 def main(experiment: Experiment, description: str | None = None, arguments: Sequence[str] | None = None) -> None:

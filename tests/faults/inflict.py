@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
 from experiments.sweep.on_ray.tune_files import SNAPSHOTS, STATE_FILES
 from experiments.sweep.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
+from experiments.sweep.state.events import CTRL_C, TERMINATED
 from tests.faults.sweep import Sweep
 from tests.mlflow_server import Server
 from trainables.runtime.training.checkpoint import STATE_FILE, read_state

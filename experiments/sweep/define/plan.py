@@ -27,6 +27,7 @@ HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
 WAITING = "weak trials wait at a rung with a checkpoint each{} (--scheduler asha ends them instead)"
 """What is to be known of the disk before a sweep begins."""
+CLUSTER_IS_SHARED = "what other sweeps on it book is not free for this one"
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 STUDY_FILE = "optuna.db"
@@ -98,7 +99,7 @@ class Plan:
     sampler: BaseSampler | None = None
     """One that the user brought; None: the options name it, and a new one is made for each proposal."""
     cluster: str | None = None
-    """The Ray cluster that the sweep has joined, in words; None if the sweep starts its own."""
+    """Address and size of the Ray cluster that the sweep has joined; None if the sweep starts its own."""
     called: tuple[str, ...] = ()
     """The command that began the sweep, without options; the script is the last of it. Empty if Python code did."""
 
@@ -287,7 +288,7 @@ class Plan:
             *([f"start   from {self._baseline_in_words(self.options.baseline)}"] if self.options.baseline else []),
             *(f"known   {said}" for said in self.learns),
             *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
-            *([f"ray     joins the cluster at {self.cluster}"] if self.cluster else []),
+            *([f"ray     joins the cluster at {self.cluster}; {CLUSTER_IS_SHARED}"] if self.cluster else []),
             *([f"time    {hours}"] if (hours := self._hours()) else []),
             f"files   {self.folder}",
             f"mlflow  {self.tracking_uri}",

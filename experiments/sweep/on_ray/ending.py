@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.signals import TERMINATED, Signals
+from experiments.sweep.on_ray.signals import Signals
 from experiments.sweep.on_ray.watch import RayWatch
-from experiments.sweep.state.events import Ending, Event, SweepEnding
+from experiments.sweep.state.events import TERMINATED, Ending, Event, SweepEnding
 from experiments.sweep.state.sweep_state import SweepState
 
 logger = logging.getLogger(__name__)

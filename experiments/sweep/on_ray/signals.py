@@ -10,10 +10,8 @@ from types import FrameType
 from typing import Any
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.state.events import Ending
+from experiments.sweep.state.events import CTRL_C, TERMINATED, Ending
 
-CTRL_C, TERMINATED = 130, 143
-"""Exit status of a sweep that a signal ended, as shells have it."""
 ASKS: dict[int, int] = {signal.SIGINT: 2, signal.SIGTERM: 1}
 """How often a signal asks for an end of the sweep; once more ends the process."""
 

@@ -7,7 +7,6 @@ import site
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.sweep.define.errors import SweepError
@@ -19,33 +18,24 @@ ANSWER_WITHIN_S = 8
 """How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A Ray cluster that this process has joined."""
-
-    address: str
-    """HOST:PORT of its head."""
-    nodes: list[Mapping[str, float]]
-    """Ray's resources of each node that is alive."""
-
-    def __str__(self) -> str:
-        nodes = counted(len(self.nodes), "node")
-        return f"{self.address}, {nodes}; what other sweeps on it book is not free for this one"
-
-
-def connect(options: SweepOptions) -> tuple[Devices, Cluster | None]:
-    """Return the devices that the options mean, and the cluster that has them; None if that is this machine alone."""
-    cluster = join(options.address)
+def connect(options: SweepOptions) -> tuple[Devices, str | None]:
+    """Return the devices that the options mean, and in words the cluster that has them; None for this machine alone."""
+    nodes = join(options.address)
     try:
-        return find_devices(options.device, cluster.nodes if cluster else None), cluster
+        devices = find_devices(options.device, nodes)
     except ValueError as error:
         raise SweepError(str(error)) from error
+    if nodes is None:
+        return devices, None
+    import ray
+
+    return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
 
 
-def join(address: str | None) -> Cluster | None:
-    """Join the cluster at ``address`` and return it; None if this machine is to be used alone.
+def join(address: str | None) -> list[Mapping[str, float]] | None:
+    """Join the Ray cluster at ``address``, and return Ray's resources of each node that is alive.
 
-    A process that has joined one already, by ``ray.init``, uses that.
+    None if this machine is used alone. A process that has already joined a cluster, by ``ray.init``, uses that one.
     """
     import ray
 
@@ -62,8 +52,7 @@ def join(address: str | None) -> Cluster | None:
             ) from error
     if not ray.is_initialized():
         return None
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return Cluster(str(ray.get_runtime_context().gcs_address), nodes)
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def added_to_sys_path() -> list[str]:

@@ -43,7 +43,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     check_places(experiment, options, name, uri)
     devices, cluster = connect(options)
     asked = apply_options(experiment, options, devices.type.kind)
-    plan = look_back(decide(asked, devices, name, uri, str(cluster) if cluster else None))
+    plan = look_back(decide(asked, devices, name, uri, cluster))
     if plan.resumed:
         check_resumable(plan)
     return check(plan, sampler)

@@ -7,7 +7,6 @@ Commands and reports are plain data; the trial actor puts them into each worker'
     {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
     {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
     {"do": "save", path}                     "saved"
-    {"do": "stop"}                           "idle"
     {"do": "exit"}                           none: the workers return and the TorchTrainer ends
 """
 
@@ -59,11 +58,8 @@ def serve_trials(config: dict[str, Any]) -> None:
             train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
             gc.enable()
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
-            while command["do"] != "exit":
-                if command["do"] == "start":
-                    command = _run_trial(train_loop, command, measured, device)
-                else:
-                    command = MAILBOX.hand_in({"kind": "idle"})
+            while command["do"] == "start":
+                command = _run_trial(train_loop, command, measured, device)
     finally:
         device_metrics.close()
 

@@ -161,10 +161,6 @@ class WorkerGroup:
             self._send({"do": "save", "path": shared})
             shutil.copytree(shared, directory, dirs_exist_ok=True)
 
-    def stop_trial(self) -> None:
-        """End the trial, if one runs; the workers stay."""
-        self._send({"do": "stop"})
-
     def exit(self) -> None:
         """Let the workers end by themselves, so that each releases its device."""
         self._leaving = True

@@ -22,7 +22,6 @@ import pytest
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import STUDY_FILE
-from experiments.sweep.on_ray.signals import TERMINATED
 from experiments.sweep.on_ray.tune_files import (
     KEPT,
     OURS,
@@ -33,6 +32,7 @@ from experiments.sweep.on_ray.tune_files import (
     read,
     read_snapshot,
 )
+from experiments.sweep.state.events import TERMINATED
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import options_of_sweep, read_sweep_file
 from tests.experiments.sweep.fed_state import Fed

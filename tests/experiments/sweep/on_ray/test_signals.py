@@ -21,11 +21,19 @@ from ray.tune import Checkpoint
 
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.on_ray.signals import CTRL_C, TERMINATED
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.state.events import Decided, Decision, Ending, Reported, SweepEnding, TrialBegan
+from experiments.sweep.state.events import (
+    CTRL_C,
+    TERMINATED,
+    Decided,
+    Decision,
+    Ending,
+    Reported,
+    SweepEnding,
+    TrialBegan,
+)
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 

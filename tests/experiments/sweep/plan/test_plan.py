@@ -20,7 +20,6 @@ from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
-from experiments.sweep.plan.connect import Cluster
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -220,7 +219,7 @@ def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storag
 def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(storage: Path) -> None:
     alone = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
     assert not any(line.startswith("ray ") for line in alone.lines())
-    joined = replace(alone, cluster=str(Cluster("10.0.0.7:6379", [{"CPU": 2.0}, {"CPU": 2.0}])))
+    joined = replace(alone, cluster="10.0.0.7:6379, 2 nodes")
     (line,) = (line for line in joined.lines() if line.startswith("ray "))
     assert line.startswith(
         "ray     joins the cluster at 10.0.0.7:6379, 2 nodes; what other sweeps on it book is not free"

@@ -75,7 +75,6 @@ def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_n
 ) -> None:
     group.start({**small_trial, "loop": "bert"}, None)
     group.save(str(tmp_path / "checkpoint"))
-    group.stop_trial()
     assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
 
 
@@ -185,7 +184,6 @@ def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
     whole = run_trial(group, trial)
     group.start(trial, None)
     group.save(str(tmp_path / "checkpoint"))
-    group.stop_trial()
     assert run_trial(group, trial, str(tmp_path / "checkpoint")) == whole[1:]
     for name, of in ((names.TRAIN_ACCURACY, 32), (names.VAL_TOP5_ACCURACY, 50)):
         right = [report[name] * of for report in whole]
@@ -215,15 +213,15 @@ def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behin
 
     first = losses()
     assert len(first) == len(set(first)) == 3
-    group.start({**config, "lr": 0.02, **others, "seed_everything": 7}, None)
+    (stopped := tmp_path / "stopped").mkdir()
+    group.start({**config, "lr": 0.02, **others, "seed_everything": 7, "log": str(stopped)}, None)
     group.save(str(tmp_path / "checkpoint"))
-    group.stop_trial()
-    ended = [(tmp_path / str(rank)).read_text() for rank in range(group.width)]
+    group.start(config, None)
+    ended = [(stopped / str(rank)).read_text() for rank in range(group.width)]
     assert ended == ["0.02 ended"] * group.width
     assert losses() == first
     group.start(config, None)
     group.save(str(tmp_path / "own"))
-    group.stop_trial()
     assert losses(str(tmp_path / "own")) == first[1:]
 
 
