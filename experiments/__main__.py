@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", _rerun, again, epilog=f"Takes the options of run, too, such as --seeds (usual: {SEEDS}).")
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
-    for own in (show, compare, rerun):
-        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, help="where names are looked for")
+    for own, words in ((show, "is"), (compare, "are"), (rerun, "is, and where the new sweep goes")):
+        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, help=f"folder where SWEEP {words}")
     for own in (ls, show, compare):
         own.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -145,7 +145,8 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
     other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
     lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
-    options = command_line.parsed(others, description, {**usual, **baseline, **lists, "seed": other})
+    own = {"storage": asked.storage, "seed": other}
+    options = command_line.parsed(others, description, {**usual, **baseline, **lists, **own})
     return command_line.run(experiment, options, [*asked.program, "run", began.script])
 
 

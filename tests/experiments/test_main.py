@@ -267,6 +267,7 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     assert (again["num_samples"], again["confirmations"], again["epoch"]) == (1, 4, 1)
     assert again["settings"]["seconds"] == 0.5
     assert again["seed"] == plan.options.seed + 1, "its seeds are others"
+    assert Path(again["folder"]).parent == storage, "beside the first"
     winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", "--dry-run", "--json"))
     assert winner["baseline"] == trials[0]["config"] == {"x": 2.5}
     assert (winner["confirmations"], winner["epoch"]) == (5, 3)
