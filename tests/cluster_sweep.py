@@ -23,6 +23,7 @@ from experiments import SweepOptions
 from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
 from tests.experiments.sweep.sleeping import SLEEPING
 from trainables.runtime import names
 from trainables.runtime.internals.ray_core import lean_ray
@@ -117,7 +118,7 @@ def sweep(address: str, nodes: Nodes, asked: argparse.Namespace) -> dict[str, An
         settings=("epoch_s=0.5",),
     )
     plan = make_plan(SLEEPING, options)
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     results = SweepTuner(plan, callbacks=[nodes]).fit()
     deadline = time.time() + 10
     total = ray.cluster_resources().get("HPU", 0)

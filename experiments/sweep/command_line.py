@@ -21,7 +21,7 @@ from experiments.sweep import script
 from experiments.sweep.define.config_file import merged, read_config
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import GROUPS, SweepOptions, checked
-from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.collection import no_collection
 
@@ -145,6 +145,7 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
 def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
     with no_collection():
         from experiments.sweep.plan.plan import make_plan
+        from experiments.sweep.show.plan import plan_lines
 
         plan = replace(make_plan(experiment, options), called=tuple(called))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
@@ -153,7 +154,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         scores = evaluated(plan, options.evaluate)
         print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
         return 0, scores
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     if options.dry_run:
         print("\n".join(dry_run_lines(plan)))
         return 0, plan.in_brief()
@@ -193,17 +194,20 @@ def dry_run_lines(plan: Plan) -> list[str]:
     from optuna.storages import InMemoryStorage
 
     from experiments.sweep.plan.plan import make_searcher
+    from experiments.sweep.show.result import in_rows
 
     searcher = make_searcher(plan, InMemoryStorage())
     proposed = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     shown = [{k: v for k, v in config.items() if k != "seed"} for config in proposed if isinstance(config, dict)]
     trials = plan.num_samples - ended + plan.confirmations
     units, unit = trials * plan.budget.total, plan.budget.unit
+    words = plan.experiment.search_space.in_words()
     return [
         f"settings  {format_params(plan.changed_settings)}",
+        *in_rows("space", in_columns(list(words.items()))),
         *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
         *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(shown, 1)),
-        f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group, less what is stopped early",
+        f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group; early stopping makes it fewer",
         "dry run: all checks passed, nothing was started",
     ]
 

@@ -35,6 +35,7 @@ from experiments import Budget, Experiment
 from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
 from trainables.runtime.devices.device import DeviceType
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
@@ -152,7 +153,7 @@ def sweep(folder: Path, arm: str, trials: int) -> dict[str, Any]:
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
     )
     plan = make_plan(experiment, options)
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     results = SweepTuner(plan).fit()
     ray.shutdown()
     assert not results.errors, results.errors

@@ -45,6 +45,7 @@ from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.trackers.tracker import Tracker
 from experiments.sweep.state.device_time import EVALUATING, TRAINING
 from experiments.sweep.state.events import Event, Reported
@@ -263,7 +264,7 @@ def tuner_of(
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
     )
     plan = make_plan(experiment, options)
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     return SweepTuner(plan, trackers=trackers)
 
 

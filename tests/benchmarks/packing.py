@@ -31,6 +31,7 @@ from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.figures import timeline as timeline_of
 from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.show.pictures.sweep_view import SweepView
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.state.device_time import DeviceTime, shares_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
@@ -94,7 +95,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
     )
     plan = make_plan(SLEEPING, options)
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     tuner = SweepTuner(plan)
     results = tuner.fit()
     device_time = tuner.run.state.device_time

@@ -241,7 +241,7 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     summary = json.loads(plan.summary_file.read_text())
     assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
     write_summary(plan.summary_file, {**summary, "best": None, "trials": {"failed": 1}})
-    assert "\ngo on       correct that, and start a new sweep\n" in said(capsys, "show", str(plan.folder))
+    assert "\ngo on       fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
 
 
 def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:

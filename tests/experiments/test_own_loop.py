@@ -23,6 +23,7 @@ from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.notify import VARIABLE
+from experiments.sweep.show.plan import plan_lines
 from tests.groups import in_one_group
 from tests.loops import forgetful, quadratic
 from tests.webhook import SECRET, Webhook
@@ -40,17 +41,17 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert plan.settings == {"epochs": 10}  # the loop gets nothing that it may not know
     assert (plan.num_samples, plan.budget, plan.experiment.name) == (20, Budget(epochs=10), "loops")
     assert plan.experiment.display_params == ("x",)
-    assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan.lines()[0]
-    assert "metric  score: more is better" in plan.lines()
-    assert not any(line.startswith("recipe") for line in plan.lines())
-    assert "dry run: all checks passed, nothing was started" in dry_run_lines(plan)
+    assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan_lines(plan)[0]
+    assert "metric  score: more is better" in plan_lines(plan)
+    assert not any(line.startswith("recipe") for line in plan_lines(plan))
+    assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
 
 def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:
     line = 'metric  val_loss: more is better; if less is, give the Experiment mode="min"'
-    assert line in plan_of(Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss"), storage).lines()
+    assert line in plan_lines(plan_of(Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss"), storage))
     less = Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss", mode="min")
-    assert "metric  val_loss: less is better" in plan_of(less, storage).lines()
+    assert "metric  val_loss: less is better" in plan_lines(plan_of(less, storage))
 
 
 @pytest.mark.parametrize("space", [{}, {"x": 0.5}])
@@ -242,6 +243,7 @@ RUNS = """
 import json, logging, os, runpy, sys
 import ray
 from experiments.sweep.on_ray.local_ray import ENVIRONMENT
+from experiments.sweep.show.plan import plan_lines
 from trainables.runtime.internals.ray_core import lean_ray
 
 os.environ.update(ENVIRONMENT)

@@ -38,7 +38,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     printed = capsys.readouterr().out
     for expected in (
         "sweep   plan: 16 trials",
-        "then the best trial and the baseline again, in full, with 3 seeds each",
+        "then trains the best trial and the baseline again in full, with 3 seeds each",
         "recipe  sample: there is no accelerator",
         "device  cpu",
         "settings  epochs=9 data=",

@@ -7,6 +7,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Mode: TypeAlias = Literal["max", "min"]
+USUAL_MODES: dict[Mode, tuple[str, ...]] = {
+    "max": ("accuracy", "f1", "_per_s"),
+    "min": ("loss", "error", "perplexity", "mse", "mae"),
+}
+"""Parts of the names of metrics that are usually maximized or minimized."""
+
+
+def usual_mode(metric: str) -> Mode | None:
+    """Return whether a metric of this name is usually maximized or minimized; None if the name does not say."""
+    return next((mode for mode, parts in USUAL_MODES.items() if any(part in metric.lower() for part in parts)), None)
 
 
 @dataclass(frozen=True)

@@ -73,115 +73,115 @@ class TrialOptions:
     grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), AS_GIVEN] = "auto"
     """Give idle devices to running trials: auto, on, off."""
     data: Annotated[Text | None, shown("PATH")] = None
-    """File, folder or name on the hub; else the recipe's."""
+    """File, folder or name on the hub; default: the recipe's."""
     model: Annotated[Text | None, shown("PATH")] = None
     """Pretrained weights: a folder, or a name on the hub."""
     epochs: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Epochs of a full trial; else as the recipe says."""
+    """Epochs of a full trial; default: the recipe's."""
     steps: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Optimizer steps of a full trial, in place of epochs."""
+    """Optimizer steps of a full trial, instead of epochs."""
     eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Steps between two evaluations."""
     seconds: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Seconds that a trial trains at most: compares by time."""
+    """Train each trial for at most N seconds; compare by time."""
     skip_bad_images: Annotated[bool, shown("")] = False
-    """Leave out images that cannot be read."""
+    """Skip images that cannot be read."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
-    """Other settings, or hyperparameters not to search."""
+    """Change a setting, or fix a hyperparameter."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
-    """Start from the winner of a sweep, or a published run."""
+    """Start from a sweep's winner, or a published run."""
     baseline_only: Annotated[bool, shown("")] = False
-    """Train the baseline's hyperparameters alone."""
+    """Train only the baseline."""
     evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None
-    """Score this checkpoint on the data, and train nothing."""
+    """Score this checkpoint on the data; train nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What is tried, and which trials go on."""
+    """What to try, and which trials continue."""
 
     config: Annotated[Path | None, shown("FILE")] = None
-    """TOML with options and ranges; the command line wins."""
+    """TOML file of options and ranges; the command line wins."""
     space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
     """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Trials, with the baseline; else as the recipe says."""
+    """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
-    """Up to three metrics with max or min (usual: the experiment's)."""
+    """One to three metrics, each with max or min."""
     search: Annotated[str, shown("NAME"), AS_GIVEN] = "gp"
-    """gp (usual), tpe, random, qmc, nsgaii or a class of Optuna."""
+    """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
-    """asha-promote (usual), asha, hyperband, median, pbt, fifo."""
+    """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
-    """Earlier sweeps; this one begins near their best trials."""
+    """Earlier sweeps: begin near their best trials."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """Epochs, steps or seconds before any trial is stopped."""
+    """Epochs, steps or seconds before a trial can be stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
-    """One in N trials goes on, for N times as long."""
+    """Promote one trial in N at a rung, to train N times as long."""
     seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), AS_GIVEN] = 0
-    """Seeds the search, and from it every trial."""
+    """Seed of the search; the seeds of trials follow from it."""
     trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), AS_GIVEN] = None
-    """Gives all trials this seed, so that they differ in nothing else."""
+    """Give all trials the same seed."""
     confirm: Annotated[Count | None, shown("K"), AS_GIVEN] = None
-    """Best trials to train again with other seeds; 0: none."""
+    """Train the K best again with new seeds; 0: none."""
     seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), AS_GIVEN] = None
-    """Seeds for each of them, and for the baseline."""
+    """Seeds for each of these, and for the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """When the sweep ends early, and what it tries again."""
+    """When to end the sweep early, and what to retry."""
 
     time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES"), AS_GIVEN] = None
-    """End after so long, the confirmation included."""
+    """End after this long, confirmation included."""
     target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN] = None
-    """End once a trial reaches this value of the metric."""
+    """End when a trial reaches this value of the metric."""
     patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
-    """End after so many trials without a better value."""
+    """End after N trials without a better value."""
     same_errors: Annotated[Count, shown("N", "(5)"), AS_GIVEN] = 5
-    """End once so many trials fail alike; 0: never."""
+    """End when N trials in a row fail alike; 0: never."""
     retries: Annotated[Count, shown("N", "(3)"), AS_GIVEN] = 3
-    """Restarts of a trial that lost its workers."""
+    """How often to restart a trial that lost its workers."""
     hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)"), AS_GIVEN] = 120.0
-    """Replace silent workers; 0: never."""
+    """Replace workers that are silent this long; 0: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
-    """Where the sweep is kept, and how it goes on."""
+    """Where to keep the sweep, and how to resume it."""
 
     name: Annotated[str | None, shown("NAME")] = None
-    """Name of the sweep; else the experiment and the time."""
+    """Name of the sweep; default: experiment and time."""
     storage: Annotated[Path, shown("FOLDER", "(results)")] = DEFAULT_STORAGE
-    """For results and checkpoints, on every node."""
+    """For results and checkpoints, seen by every node."""
     resume: Annotated[str | None, shown("NAME")] = None
-    """Go on with this sweep, which was interrupted."""
+    """Continue this sweep, which was interrupted."""
     add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
-    """With --resume: trials to add."""
+    """With --resume: add N trials."""
     checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)"), AS_GIVEN] = 10.0
-    """Save a trial this often; 0: at each report."""
+    """Save a trial this often; 0: at every report."""
     checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
     """Disk space for all checkpoints."""
     address: Annotated[Text | None, shown("HOST:PORT")] = None
-    """Ray cluster to join, or auto; else it starts one."""
+    """Ray cluster to join, or auto; default: start one here."""
     dry_run: Annotated[bool, shown("")] = False
     """Check everything, print the plan, and stop."""
     json: Annotated[bool, shown("")] = False
-    """Print what it came to as JSON, and all else to stderr."""
+    """Print the result as JSON, everything else to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingOptions:
-    """Where the runs and the best model go."""
+    """Where to log runs and the best model."""
 
     tracking_uri: Annotated[Text | None, shown("ADDRESS")] = None
-    """Else $MLFLOW_TRACKING_URI, or a local store."""
+    """Default: $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
     profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
-    """Trace this many steps of a trial with torch's profiler."""
+    """Trace the first steps of a trial with torch's profiler."""
     notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
-    """Webhook that hears of a new best, the end, a failure."""
+    """Webhook to post a new best, the end or a failure to."""
 
 
 @dataclass(frozen=True, kw_only=True)

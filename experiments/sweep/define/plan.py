@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.experiment import Experiment, RecipeName
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions, trial_of_sweep
-from experiments.sweep.define.words import counted, duration
+from experiments.sweep.define.options import DEFAULT_STORAGE, SweepOptions
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.training.training_config import ExecutionMode
 
@@ -21,13 +20,8 @@ if TYPE_CHECKING:
 
 WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 """Schedulers that compare trials at the rungs of the budget."""
-SMALL_IS_GOOD = ("loss", "error", "perplexity", "mse", "mae")
-"""Parts of the names of metrics of which less is better as a rule."""
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
-WAITING = "weak trials wait at a rung with a checkpoint each{} (--scheduler asha ends them instead)"
-"""What is to be known of the disk before a sweep begins."""
-CLUSTER_IS_SHARED = "what other sweeps on it book is not free for this one"
 SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 STUDY_FILE = "optuna.db"
@@ -190,106 +184,3 @@ class Plan:
     def confirmations(self) -> int:
         """Trials after the search; fewer, if too few trials of the search can be trained again."""
         return self.seeds * (self.confirm + bool(self.experiment.baseline))
-
-    def _baseline_in_words(self, asked: str) -> str:
-        if asked in self.experiment.baselines and self.experiment.published:
-            return f"the baseline {asked}: {self.experiment.published.source}"
-        sweep, number = trial_of_sweep(asked)
-        return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
-
-    def _confirmation(self) -> str:
-        best = ["the best trial" if self.confirm == 1 else f"the best {self.confirm} trials"] if self.confirm else []
-        if self.others and self.confirm > 1:
-            best = [f"{self.confirm} trials of the front, far from each other,"]
-        baseline = ["the baseline"] if self.experiment.baseline else []
-        each = " each" if self.confirm + bool(baseline) > 1 else ""
-        options = "--confirm, --seeds" if self.confirm else "--seeds"
-        return f"{' and '.join(best + baseline)} again, in full, with {self.seeds} seeds{each} ({options})"
-
-    def _ranges(self) -> str:
-        words = self.experiment.search_space.in_words()
-        ranges = [f"{name} in {words[name]}" for name in self.options.space or {} if name in words]
-        return f": {', '.join(ranges)}" if ranges else ""
-
-    def _hours(self) -> str:
-        """Say how long the sweep takes if no trial is stopped early; nothing where that is not known, or no time."""
-        if self.seconds_each is None or self.resumed:  # what is left of a sweep is not in the plan
-            return ""
-        seconds, sweep = self.seconds_each
-        rounds = -(-self.num_samples // self.groups) + -(-self.confirmations // self.groups)
-        whole, unit = rounds * self.budget.total * seconds, self.budget.unit
-        if whole < 1:
-            return ""
-        how = f"if each {unit} takes {seconds:.3g} s, as on average in {sweep}"
-        return f"about {duration(whole)} once the workers are up, {how}, and no trial is stopped early"
-
-    def _population(self) -> str:
-        every = counted(self.budget.exchange_every(), self.budget.unit)
-        return (
-            f"the {self.groups} that train at the same time are the population; each {every} the weak among them take "
-            f"over the weights of the strong"
-        )
-
-    def _graphs(self) -> str:
-        assert self.graphs is not None
-        trials = counted(self.num_samples, "trial")
-        if self.graphs.new_each_time:
-            names = " and ".join(self.graphs.new_each_time)
-            return (
-                f"a new one in each of {trials}, as the space has any value of {names}: give it few values "
-                f"(step=), or one (--set)"
-            )
-        of = ", ".join(f"{number} of {name}" for name, number in self.graphs.values.items())
-        return f"this space has {counted(self.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
-
-    def _growth(self) -> str:
-        other = "with other numbers than they would have had"
-        if isinstance(self.growth, str):
-            return f"trials do not grow: {self.growth}; --grow on lets them, {other}"
-        how = f", {other}" if self.options.grow == "on" else " (--grow off: never)"
-        kind = self.devices.type.kind
-        return f"trials that run go on with up to {self.growth} {kind} each when no trial waits for them{how}"
-
-    def _metric(self, objective: Objective) -> str:
-        """Say what is better, and doubt that a loss is to be large, unless an option says so."""
-        metric = objective.name
-        if objective.mode == "min":
-            return f"{metric}: less is better"
-        doubt = not self.options.objectives and any(word in metric.lower() for word in SMALL_IS_GOOD)
-        return f"{metric}: more is better" + ('; if less is, give the Experiment mode="min"' if doubt else "")
-
-    def lines(self) -> list[str]:
-        """Return the plan in words, a line each."""
-        width, same = self.options.workers_per_trial, "as it began" if self.resumed else None
-        first = "the baseline first" if self.experiment.baseline else "no baseline, the sampler proposes the first"
-        trials = "the baseline alone" if self.options.baseline_only else f"{self.num_samples} trials, {first}"
-        at = ", ".join(map(str, self.budget.rungs()))
-        rungs = f", rungs at {self.budget.unit} {at}" if at and self.options.scheduler in WITH_RUNGS else ""
-        searched = f" each, {self.options.search} search, {self.options.scheduler} scheduler{rungs}"
-        alone = self.options.baseline_only
-        waiting = WAITING.format("" if self.mode is not None else ", and end there if the train loop saves none")
-        mode_matters = self.devices.type.compiles or (self.mode is not None and self.mode.name != "eager")
-        return [
-            f"sweep   {self.name}{' goes on' if self.resumed else ''}: {trials}, at most {self.budget}"
-            f"{'' if alone else searched}",
-            *([f"        {waiting}"] if rungs and not alone and self.options.scheduler == "asha-promote" else []),
-            *([f"        {self._population()}"] if self.options.scheduler == "pbt" and not alone else []),
-            *([f"        then {self._confirmation()}"] if self.seeds else []),
-            *([f"        on {tested_on(self.seen_by)}"] if self.seeds and self.seen_by else []),
-            f"metric  {self._metric(self.experiment.objective)}",
-            *(f"        {self._metric(other)}" for other in self.others),
-            *([f"recipe  {self.recipe}: {same or self.recipe_reason}"] if self.experiment.has_recipes else []),
-            f"device  {self.devices.type.kind}: {same or self.devices.reason}; "
-            f"{counted(self.groups, 'trial')} at a time, {counted(width, 'worker')} each",
-            *([f"mode    {self.mode.name}: {self.mode.why}"] if self.mode and mode_matters else []),
-            *(f"        {fact}" for fact in self.facts),
-            *([f"graphs  {self._graphs()}"] if self.graphs else []),
-            *([f"grow    {self._growth()}"] if self.grows or isinstance(self.growth, str) else []),
-            *([f"start   from {self._baseline_in_words(self.options.baseline)}"] if self.options.baseline else []),
-            *(f"known   {said}" for said in self.learns),
-            *([f"config  {self.options.config}{self._ranges()}"] if self.options.config is not None else []),
-            *([f"ray     joins the cluster at {self.cluster}; {CLUSTER_IS_SHARED}"] if self.cluster else []),
-            *([f"time    {hours}"] if (hours := self._hours()) else []),
-            f"files   {self.folder}",
-            f"mlflow  {self.tracking_uri}",
-        ]

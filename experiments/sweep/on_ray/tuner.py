@@ -23,6 +23,7 @@ from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
 from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, put_back, read_snapshot, reports_of
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.reproduction import compared
 from experiments.sweep.show.result import START_AGAIN, is_useless, result_lines
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
@@ -69,7 +70,7 @@ def build_tuner(
             f"and checks, and only fit() starts anything"
         )
     plan = make_plan(experiment, options, sampler)
-    print("\n".join(plan.lines()), flush=True)
+    print("\n".join(plan_lines(plan)), flush=True)
     return SweepTuner(plan)
 
 

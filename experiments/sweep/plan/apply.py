@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, RecipeName
-from experiments.sweep.define.objective import Mode, Objective
+from experiments.sweep.define.objective import USUAL_MODES, Objective, usual_mode
 from experiments.sweep.define.options import SweepOptions, flag
-from experiments.sweep.define.plan import SMALL_IS_GOOD, WITH_RUNGS
+from experiments.sweep.define.plan import WITH_RUNGS
 from experiments.sweep.define.ranges import middle
 from experiments.sweep.define.words import did_you_mean, format_value
 from experiments.sweep.plan.earlier import earlier_config
@@ -25,8 +25,6 @@ from trainables.runtime.training.training_config import TrainingConfig
 
 MOST_OBJECTIVES = 3
 """With more, nearly every trial is on the front."""
-KNOWN_MODES: dict[Mode, tuple[str, ...]] = {"max": ("accuracy", "f1", "_per_s"), "min": SMALL_IS_GOOD}
-"""Parts of the names of metrics of which more, or less, is better as a rule."""
 BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
 """Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
@@ -80,7 +78,7 @@ def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) ->
     if not experiment.has_recipes:
         return next(iter(experiment.recipes), "full"), "there is no other"
     if device == "cpu":
-        return "sample", "there is no accelerator, and full recipes are made for one (--recipe full insists)"
+        return "sample", "there is no accelerator, which full recipes need (--recipe full runs one anyway)"
     return "full", "there is an accelerator"
 
 
@@ -106,11 +104,10 @@ def _objective(written: str, own: Objective, asked: str) -> Objective:
     if written == own.name:
         return own
     name, _, mode = written.rpartition(":")
-    if name and mode in KNOWN_MODES:
+    if name and mode in USUAL_MODES:
         return Objective(name, mode)
-    for usual, words in KNOWN_MODES.items():
-        if ":" not in written and any(word in written.lower() for word in words):
-            return Objective(written, usual)
+    if ":" not in written and (usual := usual_mode(written)) is not None:
+        return Objective(written, usual)
     metric = name or written
     raise SweepError(f"{asked}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
 

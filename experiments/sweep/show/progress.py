@@ -48,8 +48,8 @@ class ShowProgress:
             case events.Steered():
                 self._say(f"{event.by}: {event.what}")
             case events.SweepEnding():
-                waits = "" if event.ending.at_once else "; running trials write a checkpoint at their next report"
-                hint = "" if event.ending.at_once else " (Ctrl-C: at once)"
+                waits = "" if event.ending.at_once else "; each running trial saves a checkpoint at its next report"
+                hint = "" if event.ending.at_once else " (Ctrl-C ends it at once)"
                 why = event.ending.why.removesuffix(f": {self._failure}")  # which the line above has
                 self._say(f"the sweep ends early: {why}{waits}{hint}")
             case events.SweepEnded():
@@ -63,13 +63,13 @@ class ShowProgress:
         match event:
             case events.Reported() if names.LOST_SECONDS in event.metrics:
                 lost = duration(event.metrics[names.LOST_SECONDS])
-                self._say(f"trial {event.trial:03d}  lost its workers, goes on in new ones ({lost} lost)")
+                self._say(f"trial {event.trial:03d}  lost its workers, continues on new ones ({lost} lost)")
             case events.TrialRecovered():
                 start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
-                self._say(f"trial {event.trial:03d}  lost its trial actor, goes on from {start}")
+                self._say(f"trial {event.trial:03d}  lost its trial actor, continues from {start}")
             case events.PlaceChanged():
                 kind = self._plan.devices.type.kind
-                self._say(f"trial {event.trial:03d}  goes on with {event.workers} {kind}, from the checkpoint of now")
+                self._say(f"trial {event.trial:03d}  moves to {event.workers} {kind}, from the checkpoint it saves now")
             case events.Decided() if self._waits(state.trials[event.trial]):
                 self._say(self._line_of(state.trials[event.trial], "paused", state))
             case events.TrialEnded() if not self._waits(state.trials[event.trial]):
@@ -110,7 +110,7 @@ class ShowProgress:
             best = f"  confirms {trial.confirms:03d}" + (f": {trial.score:.4f} on test data" if tested else "")
         earlier = ""
         if trial.best is not None and trial.best != value:
-            earlier = f" (at best {', '.join([f'{trial.best:.4f}', *map(format_value, trial.point[1:])])})"
+            earlier = f" (best {', '.join([f'{trial.best:.4f}', *map(format_value, trial.point[1:])])})"
         params = format_params(trial.config, experiment.display_params)
         values = f"{experiment.metric} {value:.4f}{also}{earlier}"
         reached = f"{state.budget.unit} {trial.step}  {values}  " if trial.step else ""

@@ -12,7 +12,7 @@ from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.state.device_time import shares_of
 from trainables.runtime import names
 
-START_AGAIN = "correct that, and start a new sweep"
+START_AGAIN = "fix that, then start a new sweep"
 """What to do after a sweep that :func:`is_useless`."""
 
 

@@ -17,6 +17,7 @@ from experiments.sweep.command_line import parsed
 from experiments.sweep.define.config_file import range_of, read_config, with_file
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.state.sweep_file import options_of_sweep, write_sweep_file
 from tests.experiments.sweep.quadratic import QUADRATIC
 
@@ -61,7 +62,7 @@ def test_a_plan_has_what_the_file_says(file: Path, storage: Path) -> None:
         "x": [FloatDistribution(-0.5, 0.5)],
         "seconds": [CategoricalDistribution([0.0, 0.25])],
     }
-    assert any(line.startswith(f"config  {file}: x in -0.5 to 0.5") for line in plan.lines())
+    assert any(line.startswith(f"config  {file}: x in -0.5 to 0.5") for line in plan_lines(plan))
     searcher: Any = make_searcher(plan, InMemoryStorage())
     proposals = [searcher.suggest(str(number)) for number in range(4)]
     assert all(abs(proposal["x"]) <= 0.5 and proposal["seconds"] in (0.0, 0.25) for proposal in proposals)

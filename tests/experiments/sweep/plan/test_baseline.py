@@ -10,6 +10,7 @@ import pytest
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.tune_bert import EXPERIMENT
 from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
@@ -57,7 +58,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
             plan_for(storage, baseline=name)
     assert (usual.seen_by, larger.seen_by) == ([], ["larger"]), "it had no confirmation, so it held nothing out"
     said = "        on data that larger may have chosen configurations by (begun without --confirm)"
-    assert said in larger.lines() and not any("may have chosen" in line for line in usual.lines())
+    assert said in plan_lines(larger) and not any("may have chosen" in line for line in plan_lines(usual))
     assert not plan_for(storage, baseline="larger", confirm=0).seen_by, "what scores then says so itself"
     begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
     begun.folder.mkdir()
@@ -81,4 +82,4 @@ def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings
     assert set(plan.experiment.search_space.ranges) == {*plan.experiment.baseline}
     assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
     assert plan.repeats_published
-    assert any("from the baseline lars: HabanaAI" in line for line in plan.lines())
+    assert any("from the baseline lars: HabanaAI" in line for line in plan_lines(plan))

@@ -16,6 +16,7 @@ from experiments import Experiment, SweepError, SweepOptions
 from experiments.sweep.command_line import dry_run_lines, parsed
 from experiments.sweep.define.words import format_params
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.state.sweep_file import write_sweep_file
 from tests.experiments.sweep.earlier import earlier_sweep
 from tests.loops import quadratic
@@ -39,7 +40,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     plan = plan_of(LEARNER, earlier)
-    assert "known   learns from earlier: 30 of 30 trials fit" in plan.lines()
+    assert "known   learns from earlier: 30 of 30 trials fit" in plan_lines(plan)
     off = [abs(config["x"] - 0.5) for config in plan.learned]
     assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
     searcher = make_searcher(plan, InMemoryStorage())

@@ -21,6 +21,7 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
 from experiments.sweep.plan.plan import make_plan, make_searcher
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.summary import summarise, write_summary
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.tune_bert import EXPERIMENT
@@ -35,7 +36,7 @@ OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
 def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
     plan = plan_for(storage, device="cpu")
     assert plan.recipe == "sample"
-    assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan.lines())
+    assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan_lines(plan))
     assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
     assert not plan.folder.exists()
 
@@ -43,7 +44,7 @@ def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(stora
 def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path) -> None:
     def time_line(**changes: Any) -> list[str]:
         plan = plan_for(storage, device="cpu", num_samples=5, confirm=0, **changes)
-        return [line for line in plan.lines() if line.startswith("time")]
+        return [line for line in plan_lines(plan) if line.startswith("time")]
 
     assert not time_line()
     began = plan_for(storage, device="cpu", name="began", epochs=3, confirm=0)
@@ -55,7 +56,7 @@ def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path
         fed.report(1, epoch, 0.5, train_s=1.5, eval_s=0.5)
     write_summary(began.summary_file, summarise(began, fed.state, {}))
     rounds = -(-5 // began.groups)
-    as_then = "once the workers are up, if each epoch takes 2 s, as on average in began, and no trial is stopped early"
+    as_then = "once the workers are up, if no trial is stopped early and each epoch takes 2 s, the average in began"
     assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
     for name, torn in (("torn", "{"), ("foreign", "[1]")):
         (storage / name).mkdir()
@@ -65,11 +66,11 @@ def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path
     assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
     assert not time_line(seconds=60), "what a second takes is not known"
     goes_on = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="began"))
-    assert not any(line.startswith("time") for line in goes_on.lines()), "some of it is done"
+    assert not any(line.startswith("time") for line in plan_lines(goes_on)), "some of it is done"
 
 
 def graphs_line(plan: Plan) -> list[str]:
-    return [line for line in plan.lines() if line.startswith("graphs")]
+    return [line for line in plan_lines(plan) if line.startswith("graphs")]
 
 
 def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
@@ -78,8 +79,17 @@ def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
     assert graphs_line(plan) == [f"graphs  this space has 12 graph signatures for {plan.num_samples} trials ({of})"]
     anything = with_space({"dropout": tune.uniform(0.0, 0.3), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
     (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, settings=("compile=true",))))
-    assert "a new one in each of" in line
-    assert "any value of dropout: give it few values" in line
+    assert "compiles a new one, because" in line
+    assert "dropout can have any value: give it few values" in line
+
+
+def test_the_plan_says_what_ends_the_sweep_early(storage: Path) -> None:
+    plan = plan_for(storage, num_samples=1, time_budget=480, target=0.9, patience=20)
+    (line,) = (line for line in plan_lines(plan) if line.startswith("limits"))
+    ends = "after 8 h 00 m, or when val_accuracy reaches 0.9, or after 20 trials without a better value"
+    assert line == f"limits  the sweep ends {ends}"
+    assert ": 1 trial, the baseline first" in plan_lines(plan)[0]
+    assert not any(line.startswith("limits") for line in plan_lines(plan_for(storage)))
 
 
 def test_options_override_the_recipe(storage: Path) -> None:
@@ -182,7 +192,7 @@ def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> N
         Objective("samples_per_s", "max"), Objective("val_loss", "min"), Objective("peak_memory_gb", "min"),
     )  # fmt: skip
     assert plan.in_brief()["objectives"] == ["max samples_per_s", "min val_loss", "min peak_memory_gb"]
-    lines = plan.lines()
+    lines = plan_lines(plan)
     first = lines.index("metric  samples_per_s: more is better")
     assert lines[first + 1 : first + 3] == [
         "        val_loss: less is better",
@@ -218,11 +228,11 @@ def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storag
 
 def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(storage: Path) -> None:
     alone = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
-    assert not any(line.startswith("ray ") for line in alone.lines())
+    assert not any(line.startswith("ray ") for line in plan_lines(alone))
     joined = replace(alone, cluster="10.0.0.7:6379, 2 nodes")
-    (line,) = (line for line in joined.lines() if line.startswith("ray "))
+    (line,) = (line for line in plan_lines(joined) if line.startswith("ray "))
     assert line.startswith(
-        "ray     joins the cluster at 10.0.0.7:6379, 2 nodes; what other sweeps on it book is not free"
+        "ray     joins the cluster at 10.0.0.7:6379, 2 nodes; devices that other sweeps there use are not"
     )
 
 
@@ -294,7 +304,9 @@ def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that
     plan = plan_for(storage, num_samples=3, confirm=5, seeds=2)
     assert (plan.confirm, plan.seeds) == (2, 2), "there are two others"
     assert plan.settings["hold_out"] is True
-    assert "then the best 2 trials and the baseline again, in full, with 2 seeds each" in "\n".join(plan.lines())
+    assert "then trains the best 2 trials and the baseline again in full, with 2 seeds each" in "\n".join(
+        plan_lines(plan)
+    )
     texts = re.search(r"(\d+) to validate, (\d+) to test", plan.facts[0])
     without = plan_for(storage, confirm=0)
     assert (without.confirm, without.seeds, without.settings["hold_out"]) == (0, 0, False)
@@ -302,7 +314,7 @@ def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that
     assert texts is not None and whole is not None
     assert sum(map(int, texts.groups())) == int(whole[1])
     population = plan_for(storage, scheduler="pbt")
-    assert any("train at the same time are the population; each " in line for line in population.lines())
+    assert any("train at the same time are the population; every " in line for line in plan_lines(population))
     for without in (plan_for(storage, baseline_only=True), population):
         assert without.confirm == 0
 

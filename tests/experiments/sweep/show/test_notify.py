@@ -15,6 +15,7 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show import notify
 from experiments.sweep.show.notify import VARIABLE, Notify
+from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.summary import summarise
 from experiments.sweep.state.events import Ending, SweepBegan, SweepEnded, SweepEnding
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -135,7 +136,7 @@ def test_the_address_is_kept_nowhere(plan: Plan, webhook: Webhook, storage: Path
     fed = Fed(trials=1)
     fed.trial(1, 0.5)
     summary = summarise(plan, fed.state, {})
-    written = [(plan.folder / "sweep.json").read_text(), repr(plan), plan.how_to_resume(), *plan.lines()]
+    written = [(plan.folder / "sweep.json").read_text(), repr(plan), plan.how_to_resume(), *plan_lines(plan)]
     assert "secret" not in " ".join([*written, json.dumps(summary, default=str)])
     # A sweep that goes on is given it again.
     again = make_plan(QUADRATIC, SweepOptions(resume="sweep", storage=storage))

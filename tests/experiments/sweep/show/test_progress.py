@@ -59,7 +59,7 @@ def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_
     shown._say(shown._status(fed.state))
     one, two, three, status = (line.partition("x=0.5")[2] or line for line in capsys.readouterr().out.splitlines())
     assert one == "  epoch 1  score 0.5000  seconds 3  finished  on the front"
-    assert two == "  epoch 2  score 0.4000  seconds 1 (at best 0.6000, 5.25)  finished  on the front"
+    assert two == "  epoch 2  score 0.4000  seconds 1 (best 0.6000, 5.25)  finished  on the front"
     assert three == "  epoch 1  score 0.4000  seconds 4  finished"
     assert status.endswith("3 finished, 2 on the front, best score 0.6000 (trial 002)")
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
 from experiments.tune_resnet18 import EXPERIMENT
 from tests.small_task import SmallConfig
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
@@ -51,18 +52,18 @@ def planned(storage: Path, *settings: str, **options: Any) -> Any:
 
 @pytest.mark.usefixtures("on_hpus")
 def test_the_plan_says_the_mode_and_passes_it_on(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "mode    compiled: the default on hpu" in planned(storage).lines()
+    assert "mode    compiled: the default on hpu" in plan_lines(planned(storage))
     monkeypatch.setenv(LAZY_MODE, "1")
     lazy = planned(storage)
-    assert "mode    lazy: PT_HPU_LAZY_MODE=1 is set" in lazy.lines()
+    assert "mode    lazy: PT_HPU_LAZY_MODE=1 is set" in plan_lines(lazy)
     assert lazy.settings["lazy_mode"] is True  # also for workers on nodes where it is not set
-    assert "mode    eager: compile=false" in planned(storage, "compile=false", "lazy_mode=false").lines()
+    assert "mode    eager: compile=false" in plan_lines(planned(storage, "compile=false", "lazy_mode=false"))
     with pytest.raises(SweepError, match="compile and lazy_mode exclude each other"):
         planned(storage, "lazy_mode=true", "compile=true")
 
 
 def test_the_plan_of_cores_says_nothing_of_it_and_has_no_lazy_mode(storage: Path) -> None:
-    assert not [line for line in planned(storage, device="cpu").lines() if line.startswith("mode")]
-    assert "mode    compiled: compile=true" in planned(storage, "compile=true", device="cpu").lines()
+    assert not [line for line in plan_lines(planned(storage, device="cpu")) if line.startswith("mode")]
+    assert "mode    compiled: compile=true" in plan_lines(planned(storage, "compile=true", device="cpu"))
     with pytest.raises(SweepError, match="an HPU has a lazy mode, cpu has none; leave it out"):
         planned(storage, "lazy_mode=true", device="cpu")
