@@ -39,7 +39,7 @@ class AttentionConfig(TrainingConfig):
         super().check_on(device)
         if self.fused_attention is True and not device.fuses_attention:
             raise ValueError(
-                f"--set fused_attention=true: an HPU has such a kernel, {device.kind} has none of its own; leave it out"
+                f"--set fused_attention=true: an HPU has this kernel, {device.kind} does not; leave it out"
             )
 
 

@@ -74,7 +74,7 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
         ) from error
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ValueError(
-            f"--model {weights}: the file holds a {type(state).__name__}, and no state dict (names to tensors)"
+            f"--model {weights}: the file holds a {type(state).__name__}, not a state dict (names to tensors)"
         )
     return state
 

@@ -82,7 +82,7 @@ def parsed(
     if options.config is None:
         return options
     if options.resume is not None:
-        raise SweepError(f"--config {options.config}: a sweep that goes on keeps what it began with; leave it out")
+        raise SweepError(f"--config {options.config}: a resumed sweep keeps the options it began with; leave it out")
     in_file = read_config(options.config)
     options = _parsed(arguments, description, {**usual, **in_file})
     return replace(options, settings=merged(in_file.get("settings", ()), options.settings))

@@ -130,7 +130,7 @@ class KeptSweep:
             f"experiment  {began.experiment}: {', '.join(began.objectives)}, "
             f"{f'recipe {recipe}, ' if began.recipes else ''}{options.get('device')}",
             *self.result(),
-            *([f"go on       {advice}"] if ended_early else []),
+            *([f"next        {advice}"] if ended_early else []),
             *in_rows("trials", in_columns(rows)),
             *in_rows(
                 "failed", [f"trial {trial['trial']:03d}: {trial['why']}" for trial in self.trials if "why" in trial]

@@ -29,7 +29,9 @@ def tune_script(
         return config
     script = sys.modules["__main__"]
     if not getattr(script, "__file__", None):
-        raise ValueError("tune_script() tunes a script, and this is none; in a notebook, give build_tuner a train loop")
+        raise ValueError(
+            "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
+        )
     path = Path(str(script.__file__))
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
     name = {"name": as_name(path.stem)}

@@ -105,7 +105,7 @@ def test_a_sweep_of_several_objectives_is_shown_with_its_front(
     assert whole["options"]["objectives"] == ["score:max", "seconds:min"]
     resumed = SweepOptions(resume="both", storage=storage, add_trials=1)
     assert make_plan(QUADRATIC, resumed).objectives == plan.objectives
-    with pytest.raises(SweepError, match="the sweep keeps what it began with; leave out --objectives"):
+    with pytest.raises(SweepError, match="it keeps the options it began with; leave out --objectives"):
         make_plan(QUADRATIC, replace(resumed, objectives=("score:max",)))
 
 
@@ -161,7 +161,7 @@ def test_a_sweep_is_shown_with_its_trials(
     assert "003    0.4    1        interrupted  x=" in text
     assert said(capsys, "show", "early", "--storage", str(storage)) == text, "a name will do"
     monkeypatch.setattr(sys, "argv", ["/usr/bin/gaudi-tune"])
-    assert f"go on       gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (
+    assert f"next        gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (
         said(capsys, "show", str(plan.folder))
     )
     whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
@@ -241,7 +241,7 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
     summary = json.loads(plan.summary_file.read_text())
     assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
     write_summary(plan.summary_file, {**summary, "best": None, "trials": {"failed": 1}})
-    assert "\ngo on       fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
+    assert "\nnext        fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
 
 
 def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,9 @@ def test_a_module_that_no_worker_finds_is_an_error(storage: Path, monkeypatch: p
     module = types.ModuleType("nowhere")
     monkeypatch.setitem(sys.modules, "nowhere", module)
     exec("def loop(config): pass", module.__dict__)
-    with pytest.raises(SweepError, match="train_loop uses the module nowhere, and no worker finds it; add its folder"):
+    with pytest.raises(
+        SweepError, match="train_loop uses the module nowhere, and no worker can find it; add its folder"
+    ):
         build_tuner(Experiment(train_loop=module.loop, space=OWN.space, metric="score"), storage=storage)
 
 
@@ -288,8 +290,9 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: 
     summary = json.loads((folder / "results" / "metric" / "summary.json").read_text())
     assert summary["trials"] == {"failed": 1}  # none began after the first report
     assert summary["ended_early"]["why"] == (
-        "every trial would fail so: the train loop's report cannot be used: the experiment asks for 'accuracy', and "
-        "the report has acc; did you mean metric='acc'? Else have the train loop report 'accuracy' each time"
+        "every trial would fail like this: the train loop's report cannot be used: the experiment asks for "
+        "'accuracy', and the report has acc; did you mean metric='acc'? Else have the train "
+        "loop report 'accuracy' each time"
     )
     assert said.count("did you mean") == 2  # when it happens, and at the end
 
@@ -326,7 +329,7 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
         )
         told = capsys.readouterr().out  # also in a notebook, where nothing else is printed
         assert "\nthe sweep ended early: --scheduler pbt continues trials" in told
-        assert "\ngo on with it: build_tuner(..., resume='own'" in told
+        assert "\nresume it with: build_tuner(..., resume='own'" in told
         return
     assert warned == [
         "the train loop does not ask for its checkpoint: weak trials end and do not wait, and a trial that is "

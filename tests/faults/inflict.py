@@ -23,7 +23,7 @@ from trainables.runtime.training.checkpoint import STATE_FILE, read_state
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""
 HOUR_S = 3600
-MOVES, MOVES_WITHIN_S, MOVES_FOR_S = "  goes on with ", 120, 15
+MOVES, MOVES_WITHIN_S, MOVES_FOR_S = "  moves to ", 120, 15
 """What is printed where a trial is to go on with other devices, how long that may take to come, and then to be done."""
 
 

@@ -46,7 +46,7 @@ def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:
     ("weights", "message"),
     [
         ("other.pth", "these are (the weights of another network than resnet50|not the weights of a resnet50)"),
-        ("list.pth", "the file holds a list, and no state dict"),
+        ("list.pth", "the file holds a list, not a state dict"),
         ("no.pth", "the file holds no state dict that torch can read safely"),
         ("IMAGENET21K", "no such file, and no weights that torchvision has for resnet50; .*random, IMAGENET1K_V1"),
     ],

@@ -95,7 +95,9 @@ def download(address: str, file: Path) -> None:
             raise
         expected = had
     if expected and partial.stat().st_size != expected:
-        raise OSError(f"the connection ended after {partial.stat().st_size} of {expected} bytes; start again to go on")
+        raise OSError(
+            f"the connection ended after {partial.stat().st_size} of {expected} bytes; start again to continue"
+        )
     partial.replace(file)
 
 

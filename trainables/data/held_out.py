@@ -20,7 +20,7 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
     if len(labels) < 2:
         raise ValueError(
             f"half of the validation data is kept for the confirmation, and there are too few samples: {len(labels)}; "
-            f"give more, or a test part of its own, or --confirm 0"
+            f"give more, or a separate test part, or --confirm 0"
         )
     by_class = np.argsort(labels, kind="stable")
     return np.sort(by_class[0::2] if part == "val" else by_class[1::2])

@@ -86,8 +86,8 @@ class CheckpointBudget:
         if taken > self._limit and not self._warned:
             self._warned = True
             logger.warning(
-                "--checkpoint-budget: the checkpoints that are still needed take %s, and may take %s. They stay, and "
-                "the sweep goes on.",
+                "--checkpoint-budget: the checkpoints that are still needed take %s, more than the %s allowed; they "
+                "stay, and the sweep continues",
                 ByteSize(taken).human_readable(decimal=True), ByteSize(self._limit).human_readable(decimal=True),
             )  # fmt: skip
         return True

@@ -112,7 +112,7 @@ class Growth:
         self._took[trial.number] = has, took
         if has > had and took * AT_LEAST_FASTER > took_before and has <= self._limit:
             self._limit = has / 2
-            logger.info("trial %03d is no faster on %d devices: none grows so far again", trial.number, has)
+            logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, has)
 
     def _width(self, state: SweepState, trial: TrialState, running: Mapping[int, int], waiting: int) -> int:
         """Return the devices for a trial if those that are idle go to the running trials, the best of the narrowest

@@ -82,12 +82,12 @@ class StoppingRules:
                 return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
         failed = state.ended_here[-1:]
         if failed and CANNOT_USE in failed[0].reason and not any(trial.step for trial in state.trials.values()):
-            return Ending(f"every trial would fail so: {failed[0].reason}", status=1, at_once=True)
+            return Ending(f"every trial would fail like this: {failed[0].reason}", status=1, at_once=True)
         limit = self._options.same_errors
         diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_here[-2 * limit :]]
         if limit and state.leader is None and len(diverged) == 2 * limit and all(diverged):
             why = state.ended_here[-1].reason
-            return Ending(f"{len(diverged)} trials in a row failed, and none reported anything else: {why}", status=1)
+            return Ending(f"{len(diverged)} trials in a row diverged, and no trial did better: {why}", status=1)
         last = state.ended_here[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}
         if limit and len(last) == limit and len(kinds) == 1 and kinds != {""}:

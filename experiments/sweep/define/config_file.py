@@ -44,7 +44,9 @@ def read_config(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SweepError(f"--config {file}: cannot be read ({error}); give a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        raise SweepError(f'--config {file}: is not TOML ({error}); texts need quotes, as in search = "tpe"') from error
+        raise SweepError(
+            f'--config {file}: is not TOML ({error}); strings need quotes, as in search = "tpe"'
+        ) from error
     try:
         return _options_of(written)
     except SweepError as error:
@@ -67,7 +69,7 @@ def _options_of(written: Mapping[str, Any]) -> dict[str, Any]:
     fixed = {**tables[SET], **{name: value for name, value in tables[SPACE].items() if name not in ranges}}
     for name, value in fixed.items():
         if not isinstance(value, str | int | float):
-            raise SweepError(f"{name} = {value!r} is no number, text or bool; a range is one of {HOW}")
+            raise SweepError(f"{name} = {value!r} must be a number, a string or a bool; a range is one of {HOW}")
     settings = tuple(f"{name}={value}" for name, value in fixed.items())
     options = {**options, **({"settings": settings} if settings else {}), **({"space": ranges} if ranges else {})}
     valid = checked(options)
@@ -98,7 +100,7 @@ def range_of(name: str, written: Mapping[str, Any]) -> BaseDistribution | WithPr
     """Return the range that a file gives for a hyperparameter, with its prior if it gives one."""
     kinds = [kind for kind in written if kind not in (BASELINE, PRIOR)]
     if len(kinds) != 1 or kinds[0] not in RANGES:
-        raise SweepError(f"[space] {name}: {dict(written)} is no range; write one of {HOW}")
+        raise SweepError(f"[space] {name}: {dict(written)} is not a range; write one of {HOW}")
     (kind,) = kinds
     example, make = RANGES[kind]
     values = written[kind]

@@ -201,7 +201,7 @@ class Experiment:
             )
         asked = space.at(config)
         if useless := sorted(set(config) - set(asked.ranges)):
-            raise SweepError(f"{useless[0]}: the space asks for none beside the other values; leave it empty")
+            raise SweepError(f"{useless[0]}: the space asks for none with these other values; leave it empty")
         try:
             self.config_class.from_dict({**settings, **asked.config})
         except ValueError as error:

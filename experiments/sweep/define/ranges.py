@@ -46,7 +46,7 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
             f"these values"
         )
     if not is_range(entry):
-        raise ValueError(f"{entry!r} is no range and no constant; {FIX}")
+        raise ValueError(f"{entry!r} is neither a range nor a constant; {FIX}")
     from ray.tune.search.optuna import OptunaSearch
     from ray.tune.search.sample import Categorical, Float, Integer
 
@@ -72,7 +72,7 @@ def check_range(name: str, range_: BaseDistribution) -> None:
         if wrong:
             raise SweepError(
                 f"the search space's {name}: choices must be numbers, texts, bools or None, but got {wrong!r}; name "
-                f"each by a text, and have the train loop translate it"
+                f"each with a string, and let the train loop translate it"
             )
     elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
         raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")

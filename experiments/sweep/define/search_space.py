@@ -161,12 +161,12 @@ class SearchSpace:
         except Exception as error:
             if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
-                    f"the search space asks for {hyperparameter(asked.last)!r}, and there are values for "
-                    f"{', '.join(answers)} alone; give it one"
+                    f"the search space asks for {hyperparameter(asked.last)!r}, but only "
+                    f"{', '.join(answers)} have values; give it one"
                 ) from error
             after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
             raise SweepError(
-                f"the search space's function failed {after} ({type(error).__name__}: {error}); correct it there"
+                f"the search space's function failed {after} ({type(error).__name__}: {error}); fix it there"
             ) from error
         if constants is not None and not isinstance(constants, Mapping):
             raise SweepError(

@@ -70,7 +70,9 @@ class EarlyEnd:
             return
         self.interrupted = self.signals.interrupt_tune()
         if not self.interrupted:  # in a thread Tune cannot be
-            logger.error("the sweep should end, and cannot in a thread, so it goes on: %s", self._state.ending.why)
+            logger.error(
+                "the sweep should end, but nothing can end it in a thread; it continues: %s", self._state.ending.why
+            )
             self._searcher.set_max_concurrency(self._plan.groups)
             self._state.ending = self.signals.asked = None
 
@@ -79,5 +81,5 @@ class EarlyEnd:
         self._leaving.acquire()  # for good: a second caller waits for the end of the process
         self.ask(ending)
         self._close()
-        print(f"go on with it: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
+        print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
         os._exit(ending.status)

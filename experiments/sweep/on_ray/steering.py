@@ -72,21 +72,23 @@ class Steering:
                 return self._add(number)
             case {"do": "try", "config": dict(config)}:
                 return self._try(config)
-        raise SweepError(f"{dict(wish)}: there is no such wish; give stop, end, add or try with what it is about")
+        raise SweepError(
+            f"{dict(wish)}: not a request that a sweep knows; send stop, end, add or try with its argument"
+        )
 
     def _check(self) -> None:
         """Raise a SweepError if there is nothing to steer."""
         state = self._state
         if state.over or state.ending is not None:
             why = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
-            raise SweepError(f"the sweep {why}; go on with it: {self._plan.how_to_resume()}")
+            raise SweepError(f"the sweep {why}; resume it with: {self._plan.how_to_resume()}")
 
     def _stop(self, number: int) -> str:
         trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
             why = "there is no such trial" if trial is None else f"it has {trial.status}"
             running = ", ".join(str(trial.number) for trial in self._state.running) or "none"
-            raise SweepError(f"trial {number}: {why}; give one that runs or waits (running: {running})")
+            raise SweepError(f"trial {number}: {why}; give one that is running or paused (running: {running})")
         if not trial.to_stop:
             self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")

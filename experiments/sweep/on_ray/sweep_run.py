@@ -395,8 +395,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         if self._not_restored:
             raise SweepError(
                 f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
-                f"error is above). The snapshots in {self.plan.folder} are as they were: correct what the error says, "
-                f"and try again"
+                f"error is above). The snapshots in {self.plan.folder} are unchanged: fix what the error says, and "
+                f"try again"
             )
 
     def get_state(self) -> dict[str, Any]:
@@ -423,7 +423,7 @@ def errors_are_logged() -> Iterator[None]:
     try:
         yield
     except Exception:
-        logger.exception("an error in what shows the sweep; the sweep goes on")
+        logger.exception("an error while showing the sweep; the sweep continues")
 
 
 def _address_of(node: str) -> str:

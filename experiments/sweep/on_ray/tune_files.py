@@ -117,8 +117,8 @@ def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapsh
         return snapshot
     raise SweepError(
         f"--resume {folder.name}: no state of the sweep can be read in full ({'; '.join(wrong)}). Nothing was changed. "
-        f"If another version of this project wrote it, resume with that version. Else what finished is in the tracker "
-        f"and in {folder}; start a new sweep under another name"
+        f"If another version of this project wrote it, resume with that version. Otherwise start a new sweep under "
+        f"another name; what finished is in the tracker and in {folder}"
     )
 
 

@@ -66,8 +66,8 @@ def build_tuner(
     options = with_file(options, changes)
     if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:
         raise SweepError(
-            f"build_tuner() has no use for {' and '.join(words)}, which the command line has; leave that out: it plans "
-            f"and checks, and only fit() starts anything"
+            f"build_tuner() does not take {' and '.join(words)}, which the command line does; leave that out: "
+            f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
     plan = make_plan(experiment, options, sampler)
     print("\n".join(plan_lines(plan)), flush=True)
@@ -152,7 +152,7 @@ class SweepTuner(tune.Tuner):
         return [
             f"the sweep ended early: {(summary['ended_early'] or {'why': 'interrupted'})['why']}",
             f"of {state.expected} trials: {how_many}",
-            START_AGAIN if is_useless(summary) else f"go on with it: {self.plan.how_to_resume()}",
+            START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
         ]
 
     def get_results(self) -> tune.ResultGrid:

@@ -117,7 +117,7 @@ def check_target(experiment: Experiment, target: float | None) -> None:
     ours = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
     if target is not None and ours and not 0 < target <= 1:
         raise SweepError(
-            f"--target {target}: {experiment.metric} is a share from 0 to 1; give 0.92 for 92 %, or leave it out"
+            f"--target {target}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"
         )
 
 
@@ -169,7 +169,7 @@ def check_space(experiment: Experiment) -> None:
     space, baseline, words = experiment.search_space, experiment.baseline, experiment.search_space.in_words()
     if not space.ranges:
         raise SweepError(
-            f"experiment {experiment.name}: the search space has no range, so that there is nothing to search; give it "
+            f"experiment {experiment.name}: the search space has no range, so there is nothing to search; give it "
             f"one, such as space={{'lr': tune.loguniform(1e-4, 1e-1)}}"
         )
     known, needed = set(experiment.config_class.field_names()), set(experiment.config_class.required_names())

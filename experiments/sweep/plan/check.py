@@ -69,8 +69,8 @@ def check_sent(experiment: Experiment) -> None:
         if lost := sorted(name for name in reader.modules if not _found_by_workers(name)):
             where = "PYTHONPATH before you start Ray" if ray.is_initialized() else "sys.path"
             raise SweepError(
-                f"{what} uses the module {', '.join(lost)}, and no worker finds it; add its folder to {where}, or put "
-                f"it next to your script"
+                f"{what} uses the module {', '.join(lost)}, and no worker can find it; add its folder to {where}, or "
+                f"put it next to your script"
             )
 
 
@@ -131,8 +131,8 @@ def check_profile(plan: Plan) -> None:
         raise SweepError(f"--profile {plan.options.profile}: the sweep has trials 1 to {trials}; 1 is the baseline")
     if not issubclass(experiment.config_class, TrainingConfig):
         raise SweepError(
-            f"--profile {plan.options.profile}: the train loop of {experiment.name} is its own, and nobody else knows "
-            f"its steps; call torch.profiler in it"
+            f"--profile {plan.options.profile}: only the shared train loop can be traced, and {experiment.name} "
+            f"has another; call torch.profiler in it"
         )
 
 

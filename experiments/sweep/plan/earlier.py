@@ -95,8 +95,8 @@ def learned_from(sweep: str, storage: Path, experiment: Experiment) -> Learned:
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
     if before != now:
         raise SweepError(
-            f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so that its best trials "
-            f"need not be good; leave it out"
+            f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so its best trials may "
+            f"not be good here; leave it out"
         )
     found = best_that_fit(stored_trials(folder), experiment.search_space, most=experiment.mode == "max")
     if not found.configs:

@@ -33,7 +33,7 @@ def check_places(experiment: Experiment, options: SweepOptions, name: str, uri: 
     if experiment.predictor is None:
         raise SweepError(
             f"--register {options.register}: the experiment {experiment.name} has no model to register, since it does "
-            f"not say how one predicts; give it a predictor (CONTRIBUTING.md), or leave the option out"
+            f"not say how to predict; give it a predictor (CONTRIBUTING.md), or leave the option out"
         )
     check_registry(uri, options.register)
 
@@ -42,15 +42,15 @@ def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
     """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet."""
     if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
         raise SweepError(
-            f"--storage {storage}: {scheme[0]}/ is the address of a store, and a sweep is kept in a folder; give one, "
-            f"such as where that store is mounted"
+            f"--storage {storage}: {scheme[0]}/ is the address of an object store, and a sweep needs a "
+            f"folder; give one, such as where that store is mounted"
         )
     _check_writable(storage, f"--storage {storage}")
     folder = storage / name
     if resumed or not folder.exists():
         return
     finished = read_summary(folder).get("complete")
-    go_on = f"go on with it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+    go_on = f"resume it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
     raise SweepError(
         f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take another, "
         f"or {go_on}"
@@ -64,10 +64,10 @@ def _check_writable(folder: Path, option: str) -> None:
         place = place.parent
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         why = "does not let you" if place.is_dir() else "is not a folder"
-        raise SweepError(f"{option}: cannot be written, since {place} {why}; give a folder of yours")
+        raise SweepError(f"{option}: cannot be written: {place} {why}; give a folder that you own")
     size, _, free = shutil.disk_usage(place)
     if not size:  # of the kernel's own, such as /proc
-        raise SweepError(f"{option}: cannot be written, since {place} keeps no files; give a folder of yours")
+        raise SweepError(f"{option}: cannot be written: {place} keeps no files; give a folder that you own")
     if free < LEAST_FREE:
         raise SweepError(
             f"{option}: has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
@@ -86,11 +86,11 @@ def check_store(uri: str, experiment: str) -> None:
         return
     _check_writable(file.parent, option)
     if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
-        raise SweepError(f"{option}: {file.parent} is no folder; make it, or give another address")
+        raise SweepError(f"{option}: {file.parent} is not a folder; make it, or give another address")
     if not file.exists():  # MLflow makes it
         return
     if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
-        raise SweepError(f"{option}: {file} is no file that you can read and write; give another address")
+        raise SweepError(f"{option}: {file} is not a file that you can read and write; give another address")
     try:
         # Not mode=ro: who reads first after a writer was killed takes back what that left half done.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:

@@ -104,5 +104,5 @@ class Notify:
         except Exception as error:  # what goes wrong with a network has many names, and some hold the address
             if not self._failed:
                 why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
-                logger.warning("--notify: a message was not taken (%s); the sweep goes on", why)
+                logger.warning("--notify: could not post a message (%s); the sweep continues", why)
             self._failed = True

@@ -158,7 +158,7 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
     changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
     if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
         raise SweepError(
-            f"--resume {given.resume}: the sweep keeps what it began with; leave out {', '.join(map(flag, wrong))}"
+            f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
         )
     if is_running(folder):
         raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")

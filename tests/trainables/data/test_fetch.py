@@ -71,7 +71,7 @@ def test_it_is_fetched_once(server: Server) -> None:
 
 def test_a_download_that_was_interrupted_goes_on(server: Server, tmp_path: Path) -> None:
     server.break_after = 100
-    with pytest.raises(OSError, match=r"the connection ended after 100 of \d+ bytes; start again to go on"):
+    with pytest.raises(OSError, match=r"the connection ended after 100 of \d+ bytes; start again to continue"):
         download(server.address, tmp_path / "things.zip")
     server.break_after = 0
     download(server.address, tmp_path / "things.zip")

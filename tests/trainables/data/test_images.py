@@ -94,7 +94,7 @@ def test_a_test_split_with_labels_is_held_out_and_one_without_is_not_read(folder
 
 def test_too_few_images_to_hold_out_some(folder: Path) -> None:
     shutil.rmtree(folder / "val" / "bees")
-    with pytest.raises(ValueError, match="too few samples: 1; give more, or a test part of its own, or --confirm 0"):
+    with pytest.raises(ValueError, match="too few samples: 1; give more, or a separate test part, or --confirm 0"):
         images_of(config(folder, hold_out=True))
 
 

@@ -87,7 +87,9 @@ class DeviceMetrics:
         self._changed.notify_all()
         if not self._changed.wait_for(lambda: self._samples or self._closed or self._ended, TAKE_WAITS_S):
             self._stuck = True  # later reports do not wait for it
-            logger.warning("no device metrics within %.0f s; reports go on without them until they come", TAKE_WAITS_S)
+            logger.warning(
+                "no device metrics within %.0f s; reports continue without them until they arrive", TAKE_WAITS_S
+            )
 
     def _run(self, device: DeviceType, indices: Sequence[int], every_s: float) -> None:
         monitors: list[Any] = []

@@ -153,7 +153,7 @@ class WarmTrainable(tune.Trainable):
     def _lose_group(self, error: WorkerGroupError) -> None:
         """Have the trial go on from its last checkpoint in a new group, as wide as it began."""
         why = str(error).strip().splitlines()[-1]
-        logger.warning("workers lost, going on from report %d (%s)", self._saved_at, why)
+        logger.warning("workers lost, continuing from report %d (%s)", self._saved_at, why)
         self._end_group()
         self._started, self._place, self._next_place = False, self._usual, None
 
@@ -288,7 +288,7 @@ class WarmTrainable(tune.Trainable):
         whole, self._saved_at = last_whole(checkpoint, report)
         self._checkpoint = None if whole is None else str(whole)
         if whole != checkpoint:
-            logger.warning("%s is gone or torn: going on from %s", checkpoint, whole or "the beginning")
+            logger.warning("%s is gone or torn: continuing from %s", checkpoint, whole or "the beginning")
 
     def cleanup(self) -> None:
         """End the workers."""

@@ -80,5 +80,5 @@ def _activities(device: DeviceType) -> list[Any]:
         with profile(activities=both):  # it says so when it starts, which would end the trial
             return both
     except Exception as error:
-        logger.warning("the trace has the CPU's part alone: %s: %s", type(error).__name__, error)
+        logger.warning("the trace covers the CPU alone: %s: %s", type(error).__name__, error)
         return both[:1]

@@ -58,9 +58,9 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
             seeded = {"seed": seed} if "seed" in inspect.signature(make).parameters else {}
             sampler = make(**seeded, **{**ARGUMENTS.get(class_name, {}), **arguments})
     except (TypeError, ValueError, ImportError) as error:
-        raise SweepError(f"--search {given}: this sampler cannot be made so ({error})") from error
+        raise SweepError(f"--search {given}: this sampler cannot be created like this ({error})") from error
     if not isinstance(sampler, BaseSampler):
-        raise SweepError(f"--search {given}: gives a {type(sampler).__name__}, which is no sampler of Optuna's kind")
+        raise SweepError(f"--search {given}: gives a {type(sampler).__name__}, which is not an Optuna sampler")
     return sampler
 
 

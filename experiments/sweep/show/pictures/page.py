@@ -128,7 +128,7 @@ class LivePage:
         try:
             self._server = _Server(self)
         except OSError as error:
-            logger.warning("the sweep has no page: no port of %s can be listened at (%s)", HOST, error)
+            logger.warning("the sweep has no page: cannot listen on any port of %s (%s)", HOST, error)
             return
         self.address = f"http://{HOST}:{self._server.server_port}/{self.token}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()

@@ -52,7 +52,7 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
         try:
             described = save_model(record, folder)
         except Exception as error:  # what the experiment's own code raises, or torch when a file is torn
-            logger.error("MLflow has no model of the best trial: none can be made of %s (%s)", made_of, error)
+            logger.error("MLflow has no model of the best trial: cannot make one from %s (%s)", made_of, error)
             return
         model = model or client.create_logged_model(
             experiment,

@@ -132,8 +132,8 @@ def deliver_left(folder: Path, tracking_uri: str) -> int:
     sender.close()
     if outbox.waiting:
         raise SweepError(
-            f"{folder}: MLflow at {tracking_uri} took nothing for {GIVE_UP_AFTER_S} s (the reason is above); what is "
-            f"left stays there"
+            f"{folder}: MLflow at {tracking_uri} accepted nothing for {GIVE_UP_AFTER_S} s (the reason is above); "
+            f"the rest stays there"
         )
     outbox.close()
     return size

@@ -106,7 +106,7 @@ class MlflowTracker:
             uri = self._plan.tracking_uri
             where = "" if uri == STORE_URI and IN_CHECKOUT else f" --tracking-uri {uri}"
             logger.error(
-                "MLflow at %s took nothing for %d s, and what is left waits on disk. Deliver it with: "
+                "MLflow at %s accepted nothing for %d s; the rest waits on disk. Deliver it with: "
                 "python -m experiments.deliver %s%s",
                 uri, GIVE_UP_AFTER_S, self._plan.folder, where,
             )  # fmt: skip

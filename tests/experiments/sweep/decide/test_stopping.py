@@ -123,7 +123,7 @@ def test_a_sweep_that_only_diverges_ends_and_one_that_has_a_value_goes_on() -> N
             failed(fed, number, f"diverged: loss is nan after epoch {number}", raised=False)
         ending = stopping.after_trial(fed.state)
         assert (ending is None) is has_value
-        assert ending is None or "4 trials in a row failed, and none reported anything else: diverged" in ending.why
+        assert ending is None or "4 trials in a row diverged, and no trial did better: diverged" in ending.why
 
 
 def test_the_same_error_again_and_again_ends_the_sweep() -> None:
@@ -182,7 +182,7 @@ def test_a_first_report_that_cannot_be_used_ends_the_sweep_at_once() -> None:
     ending = stopping.after_trial(fed.state)
     assert ending is not None
     assert (ending.status, ending.at_once) == (1, True)
-    assert ending.why == f"every trial would fail so: {CANNOT_USE}: no score"
+    assert ending.why == f"every trial would fail like this: {CANNOT_USE}: no score"
 
 
 def test_a_report_that_cannot_be_used_fails_its_trial_alone_once_another_could_be() -> None:

@@ -124,9 +124,9 @@ def test_a_space_that_branches_keeps_its_branches() -> None:
         ("num_samples = 0", "--num-samples 0: must be at least 1"),
         ("num_samples = 'many'", "--num-samples many: must be a valid integer"),
         ("space = 3", r"space must be a table; write \[space\]"),
-        ("search = tpe", 'is not TOML .*texts need quotes, as in search = "tpe"'),
-        ("[space]\nx = [1, 2]", r"x = \[1, 2\] is no number, text or bool; a range is one of \{uniform"),
-        ("[space]\nx = {between = [1, 2]}", r"\[space\] x: .* is no range; write one of \{uniform = \[0.0, 0.5\]\}"),
+        ("search = tpe", 'is not TOML .*strings need quotes, as in search = "tpe"'),
+        ("[space]\nx = [1, 2]", r"x = \[1, 2\] must be a number, a string or a bool; a range is one of \{uniform"),
+        ("[space]\nx = {between = [1, 2]}", r"\[space\] x: .* is not a range; write one of \{uniform = \[0.0, 0.5\]\}"),
         ("[space]\nx = {uniform = [1]}", r"\[space\] x: uniform = \[1\] is no range \(it takes 2 numbers\); write"),
         ("[space]\nx = {loguniform = [0, 1]}", r"\[space\] x: loguniform = \[0, 1\] is no range \("),
         ("[space]\nx = {randint = [0.5, 4]}", "it takes 2 whole numbers"),
@@ -177,5 +177,5 @@ def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> Non
     again = make_plan(QUADRATIC, SweepOptions(resume="a", storage=storage))
     assert again.experiment.search_space.describe() == plan.experiment.search_space.describe()
     assert asdict(options_of_sweep("quadratic", SweepOptions(resume="a", storage=storage)))["num_samples"] == 5
-    with pytest.raises(SweepError, match="a sweep that goes on keeps what it began with; leave it out"):
+    with pytest.raises(SweepError, match="a resumed sweep keeps the options it began with; leave it out"):
         parsed(["--config", str(file), "--resume", "a"])

@@ -207,8 +207,8 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
             r"lr: \(0.1, 0.2\) is no range; give tune.uniform\(0.1, 0.2\) or tune.loguniform\(0.1, 0.2\) to search "
             r"between them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
         ),
-        ({"a": 1}, r"lr: \{'a': 1\} is no range and no constant; give a range of Optuna"),
-        (lambda: 0.1, "lr: <function .*lambda.* is no range and no constant; give a range"),
+        ({"a": 1}, r"lr: \{'a': 1\} is neither a range nor a constant; give a range of Optuna"),
+        (lambda: 0.1, "lr: <function .*lambda.* is neither a range nor a constant; give a range"),
         (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\)"),
         (tune.sample_from(lambda spec: 0.1), "lr: tune.sample_from draws without a range"),
         (tune.randn(), "lr: Float from -inf to inf cannot be searched by Optuna .*_Normal.*; give a range"),

@@ -166,14 +166,14 @@ def test_sigterm_to_the_process_group_ends_it_in_good_order(story: Story) -> Non
     assert status == TERMINATED, printed
     assert summary["ended_early"]["why"] == "it received SIGTERM"
     assert summary["interrupted"]
-    assert "go on with it: python" in printed
+    assert "resume it with: python" in printed
 
 
 def test_without_rays_control_service_it_ends_and_says_how_to_go_on(story: Story) -> None:
     status, printed, summary = story.without_gcs
     assert status == 1, printed
     assert "the sweep ends early: Ray's control service (GCS) is gone" in printed
-    assert "go on with it: python" in printed
+    assert "resume it with: python" in printed
     assert summary["ended_early"]["status"] == 1
 
 

@@ -162,7 +162,7 @@ def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is
     )
     assert left.returncode == TERMINATED, left.stderr
     assert "it went on" not in left.stdout
-    assert "go on with it: build_tuner(" in left.stderr
+    assert "resume it with: build_tuner(" in left.stderr
     summary = json.loads((storage / "x" / "summary.json").read_text())
     assert summary["ended_early"]["why"] == "it received SIGTERM"
 

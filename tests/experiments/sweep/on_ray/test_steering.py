@@ -143,9 +143,12 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        ({"do": "stop", "trial": 2}, r"trial 2: there is no such trial; give one that runs or waits \(running: 1\)"),
+        (
+            {"do": "stop", "trial": 2},
+            r"trial 2: there is no such trial; give one that is running or paused \(running: 1\)",
+        ),
         ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
-        ({"do": "add", "trials": None}, "there is no such wish; give stop, end, add or try"),
+        ({"do": "add", "trials": None}, "not a request that a sweep knows; send stop, end, add or try"),
         ({"do": "try", "config": {}}, "x: every trial needs a value; give one in its range, -1 to 1"),
         ({"do": "try", "config": {"x": "", "y": 1}}, "y: no such hyperparameter is searched; there are x"),
         ({"do": "try", "config": {"x": "far"}}, "x must be a valid number, but got 'far'; its range is -1 to 1"),
@@ -163,5 +166,5 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
         asked(run, do="add", trials=1)
     run.early_end.heed_signals()
     run.state.over = True
-    with pytest.raises(SweepError, match=r"the sweep has ended; go on with it: build_tuner"):
+    with pytest.raises(SweepError, match=r"the sweep has ended; resume it with: build_tuner"):
         asked(run, do="end")

@@ -23,17 +23,15 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 
 def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        SweepError, match=r"--storage .*/file/results: cannot be written, since .*/file is not a folder"
-    ):
+    with pytest.raises(SweepError, match=r"--storage .*/file/results: cannot be written: .*/file is not a folder"):
         plan_for(tmp_path / "file" / "results")
 
 
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("s3://bucket/x", "s3:// is the address of a store, and a sweep is kept in a folder"),
-        ("/proc/nope", "cannot be written, since /proc keeps no files"),
+        ("s3://bucket/x", "s3:// is the address of an object store, and a sweep needs a folder"),
+        ("/proc/nope", "cannot be written: /proc keeps no files"),
     ],
 )
 def test_a_storage_that_is_no_folder_is_an_error(place: str, says: str) -> None:
@@ -80,9 +78,9 @@ def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("missing/mlflow.db", r"/missing is no folder; make it, or give another address"),
-        ("file/mlflow.db", r"cannot be written, since .*/file is not a folder"),
-        ("folder", r"/folder is no file that you can read and write"),
+        ("missing/mlflow.db", r"/missing is not a folder; make it, or give another address"),
+        ("file/mlflow.db", r"cannot be written: .*/file is not a folder"),
+        ("folder", r"/folder is not a file that you can read and write"),
         ("torn.db", r"/torn\.db cannot be read as a database of MLflow \(file is not a database\)"),
     ],
 )

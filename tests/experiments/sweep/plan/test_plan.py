@@ -134,7 +134,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             "--time-budget inf: must be a finite number; --retries -1: must be",
         ),
         ({"target": float("nan")}, "--target nan: must be a finite number"),
-        ({"target": 92.0}, "--target 92.0: val_accuracy is a share from 0 to 1; give 0.92 for 92 %"),
+        ({"target": 92.0}, "--target 92.0: val_accuracy is a fraction from 0 to 1; give 0.92 for 92 %"),
         ({"tracking_uri": ""}, "--tracking-uri : must have at least 1 character"),
         ({"name": ""}, "--name '': a name has 1 to 100 letters"),
         ({"name": "n" * 300}, "--name n+: a name has 1 to 100 letters"),
@@ -289,7 +289,7 @@ def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], mes
 
 @pytest.mark.parametrize("changes", [{"dry_run": True}, {"json": True}, {"evaluate": Path("checkpoint")}])
 def test_what_is_for_the_command_line_is_an_error_in_the_api(changes: dict[str, Any]) -> None:
-    with pytest.raises(SweepError, match=f"no use for {next(iter(changes))}, which the command line has; leave that"):
+    with pytest.raises(SweepError, match=f"does not take {next(iter(changes))}, which the command line does; leave"):
         build_tuner(QUADRATIC, **changes)
 
 

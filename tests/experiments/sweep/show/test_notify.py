@@ -112,7 +112,7 @@ def test_an_address_that_takes_nothing_is_logged_once_and_never_named(
     end(run(plan, fed, 0.5, 0.75), plan, fed)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("--notify: a message was not taken (")
+    assert record.getMessage().startswith("--notify: could not post a message (")
     assert "secret" not in caplog.text and "127.0.0.1" not in caplog.text
 
 

@@ -55,7 +55,7 @@ def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
     with profiling(Profile(1, str(tmp_path / "trace.json.gz"))), traced(HPU, 3) as next_of_trace:
         for _ in range(3):
             next_of_trace()
-    assert "the trace has the CPU's part alone: AssertionError: Legacy HPU profiling" in caplog.text
+    assert "the trace covers the CPU alone: AssertionError: Legacy HPU profiling" in caplog.text
     assert "ProfilerStep#2" in gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
 
 
@@ -71,5 +71,7 @@ def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:
     assert make_plan(EXPERIMENT, replace(usual, profile="8:1")).options.profile == "8:1"
     with pytest.raises(SweepError, match="--profile 9:1: the sweep has trials 1 to 8"):
         make_plan(EXPERIMENT, replace(usual, profile="9:1"))
-    with pytest.raises(SweepError, match=r"--profile 1:1: the train loop of .* is its own"):
+    with pytest.raises(
+        SweepError, match=r"--profile 1:1: only the shared train loop can be traced, and .* has another"
+    ):
         make_plan(QUADRATIC, replace(usual, profile="1:1"))

@@ -124,7 +124,7 @@ def test_a_checkpoint_that_no_model_can_be_made_of_blocks_nothing(
     (sweep.checkpoint(1) / "state.pt").write_bytes(b"torn")
     with caplog.at_level(logging.ERROR):
         sweep.end(1)
-    assert "MLflow has no model of the best trial: none can be made of trial-001/checkpoint_000000" in caplog.text
+    assert "MLflow has no model of the best trial: cannot make one from trial-001/checkpoint_000000" in caplog.text
     assert sweep.models() == []
     assert sweep.load_line(1) is None
 

@@ -111,7 +111,7 @@ def test_the_command_says_that_a_server_is_away(
     uri = f"http://127.0.0.1:{free_port()}"
     outbox_in(tmp_path / "away", records_of("away", uri)).close()
     assert main([str(tmp_path / "away"), "--tracking-uri", uri]) == 2
-    assert f"MLflow at {uri} took nothing for 1 s" in capsys.readouterr().err
+    assert f"MLflow at {uri} accepted nothing for 1 s" in capsys.readouterr().err
 
 
 def test_an_experiment_that_is_deleted_in_the_middle_loses_nothing(server: Server, tmp_path: Path) -> None:
