@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ ENOUGH = 3
 
 
 def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection, known: int) -> bool:
-    """Whether to guess on: of the other trials, fewer than a third are better than the best guess.
+    """Whether to keep guessing: of the other trials, fewer than a third are better than the median guess.
 
-    What is known may be wrong. So no more than three guesses, or all that is known, are made before they are compared.
+    What is known may be wrong, so only three guesses, or all that is known, are made before they are compared. A guess
+    that has not reported counts as bad. The best guess would not do: the best of many is good by luck.
     """
     best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
     scores = {
@@ -38,7 +40,9 @@ def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection, known: in
         if trial.intermediate_values or trial.state == TrialState.FAIL
     }
     guessed = [scores.pop(trial.number, math.inf) for trial in trials if GUESSED in trial.user_attrs]
-    return len(guessed) < max(ENOUGH, known) or sum(score < min(guessed) for score in scores.values()) < len(scores) / 3
+    return (
+        len(guessed) < max(ENOUGH, known) or sum(score < median(guessed) for score in scores.values()) < len(scores) / 3
+    )
 
 
 def guess(
