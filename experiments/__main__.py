@@ -142,6 +142,8 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
         )
     experiment, description = load_experiment(began.script, others, named=began.experiment)
     usual = {name: began.options[name] for name in AGAIN if began.options.get(name) is not None}
+    if not began.recipes:
+        usual.pop("recipe", None)
     baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
     other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
     lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}

@@ -47,6 +47,13 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
 
+def test_a_recipe_of_an_experiment_without_any_is_an_error(storage: Path) -> None:
+    with pytest.raises(
+        SweepError, match="--recipe full: the experiment loops has no recipes to choose from; leave the"
+    ):
+        plan_of(OWN, storage, recipe="full")
+
+
 def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:
     line = 'metric  val_loss: more is better; if less is, give the Experiment mode="min"'
     assert line in plan_lines(plan_of(Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss"), storage))
