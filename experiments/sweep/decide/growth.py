@@ -1,4 +1,4 @@
-"""Growth: trials that run go on with devices that would stay idle, and give them back when a trial waits for them."""
+"""Growth: running trials take over idle devices, and give them back when another trial needs them."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ on one node rarely falls short where the batch is large. What is measured decide
 AT_LEAST_FASTER = 1.1
 """How much faster a trial must have become, or none grows as far again."""
 TRIES = 2
-"""How often a trial is to go on elsewhere in vain: another may have taken the devices, or it cannot train there."""
+"""How often a trial may fail to move: another may have taken the devices, or it cannot train there."""
 
 
 class Growth:
-    """Decides, after each report of a trial, with how many devices it goes on."""
+    """Decides after each report of a trial how many devices it continues with."""
 
     def __init__(self, plan: Plan) -> None:
         """Begin; nothing is known yet of how long anything takes."""
         self._plan, self._usual = plan, plan.options.workers_per_trial
         self._numbers = plan.devices.type.numbers(plan.devices.count)
         self.has_ever_grown = False
-        """Whether a trial was ever to have more devices than it began with."""
-        self._asked: dict[int, Place] = {}  # of trials that are to go on elsewhere
-        self._in_vain = Counter[int]()  # how often trials were to change, and did not
-        self._most: dict[int, int] = {}  # by trial, as its configuration allows
-        self._wide: set[int] = set()  # trials with more devices than they began with
+        """Whether any trial was ever given more devices than it began with."""
+        self._asked: dict[int, Place] = {}  # by trial, where it moves at its next checkpoint
+        self._in_vain = Counter[int]()  # by trial, how often it did not move although it should
+        self._most: dict[int, int] = {}  # by trial, the most devices that its configuration allows
+        self._wide: set[int] = set()  # trials that have more devices than they began with
         self._took: dict[int, tuple[int, float]] = {}  # by trial: devices, and the seconds that its last report took
         self._limit = math.inf  # devices up to which trials became faster
         self._seen: set[str] = set()  # the devices of each group so far
-        self._start_s = 0.0  # what the start of the last new group took, and what it compiled
+        self._start_s = 0.0  # what it took to start the last new group, compilation included
 
     @property
     def has_grown(self) -> bool:
@@ -54,19 +54,19 @@ class Growth:
         return len(state.device_time.devices_of(trial.number))
 
     def began(self, trial: int) -> None:
-        """Note that a trial begins, perhaps after it was lost: with as many devices as all."""
+        """Note that a trial begins, or begins again after it was lost, at the usual width."""
         self._asked.pop(trial, None)
 
     def is_moving(self, trial: int) -> bool:
-        """Whether the trial goes on with other devices once it has a checkpoint."""
+        """Whether the trial moves to other devices once it has a checkpoint."""
         return trial in self._asked
 
     def after_report(self, state: SweepState, trial: TrialState, promoted: int) -> Place | None:
-        """Return what a trial is to go on with; None: with what it has.
+        """Return the devices that a trial moves to; None if it keeps those it has.
 
         Args:
             state: The sweep, with the trial's report.
-            trial: One that goes on.
+            trial: One that continues.
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
         has = self.has(state, trial)
@@ -77,7 +77,7 @@ class Growth:
         self._asked = {number: place for number, place in self._asked.items() if number in running}
         width = self._width(state, trial, running, state.to_begin + promoted)
         if width > has and not all(running.values()):
-            return None  # one starts: nobody knows which devices it gets
+            return None  # one is starting, and nobody knows which devices it gets
         while (numbers := self._numbers_for(state, trial, width)) is None:  # as many as usual can always be had
             width //= 2
         if width == has:
@@ -89,7 +89,7 @@ class Growth:
         return self._asked[trial.number]
 
     def _width_of(self, state: SweepState, trial: TrialState) -> int:
-        """Return how many devices a trial has, or is about to have; 0 while it is starting."""
+        """Return how many devices a trial has or is moving to; 0 while it is starting."""
         has = self.has(state, trial)
         return max(has, self._asked[trial.number].workers) if has and trial.number in self._asked else has
 
@@ -115,8 +115,8 @@ class Growth:
             logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, has)
 
     def _width(self, state: SweepState, trial: TrialState, running: Mapping[int, int], waiting: int) -> int:
-        """Return the devices for a trial if those that are idle go to the running trials, the best of the narrowest
-        first."""
+        """Return the width of a trial if idle devices go to the running trials, narrow ones first, and of these the
+        best."""
         widths = {number: has or self._usual for number, has in running.items()}
         free = self._plan.devices.count - sum(widths.values()) - waiting * self._usual
         mine = widths[trial.number]
@@ -156,7 +156,7 @@ class Growth:
         if trial.number not in self._most:
             try:
                 most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
-            except ValueError:  # a hyperparameter that was not known in time; a plain train loop may take it
+            except ValueError:  # an unknown hyperparameter, which a plain train loop may still accept
                 most = self._usual
             self._most[trial.number] = most if isinstance(most, int) else self._usual
         return int(min(self._most[trial.number], self._limit))
@@ -165,7 +165,7 @@ class Growth:
         return self._plan.experiment.config_class.from_dict({**self._plan.settings, **trial.config})
 
     def _is_worth_it(self, trial: TrialState, times: float) -> bool:
-        """Whether the start of new workers takes less than they save until the trial is judged again."""
+        """Whether starting new workers takes less time than they save before the trial is next judged."""
         budget = self._plan.budget
         if trial.number not in self._took:
             return False
@@ -176,11 +176,11 @@ class Growth:
         return self._start_s < saves
 
     def _numbers_for(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
-        """Return devices that nobody else has or is to have, on which a trial may go on; () where any will do, None if
-        there are none.
+        """Return devices that a trial may move to and that no other trial has or moves to; () where any will do, None
+        if there are none.
 
-        Those that it has already are among them if they can be, since the rest stays in larger pieces; else they are
-        the last, since trials that begin get the first.
+        They include its own if possible, which leaves larger sets free. Otherwise they are the last ones, because new
+        trials get the first.
         """
         kind = self._plan.devices.type
         if width == self._usual or not kind.widths:
@@ -201,8 +201,8 @@ class Growth:
 
 
 def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:
-    """Return the most devices that a trial of this configuration may go on with; or why it may have no more than it
-    begins with, if its numbers are the reason."""
+    """Return the most devices that a trial of this configuration may grow to; or why it may not grow at all, if its
+    numbers would change."""
     usual, kind, why = options.workers_per_trial, devices.type, ""
     width, most = usual, usual
     while (width := 2 * width) <= devices.count and (not kind.widths or width in kind.widths):

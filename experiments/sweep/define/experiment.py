@@ -1,4 +1,4 @@
-"""What is tuned: the Experiment, a value that each ``tune_<model>.py`` defines."""
+"""What to tune: the Experiment, a value that each ``tune_<model>.py`` defines."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Recipe:
     """What the trials of an experiment train on, and how long."""
 
     settings: Callable[[], Mapping[str, Any]] = dict
-    """Returns settings of the train loop that differ from its defaults; may make the data that they point to."""
+    """Returns the settings of the train loop that differ from its defaults; may create the data they point to."""
     budget: Budget = USUAL_BUDGET
-    """How long a trial trains that is not stopped early."""
+    """How long a trial trains if it is not stopped early."""
     num_samples: int = USUAL_SAMPLES
     """Trials in a sweep, the baseline included."""
     confirm: int = 0
-    """How many of the best are trained again after the search, in full and with other seeds, and the baseline, too."""
+    """How many of the best to train again after the search, in full and with new seeds, together with the baseline."""
     seeds: int = 4
-    """How often each of them is: with one of the best and the baseline, one round on the 8 devices of a node."""
+    """Seeds for each of these: the best trial and the baseline then take one round on the 8 devices of a node."""
     space: Mapping[str, Any] | SpaceFunction | SearchSpace | None = None
-    """A search space for this recipe alone; None: the experiment's."""
+    """A search space for this recipe only; None: the experiment's."""
     baseline: Mapping[str, Any] | None = None
     """The first trial in that space."""
 
@@ -61,7 +61,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A train loop and everything a sweep must know to tune it: the loop, a space and a metric, and what helps."""
+    """A train loop and everything a sweep needs to tune it. The loop, a space and a metric are enough."""
 
     train_loop: TrainLoop
     """An ordinary Ray Train loop, which takes the configuration of a trial as a dict."""
@@ -72,35 +72,36 @@ class Experiment:
     mode: Mode = "max"
     """Whether more or less of ``metric`` is better."""
     budget: Budget = USUAL_BUDGET
-    """How long a trial trains that is not stopped early; of an experiment without recipes."""
+    """How long a trial trains if it is not stopped early. Recipes have budgets of their own."""
     num_samples: int = USUAL_SAMPLES
-    """Trials in a sweep, the baseline included; of an experiment without recipes."""
+    """Trials in a sweep, the baseline included. Recipes have numbers of their own."""
     name: str = ""
-    """Short; names sweeps and the MLflow experiment. Else as the file with the train loop."""
+    """Short name for sweeps and the MLflow experiment. Default: that of the file with the train loop."""
     config_class: type[TrialConfig] = PlainConfig
-    """Hyperparameters (fields without a default) and settings (fields with one) that the train loop knows. Else it
-    knows what is in the space and in the recipe's settings."""
+    """The hyperparameters (fields without a default) and settings (fields with one) that the train loop knows.
+    Default: those of the space and of the recipe's settings."""
     baseline: Mapping[str, Any] = field(default_factory=dict)
-    """The published hyperparameters, always the first trial. Empty: there are none, and nothing to compare with."""
+    """The published hyperparameters, always the first trial. Empty: there is nothing to compare with."""
     recipes: Mapping[RecipeName, Recipe] = field(default_factory=dict)
-    """``full`` is the published recipe, ``sample`` a small one that needs no download. Of one alone, both are that."""
+    """``full`` is the published recipe, ``sample`` a small one that needs no download. One alone serves as both."""
     check: Callable[[Any], list[str]] | None = None
-    """Given the baseline's configuration, loads data and model as a trial would, raises ValueError, returns facts."""
+    """Loads data and model of the baseline's configuration as a trial would, and returns facts for the plan. Raises
+    ValueError if a trial could not train."""
     load_line: str = ""
-    """Python that loads a checkpoint, with ``{checkpoint}`` for its folder."""
+    """Python code that loads a checkpoint, with ``{checkpoint}`` for its folder."""
     predictor: Callable[[Path], Predictor] | None = None
-    """Makes of a checkpoint's folder what predicts from raw input, for MLflow; a function of an importable module.
-    None: MLflow gets the checkpoint alone."""
+    """Turns the folder of a checkpoint into a model for MLflow, which predicts from raw input; a function of an
+    importable module. None: MLflow gets only the checkpoint."""
     display_params: tuple[str, ...] = ()
-    """The hyperparameters that tell trials apart best, for names and tables; else the first three of the space."""
+    """The hyperparameters to show in lines and tables. Default: the first three of the space."""
     per_worker: tuple[str, ...] = ()
-    """Hyperparameters that ``space`` and ``baseline`` give for one worker: they are multiplied by a trial's workers, as
-    a batch is that is published per device."""
+    """Hyperparameters that ``space`` and ``baseline`` give per worker, such as a batch that is published per device; a
+    trial multiplies them by its workers."""
     scale_lr: bool = False
-    """Whether ``lr`` is meant for the baseline's batch, so that other batches get another rate, as ``lr_for_batch`` of
-    :class:`~trainables.runtime.training.training_config.TrainingConfig` says."""
+    """Whether ``lr`` is meant for the baseline's batch and scales with the batch of a trial: ``lr_for_batch`` of
+    :class:`~trainables.runtime.training.training_config.TrainingConfig`."""
     published: Published | None = None
-    """What the source of the baseline says of it."""
+    """What the source of the baseline reports about it."""
     baselines: Mapping[str, OtherBaseline] = field(default_factory=dict)
     """Other published runs, by the name that ``--baseline`` takes."""
 

@@ -37,10 +37,10 @@ from trainables.runtime.internals import ray_tune
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
-"""Bytes of memory that a trial actor books at Ray. It must book something, and must not book what the workers need:
-their own TorchTrainer books that."""
+"""Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what the workers need, which
+their TorchTrainer reserves."""
 FOR_COMMAND_LINE = ("dry_run", "evaluate", "json")
-"""Options that :func:`build_tuner` refuses, since it returns a Tuner whatever they say."""
+"""Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
 
 def build_tuner(
@@ -48,14 +48,14 @@ def build_tuner(
 ) -> tune.Tuner:
     """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
 
-    Everything is decided and checked here; Ray, files and workers come with ``fit()``. It starts a Ray on this machine
-    unless one runs already, and ``ray.shutdown()`` ends that.
+    Everything is decided and checked here. Only ``fit()`` starts Ray and workers, and writes files. It starts Ray on
+    this machine unless this process has joined one; ``ray.shutdown()`` ends it.
 
     Args:
         experiment: What to tune.
         options: What to ask of the sweep; the defaults if None.
-        sampler: Proposes the trials in place of the one that the option ``search`` names, for example one of OptunaHub.
-            A sweep that is resumed must be given it again; what it keeps in itself, and not in the study, is gone then.
+        sampler: Proposes the trials instead of the sampler that the option ``search`` names, for example one of
+            OptunaHub. Pass it again to resume the sweep; what it keeps in itself, and not in the study, is lost then.
         **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
 
     Raises:

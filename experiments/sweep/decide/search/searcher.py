@@ -34,25 +34,26 @@ from trainables.runtime import names
 from trainables.runtime.internals import optuna as internals
 
 ATTEMPTS = 50
-"""How often to ask for a proposal that is likely to fit into the device's memory; then any will do."""
+"""How often to ask for a proposal that is likely to fit into the device's memory, before any is taken."""
 ASKED = 3
-"""How many of them are the sampler's, which may take a tenth of a second each; the others are random."""
+"""How many of these come from the sampler, which may take a tenth of a second each; the others are random."""
 MOST = 250
-"""How many trials that have reported TPE is told of. It takes the best tenth for good, 25 at most, and the others for
-bad: so of thousands it still sees the good ones that it would see, and any of the bad. A proposal takes 10 ms."""
+"""How many trials with reports TPE sees. It counts the best tenth as good, 25 at most, and the others as bad; so of
+thousands it still sees every good one, and a sample of the bad. A proposal takes 10 ms."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
 class StudySearcher(Searcher):
-    """Proposes configurations by an Optuna sampler, and keeps a study of what became of them.
+    """Proposes configurations with an Optuna sampler, and records the results in a study.
 
-    The study in the database is the record: every report, COMPLETE for a trial with its full budget (with its best
-    value), PRUNED for one that was stopped early (with its last), FAIL for one that raised or diverged. With several
-    objectives its reports have the first, and COMPLETE the point, all of them in the report that is best in the first;
-    PRUNED has no value there, and every trial has its point as an attribute. The sampler
-    sees another study, made for each proposal (:mod:`experiments.sweep.decide.search.surrogate`), with a seed that
-    depends on the sweep's seed and the proposal's number alone. So a proposal follows from the record, and a restored
-    sweep goes on as if it had never ended.
+    The study in the database is the record: every report, and COMPLETE for a trial with its full budget (with its best
+    value), PRUNED for one that was stopped early (with its last value), FAIL for one that raised or diverged. With
+    several objectives, reports have the first one; COMPLETE has the point (all objectives in the report that is best in
+    the first), PRUNED has no value, and every trial has its point as an attribute.
+
+    The sampler sees another study, made for each proposal (:mod:`experiments.sweep.decide.search.surrogate`), with a
+    seed that depends only on the sweep's seed and the number of the proposal. So a proposal follows from the record,
+    and a resumed sweep continues as if it had never stopped.
     """
 
     def __init__(
@@ -72,20 +73,20 @@ class StudySearcher(Searcher):
         learned: Sequence[Mapping[str, Any]] = (),
         others: Sequence[Objective] = (),
     ) -> None:
-        """Keep what the study is made of; it is opened at the first use.
+        """Keep the arguments; the study is opened at its first use.
 
         Args:
             space: Where to search.
             metric: Name of the objective in a result.
             mode: "max" or "min".
-            baseline: The first proposal; empty: that is the sampler's.
+            baseline: The first proposal; if empty, the sampler makes it.
             sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`, which is called for each
-                proposal; or an object, which is asked for all and hears of the end of each trial.
-            seed: Seeds the sampler and, with the trial's number, every trial.
+                proposal; or an object, which makes all proposals and is called at the end of each trial.
+            seed: Seed of the sampler and, with the trial's number, of every trial.
             trial_seed: The seed of every trial; None: each has its own.
             study_name: Name of the study in the storage.
             storage: The database's address, or Optuna's own object.
-            budget: Of a full trial.
+            budget: The budget of a full trial.
             num_trials: How many to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
             others: The objectives beside the first.
@@ -103,24 +104,24 @@ class StudySearcher(Searcher):
         self._at_a_time: int | None = None
         self._proposed = 0
         self.wanted: list[dict[str, Any]] = []
-        """Configurations that people asked for, to be proposed next."""
+        """Configurations that people want to try, to be proposed next."""
         self.over = False
-        """Whether Tune was told that there is nothing more to propose, and asks no more."""
+        """Whether Tune knows that there is nothing more to propose, and has stopped asking."""
         self._numbers: dict[str, int] = {}
         """Number in the study of each trial that has not ended, by Tune's id."""
         self._errors: dict[str, str] = {}
-        """The last error of trials that may have ended with it."""
+        """The last error of each trial, which may have ended it."""
         self._paused: set[str] = set()
         self.being_saved: set[str] = set()
-        """Trials that pause, and have their groups until they are saved."""
+        """Trials that are pausing and keep their groups until they are saved."""
         self._again: list[int] = []
-        """Trials of the study that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+        """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
         self._length: int | None = None
         """Trials in the study at the snapshot from which this was restored."""
         self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda over: ()
-        """Given whether all trials of the search have ended, returns the configurations to train after it."""
+        """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
         self._confirming: dict[str, list[int]] = {}
-        """What each trial after the search confirms, and its seed, by Tune's id; the study does not have these."""
+        """By Tune's id, the trial that each confirmation confirms and its seed; the study does not have these."""
         self._confirming_now: set[str] = set()
         """Those that have not ended."""
 
@@ -154,7 +155,7 @@ class StudySearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration: hyperparameters, and the seed of the trial.
 
-        Returns None while as many trials train as may, and ``Searcher.FINISHED`` when all have ended.
+        Returns None while as many trials train as allowed, and ``Searcher.FINISHED`` when all have ended.
         """
         training = len(self._numbers) - len(self._paused - self.being_saved) + len(self._confirming_now)
         full = self._at_a_time is not None and training >= self._at_a_time
@@ -211,20 +212,20 @@ class StudySearcher(Searcher):
 
     @property
     def proposed(self) -> int:
-        """How many configurations were proposed, with those that are to be proposed again."""
+        """How many configurations were proposed, including those to be proposed again."""
         return self._proposed + len(self._again)
 
     def want(self, config: Mapping[str, Any]) -> int:
-        """Propose a configuration of the space next, after those that were wanted before.
+        """Propose a configuration of the space next, after those that wait already.
 
         Returns:
-            How many trials the search has once it was proposed.
+            How many trials the search has once this one is proposed.
         """
         self.wanted.append(dict(config))
         return self.proposed + len(self.wanted)
 
     def _guess(self, seed: int) -> dict[str, Any]:
-        """Return what the next proposal has from priors and earlier sweeps, by the names of the study."""
+        """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
         if not self._known:
             return {}
         near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
@@ -232,7 +233,7 @@ class StudySearcher(Searcher):
         return near if near and worth_it(self._record.trials(), direction, len(self._known)) else {}
 
     def _proposal(self, model: optuna.Study, *, any_will_do: bool) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return what the study has next, passing over what is likely to run out of memory unless ``any_will_do``."""
+        """Return the next proposal, skipping those likely to run out of memory unless ``any_will_do``."""
         learns = self._surrogate.ran_out and not any_will_do  # in few sweeps
         does_not_fit = too_large(self._record.trials()) if learns else None
         for attempt in range(ATTEMPTS):
@@ -249,7 +250,7 @@ class StudySearcher(Searcher):
         return config, asked
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Record a report; one of a trial that has ended in the study already changes nothing."""
+        """Record a report. A trial that has already ended in the study does not change."""
         trial = self._unfinished(trial_id)
         point = [float(result.get(objective.name, math.nan)) for objective in self._objectives]
         if trial is None or not all(map(math.isfinite, point)):
@@ -272,7 +273,7 @@ class StudySearcher(Searcher):
         self._record.change(trial.number, add)
 
     def on_error(self, trial_id: str, text: str) -> None:
-        """Hear of an error before Tune says whether it has ended the trial."""
+        """Note an error before Tune says whether it ended the trial."""
         self._errors[trial_id] = text.strip().rpartition("\n")[2]
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
@@ -310,8 +311,8 @@ class StudySearcher(Searcher):
         self._record.change(trial.number, end)
 
     def _told_to_sampler(self, trial: FrozenTrial, *, failed: bool) -> Mapping[str, Any]:
-        """Let a sampler that the user brought hear of the end of a trial, and return what it keeps with that trial."""
-        if isinstance(self._sampler, str):  # those have nothing to do then
+        """Pass the end of a trial to a sampler that the user brought, and return what it keeps with that trial."""
+        if isinstance(self._sampler, str):  # these do nothing at the end of a trial
             return {}
         seen = self._surrogate.study(self._sampler).get_trials(deepcopy=False)[trial.number]
         model = self._surrogate.study(self._sampler, running=trial.number)
