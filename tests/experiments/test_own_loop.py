@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,11 +47,13 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
 
-def test_a_recipe_of_an_experiment_without_any_is_an_error(storage: Path) -> None:
-    with pytest.raises(
-        SweepError, match="--recipe full: the experiment loops has no recipes to choose from; leave the"
-    ):
+def test_a_recipe_that_the_experiment_lacks_is_an_error(storage: Path) -> None:
+    with pytest.raises(SweepError, match="--recipe full: the experiment loops has no recipes; leave it out"):
         plan_of(OWN, storage, recipe="full")
+    one = replace(OWN, recipes={"sample": Recipe()})
+    assert plan_of(one, storage, recipe="sample").recipe == "sample"
+    with pytest.raises(SweepError, match="the experiment loops has the recipe sample alone; leave it out"):
+        plan_of(one, storage, recipe="full")
 
 
 def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:

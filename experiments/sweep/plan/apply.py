@@ -73,15 +73,13 @@ def apply_options(experiment: Experiment, options: SweepOptions, device: str) ->
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
     """Return the recipe and why."""
-    if not experiment.has_recipes:
-        if options.recipe is not None and options.resume is None:  # what a sweep began with has a name for it
-            raise SweepError(
-                f"--recipe {options.recipe}: the experiment {experiment.name} has no recipes to choose from; leave the "
-                f"option out"
-            )
-        return next(iter(experiment.recipes), "full"), "there is no other"
     if options.recipe is not None:
+        if options.recipe not in experiment.recipes and options.resume is None:  # a sweep's file always names one
+            there = f"the recipe {' and '.join(experiment.recipes)} alone" if experiment.recipes else "no recipes"
+            raise SweepError(f"--recipe {options.recipe}: the experiment {experiment.name} has {there}; leave it out")
         return options.recipe, "as --recipe says"
+    if not experiment.has_recipes:
+        return next(iter(experiment.recipes), "full"), "there is no other"
     if device == "cpu":
         return "sample", "there is no accelerator, which full recipes need (--recipe full runs one anyway)"
     return "full", "there is an accelerator"
