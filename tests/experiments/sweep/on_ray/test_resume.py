@@ -48,7 +48,7 @@ LATER = "2999-01-01_00-00-00"
 
 
 ENDS_WITHIN_S = 60
-GOES_ON = "sweep goes on: "
+CONTINUES = "sweep continues: "
 WITH_A_CALLBACK = f"""
 from ray import tune
 from experiments.sweep.on_ray.tuner import SweepTuner
@@ -158,7 +158,7 @@ def date_state(folder: Path, date: str) -> None:
 def test_nothing_is_lost_doubled_or_leaked(disturbed: Sweep) -> None:
     check(disturbed)
     assert disturbed.faults == {"lost": 0, "doubled": 0, "leaked": 0}, disturbed.printed
-    assert f"{GOES_ON}{TRIALS + 1} trials" in disturbed.printed
+    assert f"{CONTINUES}{TRIALS + 1} trials" in disturbed.printed
 
 
 def test_sigterm_to_the_process_group_ends_it_in_good_order(story: Story) -> None:
