@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", _rerun, again, epilog=f"Takes the options of run, too, such as --seeds (usual: {SEEDS}).")
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
-    for own, words in ((show, "is"), (compare, "are"), (rerun, "is, and where the new sweep goes")):
-        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, help=f"folder where SWEEP {words}")
+    for own, what in ((show, "of SWEEP"), (compare, "of the SWEEPs"), (rerun, "of SWEEP, and of the new sweep")):
+        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=f"the folder {what}")
     for own in (ls, show, compare):
         own.add_argument("--json", action="store_true", help="print JSON")
     return parser

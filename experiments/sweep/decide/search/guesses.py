@@ -40,9 +40,10 @@ def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection, known: in
         if trial.intermediate_values or trial.state == TrialState.FAIL
     }
     guessed = [scores.pop(trial.number, math.inf) for trial in trials if GUESSED in trial.user_attrs]
-    return (
-        len(guessed) < max(ENOUGH, known) or sum(score < median(guessed) for score in scores.values()) < len(scores) / 3
-    )
+    if len(guessed) < max(ENOUGH, known):
+        return True
+    middle = median(guessed)
+    return sum(score < middle for score in scores.values()) < len(scores) / 3
 
 
 def guess(
