@@ -32,13 +32,18 @@ import itertools
 import json
 import logging
 import math
+import os
 import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch and OpenBLAS as they are imported; a sweep has one core
 
 import numpy as np
 import optuna
@@ -49,6 +54,8 @@ sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy
 
 TABLES = Path(__file__).resolve().parent / "public_tables"
+Sweep: TypeAlias = list[tuple[float, float, float]]
+"""Epoch, second and loss of each improvement in a sweep, and its end."""
 BOOTSTRAPS = 1000
 STARTS, POINTS = 8, 200
 """From which epoch on sweeps are compared, and at how many moments, closer together where they begin."""
@@ -142,8 +149,9 @@ class LCBench(Task):
         return point, at
 
 
+@cache
 def find_tasks(folder: Path) -> list[Task]:
-    """Return the tasks of a folder by name."""
+    """Return the tasks of a folder by name; each process reads them once."""
     tasks: list[Task] = [Task(file) for file in folder.glob("*.npz")]
     if (folder / "lcbench.onnx").is_file():
         import onnxruntime
@@ -156,7 +164,7 @@ def find_tasks(folder: Path) -> list[Task]:
     return sorted(tasks, key=lambda task: task.name)
 
 
-def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> list[tuple[float, float, float]]:
+def simulate(strategy: Strategy, task: Task, workers: int, epochs: int) -> Sweep:
     """Return epoch, second and loss of each improvement in a sweep, and its end."""
     take, numbers = task.opened(), itertools.count()
     events: list[tuple[float, int, Trial]] = []
@@ -187,21 +195,41 @@ class Kept:
     def __init__(self, file: Path | None) -> None:
         self.file = file
         lines = file.read_text().splitlines() if file and file.is_file() else []
-        self.sweeps: dict[str, Array] = {key: np.array(sweep) for key, sweep in map(json.loads, lines)}
+        self.sweeps: dict[str, Sweep] = {key: sweep for key, sweep in map(json.loads, lines)}
 
-    def sweep(self, task: Task, name: str, seed: int, workers: int, epochs: int) -> Array:
-        """Return the sweep of a seed, simulated unless it is there."""
-        key = f"{task.name} {name} {workers} {epochs} {seed}"
-        if key not in self.sweeps:
-            own = zlib.crc32(f"{task.name} {seed}".encode())
-            prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
-            strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
-            improved = simulate(strategy, task, workers, epochs)
-            self.sweeps[key] = np.array(improved)
-            if self.file:
-                with self.file.open("a") as file:
-                    file.write(json.dumps([key, improved]) + "\n")
-        return self.sweeps[key]
+    def simulated(
+        self, folder: Path, sweeps: Sequence[tuple[str, str, int, int, int]]
+    ) -> Iterator[tuple[Sweep, float]]:
+        """Return these sweeps in their order, each of a task of the folder, a strategy, a seed, workers and epochs, and
+        the seconds of CPU that it took; those that are not there yet are simulated, as many at once as there are cores.
+        """
+        new = [sweep for sweep in sweeps if _key(*sweep) not in self.sweeps]
+        with ProcessPoolExecutor() as pool:
+            found = iter(pool.map(_simulated, itertools.repeat(folder), new))
+            for sweep in sweeps:
+                key = _key(*sweep)
+                took = 0.0
+                if key not in self.sweeps:
+                    self.sweeps[key], took = next(found)
+                    if self.file:
+                        with self.file.open("a") as file:
+                            file.write(json.dumps([key, self.sweeps[key]]) + "\n")
+                yield self.sweeps[key], took
+
+
+def _key(task: str, name: str, seed: int, workers: int, epochs: int) -> str:
+    return f"{task} {name} {workers} {epochs} {seed}"
+
+
+def _simulated(folder: Path, sweep: tuple[str, str, int, int, int]) -> tuple[Sweep, float]:
+    """Simulate one sweep in a process of the pool."""
+    name_of_task, name, seed, workers, epochs = sweep
+    task = next(task for task in find_tasks(folder) if task.name == name_of_task)
+    began = time.process_time()
+    own = zlib.crc32(f"{task.name} {seed}".encode())
+    prior = task.prior(kind, own) if (kind := name.partition("+")[2].partition("+")[2]) else None
+    strategy = make_strategy(name, own, task.dimensions, task.epochs, workers, prior)
+    return simulate(strategy, task, workers, epochs), time.process_time() - began
 
 
 class Board:
@@ -319,15 +347,17 @@ def main() -> None:
         parser.error(f"--tables {given.tables}: there are no .npz files, and no lcbench.onnx")
     own = next((name for name in names if "+" in name), names[0])
     said: dict[str, Any] = {}
+    groups, seeds = list(itertools.product(tasks, names)), given.seeds
     for workers in given.workers:
         found: dict[str, list[list[Array]]] = {name: [] for name in names}
-        for number, (task, name) in enumerate(itertools.product(tasks, names), 1):
-            began = time.process_time()
-            found[name].append([kept.sweep(task, name, seed, workers, last) for seed in range(given.seeds)])
-            median = np.median([sweep[-1, 2] for sweep in found[name][-1]])
-            took = (time.process_time() - began) / given.seeds
-            done = f"{number:3d} of {len(tasks) * len(names)}"
-            print(f"{done} {task.name:40s} {name:20s} median {median:.5f} ({took:.1f} s a sweep)", flush=True)
+        wanted = [(task.name, name, seed, workers, last) for task, name in groups for seed in range(seeds)]
+        done = kept.simulated(given.tables, wanted)
+        for number, (task, name) in enumerate(groups, 1):
+            sweeps, took = zip(*itertools.islice(done, seeds), strict=True)
+            found[name].append([np.array(sweep) for sweep in sweeps])
+            median, each = np.median([sweep[-1][2] for sweep in sweeps]), sum(took) / seeds
+            of = f"{number:3d} of {len(groups)}"
+            print(f"{of} {task.name:40s} {name:20s} median {median:.5f} ({each:.1f} s a sweep)", flush=True)
         for unit, epochs in itertools.product(["seconds", "epochs"], sorted(given.epochs)):
             board = Board(found, epochs, unit)
             rival = min((name for name in names if "+" not in name), key=lambda name: board.rank(name)[0])

@@ -20,6 +20,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
         logging.disable(logging.NOTSET)  # of other tests in this process
 
 
+@pytest.mark.processes
 def test_its_last_line_compares_ours_with_the_best_rival_and_with_random_search(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
