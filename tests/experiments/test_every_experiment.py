@@ -13,7 +13,7 @@ import pytest
 from experiments import Experiment, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.plan.decide import count_graphs
+from experiments.sweep.plan.decide import GRAPH_DRAWS, count_graphs
 from experiments.sweep.plan.plan import make_plan
 from tests.sessions import numbers_of, reports_of
 from trainables.data.configs import ImageConfig, TextConfig
@@ -66,8 +66,7 @@ def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[
 def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None:
     full = experiment.at("full", 8)
     config = full.config_class.from_dict({"epochs": 1, "compile": True, **full.search_space.example})
-    graphs = count_graphs(config, full.search_space, DEVICE_TYPES["hpu"], 8)
-    assert graphs is not None
+    graphs = count_graphs(config, full.search_space.draw(GRAPH_DRAWS), DEVICE_TYPES["hpu"], 8)
     assert not graphs.new_each_time
     assert graphs.signatures <= experiment.recipe("full").num_samples
 

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import Experiment, SweepOptions, published
 from experiments.sweep.define.experiment import RecipeName
-from experiments.sweep.plan.apply import check_space, choose_settings, with_settings
+from experiments.sweep.plan.apply import Asked, apply_options, check_space, with_settings
 from trainables import resnet50_imagenet, vit
 from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
@@ -40,11 +40,15 @@ def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingC
     return config
 
 
+def asked_of(name: str, workers: int, **options: Any) -> Asked:
+    """What the full recipe's sweep has with these options."""
+    return apply_options(BY_NAME[name], SweepOptions(recipe="full", workers_per_trial=workers, **options), "hpu")
+
+
 @pytest.mark.parametrize(("name", "workers"), BASELINES)
 def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
-    experiment, published = BY_NAME[name].at("full", workers), BASELINES[name, workers]
-    settings, _ = choose_settings(experiment, SweepOptions(), "full", experiment.baseline["batch_size"])
-    config = config_of(BY_NAME[name], workers, **settings)
+    published = BASELINES[name, workers]
+    config = config_of(BY_NAME[name], workers, **asked_of(name, workers).settings)
     assert {key: getattr(config, key) for key in published} == published
     assert (config.lr_for_batch, config.peak_lr) == (published["batch_size"], published["lr"])
 
@@ -52,14 +56,13 @@ def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
-    experiment = BY_NAME[name].at("full", workers)
-    usual = experiment.baseline["batch_size"]
-    settings, fixed = choose_settings(experiment, SweepOptions(settings=("lr=0.01",)), "full", usual)
+    asked = asked_of(name, workers, settings=("lr=0.01",))
+    settings, usual = asked.settings, asked.experiment.baseline["batch_size"]
     trials = [
         config_of(BY_NAME[name], workers, **{**settings, "batch_size": times * usual, "optimizer": optimizer})
         for times, optimizer in ((1, "sgd"), (4, "sgd"), (4, "adamw"))
     ]
-    assert fixed == {"lr": 0.01}
+    assert asked.experiment.search_space.fixed == {"lr": 0.01}
     assert [trial.peak_lr for trial in trials] == pytest.approx([0.01, 0.04, 0.02])
 
 
@@ -94,24 +97,21 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
 def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
     lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
-    experiment = BY_NAME["resnet50-imagenet"].at("full", workers).from_baseline(lars, "full", workers)
-    check_space(experiment)
-    options = with_settings(SweepOptions(), lars.settings)
-    settings, fixed = choose_settings(experiment, options, "full", experiment.baseline["batch_size"])
-    full = experiment.recipe("full")
-    config = experiment.config_class.from_dict({**settings, **full.budget.settings(), **experiment.baseline})
+    asked = asked_of("resnet50-imagenet", workers, baseline="lars")
+    config = asked.experiment.config_with({**asked.settings, **asked.usual.budget.settings()})
     assert isinstance(config, TrainingConfig)
-    assert not fixed  # the space has it fixed already
+    assert asked.experiment.search_space.fixed == lars.settings
     assert (config.optimizer, config.schedule, config.decayed) == ("lars", "polynomial", "weights")
     assert (config.momentum, config.weight_decay, config.label_smoothing) == (0.9, 5e-5, 0.1)
-    assert (config.batch_size, config.lr_for_batch, str(full.budget)) == (256 * workers, 256 * workers, "35 epochs")
+    assert (config.batch_size, config.lr_for_batch) == (256 * workers, 256 * workers)
+    assert str(asked.usual.budget) == "35 epochs"
     assert config.peak_lr == pytest.approx({1: 2.5, 8: 9.0, 16: 13.0}.get(workers, config.lr), rel=0.07)
     rates = [config.peak_lr * config.make_schedule().factor(epoch * 100, 3500, 100) for epoch in range(36)]
     assert rates[3] == max(rates)
     assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
     left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
     assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
-    assert with_settings(options, lars.settings) == options  # as when it is resumed
+    assert with_settings(asked.options, lars.settings) == asked.options  # as when it is resumed
 
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:

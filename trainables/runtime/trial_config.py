@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -69,6 +70,10 @@ class TrialConfig:
         named = [name for name in self.field_names() if re.search(rf"\b{name}\b", rule)]
         values = [repr(getattr(self, name)) for name in named]
         return values[0] if len(named) == 1 else ", ".join(map("=".join, zip(named, values, strict=True)))
+
+    def with_full_paths(self: Config) -> Config:
+        """Return it with the full paths of local data and weights: workers have another current folder."""
+        return dataclasses.replace(self, data=_full_path(self.data), model=_full_path(self.model))
 
     def worker_environment(self) -> dict[str, str]:
         """Return variables that a worker's process must have before it imports torch.
@@ -180,6 +185,12 @@ class PlainConfig(TrialConfig):
         fields: list[Any] = [(name, types[name]) for name in own if name in needed]
         fields += [(name, types[name], dataclasses.field(default=None)) for name in own if name not in needed]
         return dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=True, kw_only=True)
+
+
+def _full_path(source: str) -> str:
+    """Return the full path of what is there; a name on the hub as it is."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if source and path.exists() else source
 
 
 @cache

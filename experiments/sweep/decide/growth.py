@@ -7,6 +7,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.state.sweep_state import SweepState
@@ -14,6 +16,7 @@ from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.group.place import Place
+from trainables.runtime.trial_config import PlainConfig
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +201,29 @@ class Growth:
         sets = [free[at : at + width] for at in range(len(free) - width + 1)]
         may = [together for together in sets if kind.why_not_together(together) is None]
         return tuple(max(may, key=lambda together: (len(own.intersection(together)), together), default=())) or None
+
+
+def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, devices: Devices) -> int | str:
+    """Return how many devices a trial of this configuration may go on with that would stay idle; or why it may not, if
+    someone might wonder."""
+    usual = options.workers_per_trial
+    if options.grow == "off" or 2 * usual > devices.count:
+        return usual
+    wrong = ""
+    if options.scheduler == "pbt":
+        wrong = "--scheduler pbt needs all that train at the same time to train alike"
+    elif budget.seconds:
+        wrong = "--seconds compares trials by the time that they take"
+    elif options.address is not None:
+        wrong = "--address joins a Ray whose devices others may take"
+    elif len(devices.nodes) > 1:
+        wrong = "they do on one node, and the sweep has several"
+    if wrong and options.grow == "on":
+        raise SweepError(f"--grow on: {wrong}; leave one of the two out")
+    if wrong or options.evaluate is not None:
+        return usual
+    most = most_devices(config, devices, options)
+    return usual if isinstance(most, str) and isinstance(config, PlainConfig) else most
 
 
 def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:

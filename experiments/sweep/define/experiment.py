@@ -134,44 +134,39 @@ class Experiment:
                 f"loads it without this script; put it into a file beside the script, and import it from there"
             )
 
-    def recipe(self, name: RecipeName) -> Recipe:
-        """Return a recipe; the other one, or one of the experiment's own budget, where there is none of this name."""
+    def recipe(self, name: RecipeName, baseline: str | None = None) -> Recipe:
+        """Return a recipe; the other one, or one of the experiment's own budget, where there is none of this name. The
+        full one has the budget of the published run that ``baseline`` names, if it does."""
         usual = Recipe(budget=self.budget, num_samples=self.num_samples)
-        return self.recipes.get(name, next(iter(self.recipes.values()), usual))
+        found = self.recipes.get(name, next(iter(self.recipes.values()), usual))
+        other = self.baselines.get(baseline or "")
+        return found if other is None or name != "full" else replace(found, budget=other.budget)
 
     @property
     def has_recipes(self) -> bool:
         """Whether there is more than one recipe to choose from."""
         return self.recipe("full") != self.recipe("sample")
 
-    def at(self, recipe: RecipeName, workers: int) -> Experiment:
+    def at(self, recipe: RecipeName, workers: int, baseline: str | None = None) -> Experiment:
         """Return the experiment as a recipe has it for trials of so many workers: search space, baseline, and what the
-        train loop knows."""
-        own = self.recipe(recipe)
+        train loop knows. Where ``baseline`` names another published run, that is its baseline; the sample recipe has
+        the run's values for one worker."""
+        own, other = self.recipe(recipe), self.baselines.get(baseline or "")
         if own.space is not None and own.baseline is not None:
             found = replace(self, space=own.space, baseline=own.baseline, per_worker=())
         else:
             times = {name: workers * value for name, value in self.baseline.items() if name in self.per_worker}
             space = self.search_space.multiply(self.per_worker, workers)
             found = replace(self, space=space, baseline={**self.baseline, **times}, per_worker=())
+        if other is not None:
+            space, values = found.search_space.fix(other.settings), other.values(workers if recipe == "full" else 1)
+            found = replace(found, space=space, baseline=values, published=other.published)
         if found.config_class is PlainConfig:
-            space, settings = found.search_space, own.settings()
+            space = found.search_space
             in_space = {name: space.values(name) for name in sorted(space.names)}
-            known = {**{name: [value] for name, value in settings.items()}, **in_space}
+            known = {**{name: [value] for name, value in {**own.settings(), **space.fixed}.items()}, **in_space}
             found = replace(found, config_class=PlainConfig.knowing(known, space.always))
         return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
-
-    def from_baseline(self, other: OtherBaseline, recipe: RecipeName, workers: int) -> Experiment:
-        """Return the experiment that is :meth:`at` a recipe with another published run for its baseline. The sample
-        recipe keeps its budget, and has the run's values for one worker."""
-        usual, full = self.recipe(recipe), recipe == "full"
-        return replace(
-            self,
-            space=self.search_space.fix(other.settings),
-            baseline=other.values(workers if full else 1),
-            recipes={**self.recipes, recipe: replace(usual, budget=other.budget if full else usual.budget)},
-            published=other.published,
-        )
 
     def config_with(self, settings: Mapping[str, Any]) -> TrialConfig:
         """Return the configuration of the baseline, else of any proposal, with these settings; a ValueError if the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -35,6 +35,13 @@ OUR_WORDS = {
     "less than": "below",
 }
 """What stands for pydantic's words in messages."""
+MAY_DIFFER = {
+    "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
+    "hang_minutes", "same_errors", "time_budget", "target", "patience", "json", "notify",
+}  # fmt: skip
+"""Options that a resumed sweep takes from its own command line."""
+KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget", "profile"}
+"""Options that it takes from there if they are given, and else keeps."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 
 
@@ -193,6 +200,42 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         """The options given that may end the sweep before its last trial."""
         return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]
 
+    @property
+    def baseline_trial(self) -> tuple[str, int | None]:
+        """The sweep (name or folder) and the trial that ``--baseline SWEEP:NUMBER`` means; of ``SWEEP`` no trial."""
+        given = self.baseline or ""
+        sweep, _, number = given.rpartition(":")
+        return (sweep, int(number)) if sweep and number.isdigit() else (given, None)
+
+    @property
+    def profiled(self) -> tuple[int, int] | None:
+        """The number of the trial and of the steps that ``--profile`` means; None for no trial."""
+        if self.profile is None:
+            return None
+        trial, _, steps = self.profile.partition(":")
+        if not (trial.isdecimal() and steps.isdecimal() and int(trial) and int(steps)):
+            raise SweepError(
+                f"--profile {self.profile}: give TRIAL:STEPS, the number of a trial from 1 on, and of steps, for "
+                f"example 1:20"
+            )
+        return int(trial), int(steps)
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """The number of bytes that ``--checkpoint-budget`` means; None for no limit."""
+        if self.checkpoint_budget is None:
+            return None
+        try:
+            limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
+        except ValidationError:
+            limit = 0
+        if limit < LEAST_CHECKPOINT_BUDGET:
+            raise SweepError(
+                f"--checkpoint-budget {self.checkpoint_budget}: give a number of bytes with its unit, such as 10GB, "
+                f"500MB or 2TiB; at least 1KB, since no checkpoint is smaller"
+            )
+        return limit
+
 
 GROUPS = {kind.__name__.removesuffix("Options").lower(): kind for kind in reversed(SweepOptions.__bases__)}
 """The groups of options that ``--help`` shows, in its order."""
@@ -217,45 +260,29 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
                 message = message.replace(theirs, ours)
             wrong.setdefault(str(problem["loc"][0]), f"{problem['input']!s}: {message}")
         raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
-    bytes_of(valid.checkpoint_budget)
-    profiled(valid.profile)
+    _ = valid.checkpoint_bytes, valid.profiled  # which raise, too
+    if valid.add_trials and valid.resume is None:
+        raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid
 
 
-def trial_of_sweep(given: str) -> tuple[str, int | None]:
-    """Return the sweep (a name or a folder) and the trial that ``SWEEP:NUMBER`` means; of ``SWEEP`` no trial."""
-    sweep, _, number = given.rpartition(":")
-    return (sweep, int(number)) if sweep and number.isdigit() else (given, None)
-
-
-def profiled(given: str | None) -> tuple[int, int] | None:
-    """Return the number of the trial and of the steps that the option ``--profile`` means; None for no trial."""
-    if given is None:
-        return None
-    trial, _, steps = given.partition(":")
-    if not (trial.isdecimal() and steps.isdecimal() and int(trial) and int(steps)):
+def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
+    """Return the options of a sweep that goes on: those that it ``kept``, and of those ``given`` what may differ."""
+    changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
+    if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
         raise SweepError(
-            f"--profile {given}: give TRIAL:STEPS, the number of a trial from 1 on, and of steps, for example 1:20"
+            f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
         )
-    return int(trial), int(steps)
+    own = {name: value for name, value in asdict(given).items() if name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & changed)}
+    try:
+        return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+    except (SweepError, KeyError, TypeError) as error:
+        raise SweepError(
+            f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
+            f"start a new sweep"
+        ) from error
 
 
 def flag(name: str) -> str:
     """Return the command line's word for an option."""
     return "--set" if name == "settings" else f"--{name.replace('_', '-')}"
-
-
-def bytes_of(given: str | None) -> int | None:
-    """Return the number of bytes that the option ``--checkpoint-budget`` means; None for no limit."""
-    if given is None:
-        return None
-    try:
-        limit = int(TypeAdapter(ByteSize).validate_python(given))
-    except ValidationError:
-        limit = 0
-    if limit < LEAST_CHECKPOINT_BUDGET:
-        raise SweepError(
-            f"--checkpoint-budget {given}: give a number of bytes with its unit, such as 10GB, 500MB or 2TiB; at least "
-            f"1KB, since no checkpoint is smaller"
-        )
-    return limit

@@ -94,6 +94,8 @@ class Plan:
     """One that the user brought; None: the options name it, and a new one is made for each proposal."""
     cluster: str | None = None
     """Address and size of the Ray cluster that the sweep has joined; None if the sweep starts its own."""
+    began: float | None = None
+    """When the sweep began (seconds since 1970) that goes on; None for a new one."""
     called: tuple[str, ...] = ()
     """The command that began the sweep, without options; the script is the last of it. Empty if Python code did."""
 

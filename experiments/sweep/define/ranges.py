@@ -65,8 +65,8 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
         raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
 
 
-def check_range(name: str, range_: BaseDistribution) -> None:
-    """See that a range has finite bounds, and choices that a database can hold."""
+def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
+    """See that a range has finite bounds, choices that a database can hold, and its prior, where it has one, in it."""
     if isinstance(range_, CategoricalDistribution):
         wrong = [choice for choice in range_.choices if not isinstance(choice, str | Real | None)]
         if wrong:
@@ -76,6 +76,11 @@ def check_range(name: str, range_: BaseDistribution) -> None:
             )
     elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
         raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")
+    if prior is not None and not holds(range_, prior):
+        raise SweepError(
+            f"the search space's {name}: its prior, {prior!r}, is not in its range, {words_of(range_)}; give a value "
+            f"inside, such as {middle(range_)!r}"
+        )
 
 
 def words_of(range_: BaseDistribution) -> str:

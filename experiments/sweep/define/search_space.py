@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 from optuna.trial import FixedTrial
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.ranges import check_range, holds, is_range, middle, of_tune, suggest_in, words_of
+from experiments.sweep.define.ranges import check_range, holds, is_range, of_tune, suggest_in, words_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -174,14 +174,8 @@ class SearchSpace:
                 f"the trial for need not be returned"
             )
         for name, range_ in trial.distributions.items():
-            check_range(name, range_)
+            check_range(name, range_, asked.priors.get(hyperparameter(name)))
         draw = self._drawn(asked, trial, constants)
-        for name, prior in draw.priors.items():
-            if not holds(range_ := draw.ranges[name], prior):
-                raise SweepError(
-                    f"the search space's {name}: its prior, {prior!r}, is not in its range, {words_of(range_)}; give "
-                    f"a value inside, such as {middle(range_)!r}"
-                )
         if wrong := sorted(name for name, value in draw.config.items() if is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "

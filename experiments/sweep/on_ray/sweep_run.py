@@ -26,7 +26,6 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import bytes_of
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.ending import EarlyEnd
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
@@ -94,7 +93,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping: StoppingRules  # made in setup(): the clock of --time-budget starts with them
         self._growth, self._grows = Growth(plan), plan.grows and scheduler is None
-        self._checkpoints = CheckpointBudget(plan.folder, bytes_of(options.checkpoint_budget))
+        self._checkpoints = CheckpointBudget(plan.folder, options.checkpoint_bytes)
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
         self.page = LivePage(plan, self._address, self.steering.ask)

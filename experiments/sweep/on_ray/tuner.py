@@ -14,7 +14,7 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.config_file import with_file
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, profiled
+from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.local_ray import start_ray
@@ -185,7 +185,7 @@ class SweepTuner(tune.Tuner):
             hung_after_s=60 * options.hang_minutes,
         )
         profile: tuple[str, Profile] | None = None
-        if (wanted := profiled(options.profile)) is not None:
+        if (wanted := options.profiled) is not None:
             name, steps = trial_name(wanted[0]), wanted[1]
             profile = name, Profile(steps, str(plan.folder / name / TRACE_FILE))
         return tune.with_resources(

@@ -1,8 +1,7 @@
 """The experiment as the options want it: recipe, objectives, baseline, ranges and settings. What does not fit: a
 SweepError.
 
-A recipe may prepare its data, and a baseline be that of an earlier sweep, which is read. Nothing else here is more than
-a function of its arguments.
+A recipe may prepare its data. Nothing else here is more than a function of its arguments.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from typing import Any, NamedTuple
 
 from experiments.sweep.define.config_file import BASELINE, range_of
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.experiment import Experiment, RecipeName
+from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.objective import USUAL_MODES, Objective, usual_mode
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import WITH_RUNGS
-from experiments.sweep.define.ranges import middle
+from experiments.sweep.define.ranges import holds, middle
 from experiments.sweep.define.words import did_you_mean, format_value
-from experiments.sweep.plan.earlier import earlier_config
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.training.training_config import TrainingConfig
 
@@ -40,14 +38,24 @@ class Asked(NamedTuple):
     """With the settings of the published run that they name."""
     recipe: RecipeName
     recipe_reason: str
+    usual: Recipe
+    """What holds where the options say nothing else."""
     settings: dict[str, Any]
     """What all trials have in common, their budget aside."""
-    earlier_config: dict[str, Any]
+    winner: Mapping[str, Any]
     """The winner of an earlier sweep that is the baseline, before ``--set`` fixes hyperparameters of it; or empty."""
 
 
-def apply_options(experiment: Experiment, options: SweepOptions, device: str) -> Asked:
+def apply_options(
+    experiment: Experiment, options: SweepOptions, device: str, winner: Mapping[str, Any] | None = None
+) -> Asked:
     """Return the experiment as the options want it on a kind of device.
+
+    Args:
+        experiment: As its script has it.
+        options: What is asked for.
+        device: The kind of device that trials have.
+        winner: The configuration of an earlier sweep that is the baseline; None for none.
 
     Raises:
         SweepError: They do not fit, or the search space and the baseline do not fit the train loop.
@@ -55,20 +63,26 @@ def apply_options(experiment: Experiment, options: SweepOptions, device: str) ->
     recipe, reason = choose_recipe(experiment, options, device)
     experiment, others = choose_objectives(experiment, options)
     check_target(experiment, options.target)
-    experiment = experiment.at(recipe, options.workers_per_trial)
     if (other := experiment.baselines.get(options.baseline or "")) is not None:
-        experiment = experiment.from_baseline(other, recipe, options.workers_per_trial)
         options = with_settings(options, other.settings)
-    experiment = search_in(experiment, options)
+    ranges = {name: range_of(name, written) for name, written in (options.space or {}).items()}
+    usual = experiment.recipe(recipe, options.baseline)
+    experiment = experiment.at(recipe, options.workers_per_trial, options.baseline)
+    if options.space:
+        first = {name: written[BASELINE] for name, written in options.space.items() if BASELINE in written}
+        space = experiment.search_space.search(ranges)
+        experiment = replace(experiment, space=space, baseline={**experiment.baseline, **first})
     lr_for_batch = experiment.baseline.get("batch_size", 0)  # an earlier winner's learning rate is for this one, too
-    earlier: dict[str, Any] = {}
-    if options.baseline is not None and other is None:
-        earlier = earlier_config(options, experiment)
-        experiment = replace(experiment, baseline=earlier)
+    if winner is not None:
+        winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
+        experiment = replace(experiment, baseline=winner)
     check_baseline(experiment, options)
+    check_ranges(experiment, options)
     check_space(experiment)
-    settings, fixed = choose_settings(experiment, options, recipe, lr_for_batch)
-    return Asked(fix(experiment, fixed), others, options, recipe, reason, settings, earlier)
+    given, fixed = choose_settings(experiment, options)
+    meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
+    settings = {**meant_for, **usual.settings(), **given}
+    return Asked(fix(experiment, fixed), others, options, recipe, reason, usual, settings, winner or {})
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
@@ -124,21 +138,6 @@ def check_target(experiment: Experiment, target: float | None) -> None:
         )
 
 
-def search_in(experiment: Experiment, options: SweepOptions) -> Experiment:
-    """Return the experiment with the options' ranges, and with the baseline's values that the options give."""
-    given = options.space or {}
-    known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
-    for name in given:
-        if name not in known:
-            raise SweepError(
-                f"--config {options.config or ''}: [space] {name}: there is no such "
-                f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
-            )
-    space = experiment.search_space.search({name: range_of(name, written) for name, written in given.items()})
-    first = {name: written[BASELINE] for name, written in given.items() if BASELINE in written}
-    return replace(experiment, space=space, baseline={**experiment.baseline, **first}) if given else experiment
-
-
 def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOptions:
     """Return the options with settings of a published run, unless they give others."""
     given = {entry.partition("=")[0] for entry in options.settings}
@@ -147,17 +146,27 @@ def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOp
 
 
 def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
-    """See that there is a baseline where it alone is to be trained, and that it lies in the ranges that the options
-    give.
-    """
-    space, baseline = experiment.search_space, experiment.baseline
-    if options.baseline_only and not baseline:
+    """See that there is a baseline where it alone is to be trained."""
+    if options.baseline_only and not experiment.baseline:
         raise SweepError(
             f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
             f"(Experiment(baseline={{...}})), or leave the option out"
         )
-    outside = sorted(set(space.outside(baseline)) & set(options.space)) if baseline and options.space else []
-    for name in outside:
+
+
+def check_ranges(experiment: Experiment, options: SweepOptions) -> None:
+    """See that the ranges that the options give are of known hyperparameters, and that the baseline lies in them."""
+    if not options.space:
+        return
+    space, baseline = experiment.search_space, experiment.baseline
+    known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
+    for name in options.space:
+        if name not in known:
+            raise SweepError(
+                f"--config {options.config or ''}: [space] {name}: there is no such "
+                f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
+            )
+    for name in sorted(set(space.outside(baseline)) & set(options.space)) if baseline else []:
         raise SweepError(
             f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
             f"outside; widen the range, or give the baseline another value, for example {name} = "
@@ -215,13 +224,8 @@ def check_space(experiment: Experiment) -> None:
         raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
 
 
-def choose_settings(
-    experiment: Experiment, options: SweepOptions, recipe: RecipeName, lr_for_batch: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what all trials have in common, and what of that are hyperparameters, which are not searched then.
-
-    ``lr_for_batch`` is the batch that learning rates are meant for, where the experiment scales them.
-    """
+def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that the options give, and which of them are hyperparameters, which are not searched then."""
     sources = {"data": options.data, "model": options.model, "skip_bad_images": options.skip_bad_images or None}
     given: dict[str, Any] = {name: source for name, source in sources.items() if source is not None}
     known = experiment.config_class.field_names()
@@ -245,8 +249,7 @@ def choose_settings(
             raise SweepError(f"--set {entry}{file}: {error}") from error
         if key in hyperparameters:
             fixed[key] = given[key]
-    meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
-    return {**meant_for, **experiment.recipe(recipe).settings(), **given}, fixed
+    return given, fixed
 
 
 def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
@@ -265,6 +268,6 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     except SweepError as error:
         raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
     # With another choice of a hyperparameter, a space that branches asks for others, or in other ranges.
-    others = {name: middle(asked.ranges[name]) for name in space.outside(left)}
+    others = {name: middle(range_) for name, range_ in asked.ranges.items() if not holds(range_, left[name])}
     baseline = {name: value for name, value in {**left, **others}.items() if name in asked.config}
     return replace(experiment, space=space, baseline=baseline)

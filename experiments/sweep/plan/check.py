@@ -1,49 +1,64 @@
-"""Whether a planned sweep can run: its sampler, its train loop, its data and model.
+"""Whether a planned sweep can run, or go on: its search space, its train loop, its data and model.
 
 Everything is tried in this process, and nothing written. What cannot work is a SweepError.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import os
 import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import optuna
 import ray
 from ray import cloudpickle
 from ray.util import inspect_serializability
 
 import trainables
-from experiments.sweep.decide.schedulers.population import check_changeable
-from experiments.sweep.decide.search.samplers import make_sampler, own_sampler
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import profiled
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path
+from experiments.sweep.state.sweep_file import SweepFile
 from trainables.runtime.training.training_config import TrainingConfig, check_batch
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 OURS = Path(str(trainables.__file__)).parent
 """The package that every worker imports."""
 
 
-def check(plan: Plan, sampler: BaseSampler | None = None) -> Plan:
-    """See that the sweep can run, and return its plan with what was found. A ``sampler`` takes the place of the one
-    that the options name.
+def check(plan: Plan, own: SweepFile | None) -> list[str]:
+    """See that the sweep can run, or go on from what its ``own`` file says, and return what the experiment's own check
+    found.
     """
     check_profile(plan)
-    sampler = check_search(plan, sampler)
+    if own is not None:
+        check_same(plan, own)
     check_sent(plan.experiment)
-    return replace(plan, sampler=sampler, facts=check_trials(plan))
+    return check_trials(plan)
+
+
+def check_same(plan: Plan, own: SweepFile) -> None:
+    """See that what a sweep searches is what it was when it began, and that it has as much room; else a SweepError."""
+    before, now = f"{own.mode} {own.metric}", str(plan.experiment.objective)
+    if before != now:
+        raise SweepError(
+            f"--resume {plan.name}: the sweep's objective is {before}, and the experiment's is {now}; a study has one "
+            f"objective: put back what it was, or start a new sweep"
+        )
+    old, new = own.space, plan.experiment.search_space.describe()
+    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+        raise SweepError(
+            f"--resume {plan.name}: the search space is another for {', '.join(changed)}, and a study has one space; "
+            f"put back what it was, or start a new sweep"
+        )
+    if plan.groups < min(own.groups, plan.num_samples):
+        raise SweepError(
+            f"--resume {plan.name}: the sweep had {own.groups} trials at a time, and there is room for {plan.groups}; "
+            f"resume it where there are as many devices"
+        )
 
 
 def check_sent(experiment: Experiment) -> None:
@@ -97,34 +112,9 @@ class _Reader(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def check_search(plan: Plan, sampler: BaseSampler | None) -> BaseSampler | None:
-    """See that the sampler can be made, and proposes from this space before and after it has a value.
-
-    Returns:
-        The one that the user brought, in Python or by the name of a module; None for those that have names.
-    """
-    search, space = plan.options.search, plan.experiment.search_space
-    sampler = sampler or own_sampler(search, plan.options.seed)
-    tried = make_sampler(search, plan.options.seed) if sampler is None else copy.deepcopy(sampler)
-    study = optuna.create_study(sampler=tried, directions=["minimize"] * len(plan.objectives))
-    try:
-        for value in range(2):
-            _, number = space.propose(study)
-            study.tell(number, [float(value)] * len(plan.objectives))
-        space.propose(study)
-    except SweepError:
-        raise
-    except Exception as error:
-        # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
-        raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
-    if plan.options.scheduler == "pbt":
-        check_changeable(space)
-    return sampler
-
-
 def check_profile(plan: Plan) -> None:
     """See that there is a trial to profile, whose steps are known."""
-    if (wanted := profiled(plan.options.profile)) is None:
+    if (wanted := plan.options.profiled) is None:
         return
     trials, experiment = plan.num_samples + plan.confirmations, plan.experiment
     if wanted[0] > trials:

@@ -4,29 +4,25 @@ touches a device. What cannot be: a SweepError.
 
 from __future__ import annotations
 
-import re
-import time
+from collections.abc import Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-from experiments.sweep.decide.growth import most_devices
+from experiments.sweep.decide.growth import choose_growth
+from experiments.sweep.decide.schedulers.population import check_changeable
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import HOLD_OUT, Graphs, Plan
-from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.search_space import Draw
 from experiments.sweep.plan.apply import Asked
-from experiments.sweep.plan.packing import pack
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.devices.find import Devices
 from trainables.runtime.training.training_config import ExecutionMode, TrainingConfig
 from trainables.runtime.trial_config import PlainConfig
 
-NAME = re.compile(r"\w[\w.-]{0,99}")
-"""Names of sweeps: of a folder, a study, and a run in MLflow."""
 GRAPH_DRAWS = 300
 """Proposals by which the graphs of a space are counted; of 50 that are equally likely, 0.1 are missed."""
 MANY_VALUES = 40
@@ -44,7 +40,7 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
         cluster: The Ray cluster that was joined, in words; None for this machine alone.
     """
     experiment, options = asked.experiment, asked.options
-    usual = experiment.recipe(asked.recipe)
+    usual = asked.usual
     trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
     budget = choose_budget(options, usual.budget)
     confirm, seeds = choose_confirmation(options, usual, trials)
@@ -53,14 +49,18 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
     given = {**holds_out, **asked.settings, **budget.settings()}
     config, settings, mode = complete_settings(experiment, given, devices.type)
+    kind, workers = devices.type, options.workers_per_trial
     try:
-        graphs = count_graphs(config, experiment.search_space, devices.type, options.workers_per_trial)
+        compiles = config.graph_signature(kind, workers) is not None
+        graphs = count_graphs(config, experiment.search_space.draw(GRAPH_DRAWS), kind, workers) if compiles else None
     except ValueError as error:  # of a configuration that breaks a rule
         raise SweepError(f"a trial of this search space cannot train: {error}; change its range or --set") from error
+    if options.scheduler == "pbt":
+        check_changeable(experiment.search_space)
     return Plan(
         experiment=experiment,
         others=asked.others,
-        earlier_config=asked.earlier_config,
+        earlier_config=asked.winner,
         options=options,
         devices=devices,
         groups=groups,
@@ -80,15 +80,29 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     )
 
 
-def choose_name(experiment: Experiment, options: SweepOptions) -> str:
-    """Return the name of the sweep."""
-    name = options.name if options.name is not None else f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if not NAME.fullmatch(name):
+def pack(devices: Devices, workers_per_trial: int) -> int:
+    """Return how many worker groups, and so trials at a time, the devices hold; an error names the possible widths."""
+    groups = groups_of(devices, workers_per_trial) if workers_per_trial > 0 else 0
+    if not groups:
+        possible = [width for width in range(1, devices.count + 1) if groups_of(devices, width)]
+        nodes = f" on {len(devices.nodes)} nodes" if len(devices.nodes) > 1 else ""
         raise SweepError(
-            f"--name {name or repr(name)}: a name has 1 to 100 letters, digits, '.', '_' and '-', and begins with a "
-            f"letter or digit"
+            f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
+            f"devices{nodes}; possible here: {', '.join(map(str, possible))}"
         )
-    return name
+    return groups
+
+
+def groups_of(devices: Devices, width: int) -> int:
+    """Return how many groups of ``width`` fit: each within one node, or over whole nodes of the largest size."""
+    supported = devices.type.widths
+    largest = supported[-1] if supported else max(devices.nodes)
+    if width > largest:
+        whole_nodes = devices.nodes.count(largest)
+        return 0 if width % largest else whole_nodes // (width // largest)
+    if supported and width not in supported:
+        return 0
+    return sum(count // width for count in devices.nodes)
 
 
 def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
@@ -127,9 +141,7 @@ def complete_settings(
     """
     mode = None
     try:
-        config = experiment.config_with(settings)
-        # Workers have another current folder.
-        config = replace(config, data=_absolute(config.data), model=_absolute(config.model))
+        config = experiment.config_with(settings).with_full_paths()
         if isinstance(config, TrainingConfig):
             config.check_on(device)
             mode = config.mode_on(device)
@@ -144,12 +156,6 @@ def complete_settings(
     # What only some proposals have, the others have as the recipe has it, not as the baseline.
     sometimes = searched - (experiment.search_space.always & set(experiment.baseline))
     return config, {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, mode
-
-
-def _absolute(source: str) -> str:
-    """Return a local path as every worker can read it, whatever its current folder; a name on the hub as it is."""
-    path = Path(source).expanduser()
-    return str(path.resolve()) if source and path.exists() else source
 
 
 def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tuple[int, int]:
@@ -179,20 +185,18 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     return confirm, (options.seeds or usual.seeds) if confirm else 0
 
 
-def count_graphs(config: TrialConfig, space: SearchSpace, device: DeviceType, workers: int) -> Graphs | None:
-    """Return how many compiled graphs the search space has; None where nothing is compiled, or nobody knows what.
+def count_graphs(config: TrialConfig, draws: Iterable[Draw], device: DeviceType, workers: int) -> Graphs:
+    """Return how many compiled graphs a search space has.
 
     Args:
         config: Of one trial; it has what all trials have in common.
-        space: Where to search.
+        draws: What the space proposes.
         device: Of the workers.
         workers: Of each trial.
     """
-    if config.graph_signature(device, workers) is None:
-        return None
     found: dict[str, set[Any]] = {}
     signatures = set()
-    for draw in space.draw(GRAPH_DRAWS):
+    for draw in draws:
         signature = replace(config, **draw.config).graph_signature(device, workers) or {}
         signatures.add(tuple(signature.items()))
         for name, value in signature.items():
@@ -200,26 +204,3 @@ def count_graphs(config: TrialConfig, space: SearchSpace, device: DeviceType, wo
     values = {name: len(different) for name, different in found.items() if len(different) > 1}
     new = tuple(name for name, number in values.items() if number > MANY_VALUES)
     return Graphs(len(signatures), values, new)
-
-
-def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, devices: Devices) -> int | str:
-    """Return how many devices a trial of this configuration may go on with that would stay idle; or why it may not, if
-    someone might wonder."""
-    usual = options.workers_per_trial
-    if options.grow == "off" or 2 * usual > devices.count:
-        return usual
-    wrong = ""
-    if options.scheduler == "pbt":
-        wrong = "--scheduler pbt needs all that train at the same time to train alike"
-    elif budget.seconds:
-        wrong = "--seconds compares trials by the time that they take"
-    elif options.address is not None:
-        wrong = "--address joins a Ray whose devices others may take"
-    elif len(devices.nodes) > 1:
-        wrong = "they do on one node, and the sweep has several"
-    if wrong and options.grow == "on":
-        raise SweepError(f"--grow on: {wrong}; leave one of the two out")
-    if wrong or options.evaluate is not None:
-        return usual
-    most = most_devices(config, devices, options)
-    return usual if isinstance(most, str) and isinstance(config, PlainConfig) else most

@@ -1,28 +1,44 @@
-"""What earlier sweeps know: a baseline, configurations that were good (``--learn-from``), how long an epoch takes."""
+"""What earlier sweeps know: how this one began, a baseline, configurations that were good (``--learn-from``), and how
+long an epoch takes. :func:`read_earlier` reads it all, once.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.sweep.define.budget import BUDGET_OPTIONS
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, trial_of_sweep
-from experiments.sweep.define.plan import HOLD_OUT, SUMMARY_FILE, Plan
+from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import HOLD_OUT, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
-from experiments.sweep.state.sweep_file import SweepFile, find_sweep, read_summary, read_sweep_file, sweeps_in
+from experiments.sweep.state.sweep_file import SweepFile, earlier_sweep, last_summaries, sweep_to_resume, winner_of
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 BEST = 5
 """How many trials of each sweep are learned from: the best that fit."""
+
+
+class Earlier(NamedTuple):
+    """What was read of earlier sweeps."""
+
+    own: SweepFile | None = None
+    """What the sweep began with that goes on. It knows what it knew then, and nothing else is read."""
+    begins_with: Sequence[SweepFile] = ()
+    """What the sweeps of ``--learn-from`` and ``--baseline`` began with."""
+    trials: Sequence[Sequence[FrozenTrial]] = ()
+    """Of each sweep of ``--learn-from``, which are the first of those."""
+    winner: Mapping[str, Any] | None = None
+    """The configuration that ``--baseline`` takes from one of them."""
+    summaries: Iterable[tuple[str, Mapping[str, Any]]] = ()
+    """Of the sweeps in the storage, with their names, the last first; each is read when it is asked for."""
 
 
 class Learned(NamedTuple):
@@ -34,74 +50,113 @@ class Learned(NamedTuple):
     """What could be used, in words."""
 
 
-def look_back(plan: Plan) -> Plan:
-    """Return the plan with what the sweeps that its options name know, and with how long an epoch took.
+def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str) -> Earlier:
+    """Return what the sweeps that the options name, and those in the storage, have on disk.
 
-    A sweep that goes on knows what it knew when it began.
+    The baseline is that which won its sweep, in its confirmation if it had one, else in its search; or one of its
+    trials.
+
+    Raises:
+        SweepError: There is no such sweep, it is of another experiment, or what is wanted of it is not there.
+    """
+    if options.resume is not None:
+        own = sweep_to_resume(experiment.name, options, tracking_uri)
+        return Earlier(own, winner=own.earlier_config or None)
+    storage, winner = options.storage, None
+    of_sweep = options.baseline is not None and options.baseline not in experiment.baselines
+    if not (options.learn_from or of_sweep):
+        return Earlier(summaries=last_summaries(storage))
+    from experiments.sweep.decide.search.study_record import config_of, stored_trials  # half a second
+
+    named = [
+        earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in dict.fromkeys(options.learn_from)
+    ]
+    trials = [stored_trials(folder) for folder, _ in named]
+    if of_sweep:
+        sweep, number = options.baseline_trial
+        named.append(earlier_sweep("--baseline", sweep, storage, experiment.name))
+        winner = winner_of(named[-1][0]) if number is None else config_of(named[-1][0], number)
+    return Earlier(None, [began_with for _, began_with in named], trials, winner, last_summaries(storage))
+
+
+def look_back(plan: Plan, earlier: Earlier) -> Plan:
+    """Return the plan with what earlier sweeps know.
 
     Raises:
         SweepError: As :func:`learned_from`.
     """
-    options = plan.options
-    if plan.resumed and options.learn_from:
-        configs = read_sweep_file(plan.folder, "--resume ").learned
-        found = [Learned(configs, f"learns from {', '.join(options.learn_from)}, as it began")]
-    else:
-        storage = options.storage.expanduser()
-        found = [learned_from(sweep, storage, plan.experiment) for sweep in dict.fromkeys(options.learn_from)]
+    learn_from, own = plan.options.learn_from, earlier.own
+    if own is not None:
+        learns = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
+        return replace(plan, began=own.began, learned=own.learned, learns=learns, seen_by=own.seen_by)
+    seen, each = seen_by(plan, earlier.begins_with), seconds_each(plan, earlier.summaries)
+    pairs = zip(earlier.begins_with, earlier.trials, strict=False)  # without the baseline's sweep, which is the last
+    learned = [learned_from(began_with, trials, plan.experiment) for began_with, trials in pairs]
     return replace(
         plan,
-        learned=[config for learned in found for config in learned.configs],
-        learns=[learned.said for learned in found],
-        seen_by=seen_by(plan),
-        seconds_each=seconds_each(plan),
+        learned=[config for found in learned for config in found.configs],
+        learns=[found.said for found in learned],
+        seen_by=seen,
+        seconds_each=each,
     )
 
 
-def seen_by(plan: Plan) -> list[str]:
+def seen_by(plan: Plan, begins_with: Sequence[SweepFile]) -> list[str]:
     """Return the earlier sweeps whose results the plan begins with and that had no confirmation, or began with such a
     sweep: where the data has no test part, what is held out now was among what chose their winners."""
-    options = plan.options
-    if plan.resumed:
-        return read_sweep_file(plan.folder, "--resume ").seen_by
     if not plan.settings.get(HOLD_OUT):
         return []
-    named = [*options.learn_from]
-    if options.baseline is not None and options.baseline not in plan.experiment.baselines:
-        named.append(trial_of_sweep(options.baseline)[0])
     found: list[str] = []
-    own = plan.decided()
-    for folder in (find_sweep(sweep, options.storage) for sweep in named):
-        began_with = read_sweep_file(folder)
-        if all(began_with.options.get(name) == own[name] for name in ("recipe", "data")):
-            found += began_with.seen_by if began_with.options.get("seeds") else [folder.name]
+    data = None if plan.options.data is None else plan.settings["data"]
+    for options, seen in ((began_with.options, began_with.seen_by) for began_with in begins_with):
+        if (options.get("recipe"), options.get("data")) == (plan.recipe, data):
+            found += seen if options.get("seeds") else [options["name"]]
     return list(dict.fromkeys(found))
 
 
-def learned_from(sweep: str, storage: Path, experiment: Experiment) -> Learned:
-    """Return what an earlier sweep knows.
+def seconds_each(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[float, str] | None:
+    """Return the seconds that an epoch (or step) took in the last sweep that trained the same on the same kind of
+    device, and that sweep's name; None if there is none."""
+    same = _like(
+        {
+            "experiment": plan.experiment.name,
+            "recipe": plan.recipe,
+            "device": plan.devices.type.kind,
+            "workers_per_trial": plan.options.workers_per_trial,
+            "settings": plan.settings,
+        }
+    )
+    for name, summary in summaries:
+        each = summary.get("seconds_each", {}).get(plan.budget.unit)
+        if each and _like(summary) == same:
+            return each, name
+    return None
 
-    Args:
-        sweep: Its name or its folder.
-        storage: Where a name is looked for.
-        experiment: Whose search space is to be learned about.
+
+def _like(summary: Mapping[str, Any]) -> str:
+    """Return what a sweep trained, as JSON has it."""
+    kept = {key: summary[key] for key in ("experiment", "recipe", "device", "workers_per_trial")}
+    settings = {name: value for name, value in summary["settings"].items() if name not in BUDGET_OPTIONS}
+    return json.dumps({**kept, "settings": settings}, sort_keys=True, default=str)
+
+
+def learned_from(began_with: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment) -> Learned:
+    """Return what an earlier sweep, with these trials, knows of the search space of an experiment.
 
     Raises:
-        SweepError: There is no such sweep, it is of another experiment or objective, or none of its trials fits.
+        SweepError: It has another objective, or none of its trials fits.
     """
-    from experiments.sweep.decide.search.study_record import stored_trials
-
-    folder, began_with = _sweep_of("--learn-from", sweep, storage, experiment)
+    sweep = began_with.options["name"]
     before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
     if before != now:
         raise SweepError(
             f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so its best trials may "
             f"not be good here; leave it out"
         )
-    found = best_that_fit(stored_trials(folder), experiment.search_space, most=experiment.mode == "max")
+    found = best_that_fit(trials, experiment.search_space, most=experiment.mode == "max")
     if not found.configs:
         raise SweepError(f"--learn-from {sweep}: {found.said}; leave it out, or widen the ranges")
-    return found._replace(said=f"learns from {folder.name}: {found.said}")
+    return found._replace(said=f"learns from {sweep}: {found.said}")
 
 
 def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, *, most: bool) -> Learned:
@@ -142,87 +197,3 @@ def _possible(space: SearchSpace, name: str, value: Any) -> bool:
     if own in space.fixed:
         return bool(space.fixed[own] == value)
     return name not in space.of_study or holds(space.of_study[name], value)
-
-
-def seconds_each(plan: Plan) -> tuple[float, str] | None:
-    """Return the seconds that an epoch (or step) took in the last sweep that trained the same on the same kind of
-    device, and that sweep's name; None if the storage has none."""
-    same = _like(
-        {
-            "experiment": plan.experiment.name,
-            "recipe": plan.recipe,
-            "device": plan.devices.type.kind,
-            "workers_per_trial": plan.options.workers_per_trial,
-            "settings": plan.settings,
-        }
-    )
-    files = [folder / SUMMARY_FILE for folder in sweeps_in(plan.options.storage)]
-    for file in sorted(filter(Path.is_file, files), key=lambda file: -file.stat().st_mtime):
-        summary = read_summary(file.parent)
-        each = summary.get("seconds_each", {}).get(plan.budget.unit)
-        if each and _like(summary) == same:
-            return each, file.parent.name
-    return None
-
-
-def _like(summary: dict[str, Any]) -> str:
-    """Return what a sweep trained, as JSON has it."""
-    kept = {key: summary[key] for key in ("experiment", "recipe", "device", "workers_per_trial")}
-    settings = {name: value for name, value in summary["settings"].items() if name not in BUDGET_OPTIONS}
-    return json.dumps({**kept, "settings": settings}, sort_keys=True, default=str)
-
-
-def earlier_config(options: SweepOptions, experiment: Experiment) -> dict[str, Any]:
-    """Return the hyperparameters that won the earlier sweep of ``--baseline``, in its confirmation if it had one, else
-    in its search; or those of one of its trials. A sweep that goes on has what it began with, whatever has become of
-    the earlier one.
-    """
-    assert options.baseline is not None, "no earlier sweep is named"
-    if options.resume is not None:
-        folder = options.storage.expanduser().resolve() / options.resume
-        if kept := read_sweep_file(folder, "--resume ").earlier_config:
-            return kept
-    name, number = trial_of_sweep(options.baseline)
-    folder, _ = _sweep_of("--baseline", name, options.storage, experiment)
-    config = _winner_of(folder) if number is None else _config_of(folder, number)
-    return {name: value for name, value in config.items() if name in experiment.search_space.names}
-
-
-def _sweep_of(option: str, sweep: str, storage: Path, experiment: Experiment) -> tuple[Path, SweepFile]:
-    """Return the folder of an earlier sweep of this experiment, and what it began with."""
-    try:
-        folder = find_sweep(sweep, storage)
-        began_with = read_sweep_file(folder)
-    except SweepError as error:
-        raise SweepError(f"{option} {error}") from error
-    if began_with.experiment != experiment.name:
-        raise SweepError(
-            f"{option} {sweep}: that is a sweep of {began_with.experiment}, not of {experiment.name}; leave it out, or "
-            f"give the Experiment name={began_with.experiment!r} if it is the same"
-        )
-    return folder, began_with
-
-
-def _winner_of(folder: Path) -> Mapping[str, Any]:
-    file = folder / SUMMARY_FILE
-    try:
-        summary = read_summary(folder)
-        confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
-        return dict(confirmed[0]["config"])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise SweepError(
-            f"--baseline {folder.name}: {file} has no winner ({error!r}); give the name or the folder of a sweep that "
-            f"has one, or NAME:NUMBER for one of its trials"
-        ) from error
-
-
-def _config_of(folder: Path, number: int) -> Mapping[str, Any]:
-    from experiments.sweep.decide.search.study_record import stored_trials
-
-    trials = stored_trials(folder)
-    if not 1 <= number <= len(trials):
-        raise SweepError(
-            f"--baseline {folder.name}:{number}: its search has no such trial; it has "
-            f"{f'1 to {len(trials)}' if trials else 'none'}"
-        )
-    return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}

@@ -16,7 +16,6 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
-from experiments.sweep.state.sweep_file import SWEEP_FILE, read_summary
 
 LEAST_FREE = 10 * 2**20
 """Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
@@ -24,9 +23,9 @@ LOCKED_FOR_S = 5.0
 """How long a check waits for a database that another process writes to."""
 
 
-def check_places(experiment: Experiment, options: SweepOptions, name: str, uri: str) -> None:
-    """See that a sweep of this name can be written, and tracked at this address."""
-    check_folder(options.storage.expanduser(), name, resumed=options.resume is not None)
+def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> None:
+    """See that a sweep can be written, and tracked at this address."""
+    check_storage(options.storage.expanduser())
     check_store(uri, experiment.name)
     if options.register is None:
         return
@@ -38,23 +37,14 @@ def check_places(experiment: Experiment, options: SweepOptions, name: str, uri: 
     check_registry(uri, options.register)
 
 
-def check_folder(storage: Path, name: str, *, resumed: bool) -> None:
-    """See that the sweep's folder can be written, and, unless the sweep goes on, is not there yet."""
+def check_storage(storage: Path) -> None:
+    """See that the folder of a sweep can be written there."""
     if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
         raise SweepError(
             f"--storage {storage}: {scheme[0]}/ is the address of an object store, and a sweep needs a "
             f"folder; give one, such as where that store is mounted"
         )
     _check_writable(storage, f"--storage {storage}")
-    folder = storage / name
-    if resumed or not folder.exists():
-        return
-    finished = read_summary(folder).get("complete")
-    go_on = f"resume it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
-    raise SweepError(
-        f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take another, "
-        f"or {go_on}"
-    )
 
 
 def _check_writable(folder: Path, option: str) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from experiments.sweep.define.errors import SweepError
+from experiments.sweep.decide.search.samplers import tried_sampler
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, checked
+from experiments.sweep.define.options import SweepOptions, checked, resumed
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.apply import apply_options
 from experiments.sweep.plan.check import check
 from experiments.sweep.plan.connect import connect
-from experiments.sweep.plan.decide import choose_name, decide
-from experiments.sweep.plan.earlier import look_back
+from experiments.sweep.plan.decide import decide
+from experiments.sweep.plan.earlier import look_back, read_earlier
 from experiments.sweep.plan.places import check_places
 from experiments.sweep.show.notify import webhook
 from experiments.sweep.show.trackers.store import tracking_uri
-from experiments.sweep.state.sweep_file import check_resumable, options_of_sweep
+from experiments.sweep.state.sweep_file import name_for
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -33,20 +33,19 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     thing that cannot work is a SweepError with its rule, value and fix. A ``sampler`` takes the place of the one that
     the options name.
     """
-    options = checked(asdict(options))
-    if options.resume is not None:
-        options = options_of_sweep(experiment.name, options)
-    elif options.add_trials:
-        raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
-    options = replace(options, notify=webhook(options.notify))
-    name, uri = choose_name(experiment, options), tracking_uri(options.tracking_uri)
-    check_places(experiment, options, name, uri)
+    options = replace(checked(asdict(options)), notify=webhook(options.notify))
+    uri = tracking_uri(options.tracking_uri)
+    earlier = read_earlier(experiment, options, uri)
+    name = options.resume or name_for(experiment.name, options)
+    if earlier.own is not None:
+        options = resumed(options, earlier.own.options)
+    check_places(experiment, options, uri)
     devices, cluster = connect(options)
-    asked = apply_options(experiment, options, devices.type.kind)
-    plan = look_back(decide(asked, devices, name, uri, cluster))
-    if plan.resumed:
-        check_resumable(plan)
-    return check(plan, sampler)
+    asked = apply_options(experiment, options, devices.type.kind, earlier.winner)
+    plan = decide(asked, devices, name, uri, cluster)
+    plan = look_back(plan, earlier)
+    sampler = tried_sampler(plan, sampler)
+    return replace(plan, sampler=sampler, facts=check(plan, earlier.own))
 
 
 def make_searcher(

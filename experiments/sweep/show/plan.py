@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from experiments.sweep.define.objective import Objective, usual_mode
-from experiments.sweep.define.options import trial_of_sweep
 from experiments.sweep.define.plan import WITH_RUNGS, Plan, tested_on
 from experiments.sweep.define.words import counted, duration
 
@@ -30,7 +29,7 @@ def plan_lines(plan: Plan) -> list[str]:
         *(("", fact) for fact in plan.facts),
         ("graphs", _graphs(plan)),
         ("grow", _growth(plan)),
-        ("start", f"from {_baseline(plan, options.baseline)}" if options.baseline else ""),
+        ("start", f"from {_baseline(plan)}" if options.baseline else ""),
         *(("known", said) for said in plan.learns),
         ("config", f"{options.config}{_ranges(plan)}" if options.config is not None else ""),
         (
@@ -129,10 +128,10 @@ def _growth(plan: Plan) -> str:
     return f"running trials take up to {plan.growth} {plan.devices.type.kind} each when no trial waits for them{how}"
 
 
-def _baseline(plan: Plan, asked: str) -> str:
-    if asked in plan.experiment.baselines and plan.experiment.published:
-        return f"the baseline {asked}: {plan.experiment.published.source}"
-    sweep, number = trial_of_sweep(asked)
+def _baseline(plan: Plan) -> str:
+    if plan.repeats_published and plan.experiment.published:
+        return f"the baseline {plan.options.baseline}: {plan.experiment.published.source}"
+    sweep, number = plan.options.baseline_trial
     return f"the winner of {sweep}" if number is None else f"trial {number} of {sweep}"
 
 

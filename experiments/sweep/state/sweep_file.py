@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import time
-from dataclasses import asdict, fields
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import SweepOptions, checked, flag
+from experiments.sweep.define.options import MAY_DIFFER, SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.writing import written_whole
 
 SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
-MAY_DIFFER = {
-    "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
-    "hang_minutes", "same_errors", "time_budget", "target", "patience", "json", "notify",
-}  # fmt: skip
-"""Options that a resumed sweep takes from its own command line."""
-KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget", "profile"}
-"""Options that it takes from there if they are given, and else keeps."""
+NAME = re.compile(r"\w[\w.-]{0,99}")
+"""Names of sweeps: of a folder, a study, and a run in MLflow."""
 
 
 class SweepFile(BaseModel):
@@ -67,7 +64,7 @@ def write_sweep_file(plan: Plan) -> None:
     """Write what a resumption must know, whole or not at all."""
     experiment = plan.experiment
     contents = SweepFile(
-        began=read_sweep_file(plan.folder).began if plan.resumed else time.time(),
+        began=time.time() if plan.began is None else plan.began,
         recipes=experiment.has_recipes,
         experiment=experiment.name,
         metric=experiment.metric,
@@ -100,7 +97,7 @@ def _write(folder: Path, contents: SweepFile) -> None:
 def find_sweep(sweep: str, storage: Path) -> Path:
     """Return the folder of a sweep, which goes by its name in ``storage`` or by its folder."""
     for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
-        if (folder / SWEEP_FILE).is_file():
+        if os.path.isfile(folder / SWEEP_FILE):  # False where that may not be read
             return folder
     raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_found_in(storage)}")
 
@@ -144,8 +141,43 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
-    """Return the options of the sweep that ``given`` wants to resume; a SweepError if it cannot go on, or not so."""
+def winner_of(folder: Path) -> dict[str, Any]:
+    """Return the configuration that won the sweep in ``folder``: its confirmation if it had one, else its search."""
+    try:
+        summary = read_summary(folder)
+        confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
+        return dict(confirmed[0]["config"])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise SweepError(
+            f"--baseline {folder.name}: {folder / SUMMARY_FILE} has no winner ({error!r}); give the name or the folder "
+            f"of a sweep that has one, or NAME:NUMBER for one of its trials"
+        ) from error
+
+
+def last_summaries(storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and summary of each sweep in a folder that has one, the last first; none is read in advance."""
+    files = [folder / SUMMARY_FILE for folder in sweeps_in(storage)]
+    for file in sorted(filter(Path.is_file, files), key=lambda file: -file.stat().st_mtime):
+        yield file.parent.name, read_summary(file.parent)
+
+
+def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tuple[Path, SweepFile]:
+    """Return the folder of the sweep of this experiment that an option names, and what it began with."""
+    try:
+        folder = find_sweep(sweep, storage)
+        began_with = read_sweep_file(folder)
+    except SweepError as error:
+        raise SweepError(f"{option} {error}") from error
+    if began_with.experiment != experiment:
+        raise SweepError(
+            f"{option} {sweep}: that is a sweep of {began_with.experiment}, not of {experiment}; leave it out, or "
+            f"give the Experiment name={began_with.experiment!r} if it is the same"
+        )
+    return folder, began_with
+
+
+def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepFile:
+    """Return what the sweep that ``given`` wants to resume began with; a SweepError if it cannot go on from here."""
     assert given.resume is not None, "nothing is to be resumed"
     if not given.resume or Path(given.resume).name != given.resume:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
@@ -155,53 +187,32 @@ def options_of_sweep(experiment: str, given: SweepOptions) -> SweepOptions:
     began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
         raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")
-    changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
-    if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
-        raise SweepError(
-            f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
-        )
     if is_running(folder):
         raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
-    own = {name: value for name, value in asdict(given).items() if name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & changed)}
-    kept = began_with.options
-    try:
-        return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
-    except (SweepError, KeyError, TypeError) as error:
+    if began_with.store != _store_key(tracking_uri):
         raise SweepError(
-            f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
-            f"start a new sweep"
-        ) from error
+            f"--resume {given.resume}: its runs are in another tracking store than {tracking_uri}; give the "
+            f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
+        )
+    return began_with
 
 
-def check_resumable(plan: Plan) -> None:
-    """See that what a sweep searches, and where it runs and is tracked, is what it was; else a SweepError."""
-    began_with, experiment = read_sweep_file(plan.folder, "--resume "), plan.experiment
-
-    def refuse(why: str) -> NoReturn:
-        raise SweepError(f"--resume {plan.name}: {why}")
-
-    before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
-    if before != now:
-        refuse(
-            f"the sweep's objective is {before}, and the experiment's is {now}; a study has one objective: put back "
-            f"what it was, or start a new sweep"
+def name_for(experiment: str, options: SweepOptions) -> str:
+    """Return the name of a new sweep of this experiment; a SweepError if it cannot be one, or is that of another."""
+    name = options.name if options.name is not None else f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if not NAME.fullmatch(name):
+        raise SweepError(
+            f"--name {name or repr(name)}: a name has 1 to 100 letters, digits, '.', '_' and '-', and begins with a "
+            f"letter or digit"
         )
-    old, new = began_with.space, experiment.search_space.describe()
-    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
-        refuse(
-            f"the search space is another for {', '.join(changed)}, and a study has one space; put back what it was, "
-            f"or start a new sweep"
+    if os.path.exists(folder := options.storage.expanduser() / name):  # False where that may not be read
+        finished = read_summary(folder).get("complete")
+        go_on = f"resume it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+        raise SweepError(
+            f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take "
+            f"another, or {go_on}"
         )
-    if plan.groups < min(began_with.groups, plan.num_samples):
-        refuse(
-            f"the sweep had {began_with.groups} trials at a time, and there is room for {plan.groups}; resume it where "
-            f"there are as many devices"
-        )
-    if began_with.store != _store_key(plan.tracking_uri):
-        refuse(
-            f"its runs are in another tracking store than {plan.tracking_uri}; give the --tracking-uri (or "
-            f"$MLFLOW_TRACKING_URI) that it began with"
-        )
+    return name
 
 
 def _store_key(tracking_uri: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments import Experiment, SweepOptions
+from experiments.sweep.define.options import resumed
 from experiments.sweep.plan.plan import make_plan, make_searcher
-from experiments.sweep.state.sweep_file import write_sweep_file
+from experiments.sweep.state.sweep_file import sweep_to_resume, write_sweep_file
 
 
 def earlier_sweep(
@@ -25,3 +26,8 @@ def earlier_sweep(
         assert isinstance(config, dict)
         searcher.on_trial_complete(str(number), {plan.experiment.metric: score(config), "epoch": 1})
     assert searcher.study is not None  # everything is written
+
+
+def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:
+    """Return the options with which the sweep of this experiment goes on that ``given`` wants to resume."""
+    return resumed(given, sweep_to_resume(experiment, given, tracking_uri).options)

@@ -1,8 +1,9 @@
-"""Samplers by name: Optuna's, and those that a module of the user's has."""
+"""Samplers by name: Optuna's, and those that a module of the user's has; tried before a sweep begins."""
 
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import warnings
@@ -14,6 +15,7 @@ from optuna.samplers import BaseSampler
 
 from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 from experiments.sweep.define.errors import SweepError
+from experiments.sweep.define.plan import Plan
 
 SAMPLERS = {
     "gp": "GaussianProcessSampler",
@@ -72,6 +74,29 @@ def own_sampler(given: str, seed: int) -> BaseSampler | None:
         SweepError: As :func:`make_sampler` says.
     """
     return make_sampler(given, seed) if "." in _parsed(given)[0] else None
+
+
+def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler | None:
+    """See that the sampler of a plan can be made, and proposes from its space before and after that has a value.
+
+    Returns:
+        The one that the user brought, as ``sampler`` or by the name of a module; None for those that have names.
+    """
+    search, space, objectives = plan.options.search, plan.experiment.search_space, len(plan.objectives)
+    sampler = sampler or own_sampler(search, plan.options.seed)
+    tried = make_sampler(search, plan.options.seed) if sampler is None else copy.deepcopy(sampler)
+    study = optuna.create_study(sampler=tried, directions=["minimize"] * objectives)
+    try:
+        for value in range(2):
+            _, number = space.propose(study)
+            study.tell(number, [float(value)] * objectives)
+        space.propose(study)
+    except SweepError:
+        raise
+    except Exception as error:
+        # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
+        raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
+    return sampler
 
 
 def _parsed(given: str) -> tuple[str, dict[str, Any]]:

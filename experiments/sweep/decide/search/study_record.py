@@ -54,6 +54,17 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
     return []
 
 
+def config_of(folder: Path, number: int) -> dict[str, Any]:
+    """Return the hyperparameters of a trial of the search of a sweep; a SweepError of ``--baseline`` if it has none."""
+    trials = stored_trials(folder)
+    if not 1 <= number <= len(trials):
+        raise SweepError(
+            f"--baseline {folder.name}:{number}: its search has no such trial; it has "
+            f"{f'1 to {len(trials)}' if trials else 'none'}"
+        )
+    return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}
+
+
 def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
     """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration."""
     best_of: Callable[..., int | None] = min if mode == "min" else max

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from experiments.sweep.define.options import IN_CHECKOUT, profiled
+from experiments.sweep.define.options import IN_CHECKOUT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
 from experiments.sweep.show.confirmation import verdict
@@ -212,7 +212,7 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         step = self._steps.get(run, 0)
         self._put(Update(run=run, time_ms=at, step=step, metrics=seconds, tags=tags, status=status))
-        if (wanted := profiled(self._plan.options.profile)) is not None and wanted[0] == event.trial:
+        if (wanted := self._plan.options.profiled) is not None and wanted[0] == event.trial:
             trace = self._plan.folder / trial_name(event.trial) / TRACE_FILE  # left out where there is none
             self._put(records.LogFiles(run=run, time_ms=at, files=[str(trace)]))
         counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}

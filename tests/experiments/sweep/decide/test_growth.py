@@ -10,11 +10,10 @@ import pytest
 from ray import tune
 
 from experiments import Budget, Experiment
-from experiments.sweep.decide.growth import Growth, most_devices
+from experiments.sweep.decide.growth import Growth, choose_growth, most_devices
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.plan.decide import choose_growth
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.fed_state import Fed
 from tests.small_task import SmallConfig, small_loop

@@ -18,7 +18,8 @@ from experiments.sweep.define.config_file import range_of, read_config, with_fil
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
-from experiments.sweep.state.sweep_file import options_of_sweep, write_sweep_file
+from experiments.sweep.state.sweep_file import write_sweep_file
+from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 FILE = """
@@ -176,6 +177,7 @@ def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> Non
     file.unlink()
     again = make_plan(QUADRATIC, SweepOptions(resume="a", storage=storage))
     assert again.experiment.search_space.describe() == plan.experiment.search_space.describe()
-    assert asdict(options_of_sweep("quadratic", SweepOptions(resume="a", storage=storage)))["num_samples"] == 5
+    given = SweepOptions(resume="a", storage=storage)
+    assert asdict(options_of_sweep("quadratic", given, plan.tracking_uri))["num_samples"] == 5
     with pytest.raises(SweepError, match="a resumed sweep keeps the options it began with; leave it out"):
         parsed(["--config", str(file), "--resume", "a"])

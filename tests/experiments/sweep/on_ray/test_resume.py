@@ -34,7 +34,8 @@ from experiments.sweep.on_ray.tune_files import (
 )
 from experiments.sweep.state.events import TERMINATED
 from experiments.sweep.state.lock import SweepLock
-from experiments.sweep.state.sweep_file import options_of_sweep, read_sweep_file
+from experiments.sweep.state.sweep_file import read_sweep_file
+from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.fed_state import Fed
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
@@ -298,10 +299,11 @@ def test_without_any_whole_state_it_is_a_clear_error_and_no_new_sweep(tmp_path: 
 
 def test_a_sweep_that_runs_is_not_resumed(disturbed: Sweep) -> None:
     lock = SweepLock(disturbed.folder)
+    given = SweepOptions(storage=disturbed.storage, resume="sweep", add_trials=3)
     with pytest.raises(SweepError, match="this sweep is running"):
-        options_of_sweep("accumulating", SweepOptions(storage=disturbed.storage, resume="sweep"))
+        options_of_sweep("accumulating", given, disturbed.tracking_uri)
     lock.release()
-    options = options_of_sweep("accumulating", SweepOptions(storage=disturbed.storage, resume="sweep", add_trials=3))
+    options = options_of_sweep("accumulating", given, disturbed.tracking_uri)
     assert (options.name, options.scheduler, options.search) == ("sweep", "fifo", "random")
     assert f"epoch_s={EPOCH_S}" in options.settings
     assert options.num_samples == read_sweep_file(disturbed.folder).options["num_samples"] + 3

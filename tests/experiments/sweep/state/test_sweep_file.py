@@ -17,12 +17,8 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.state.lock import SweepLock
-from experiments.sweep.state.sweep_file import (
-    SWEEP_FILE,
-    check_resumable,
-    options_of_sweep,
-    write_sweep_file,
-)
+from experiments.sweep.state.sweep_file import SWEEP_FILE, read_sweep_file, write_sweep_file
+from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
@@ -58,8 +54,17 @@ def plan_in(storage: Path, **changes: Any) -> Plan:
     return replace(plan, **changes)
 
 
+def test_it_keeps_the_time_at_which_it_began(folder: Path) -> None:
+    began = read_sweep_file(folder).began
+    write_sweep_file(plan_in(folder.parent, began=began))
+    assert read_sweep_file(folder).began == began
+    write_sweep_file(plan_in(folder.parent))
+    assert read_sweep_file(folder).began > began
+
+
 def resumed(folder: Path, **changes: Any) -> SweepOptions:
-    return options_of_sweep("quadratic", SweepOptions(storage=folder.parent, **{"resume": folder.name, **changes}))
+    given = SweepOptions(storage=folder.parent, **{"resume": folder.name, **changes})
+    return options_of_sweep("quadratic", given, STORE)
 
 
 def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(folder: Path) -> None:
@@ -86,7 +91,12 @@ def test_what_cannot_be_resumed_is_said(folder: Path, changes: dict[str, Any], m
 
 def test_a_sweep_of_another_experiment_is_not_resumed(folder: Path) -> None:
     with pytest.raises(SweepError, match="--resume sweep: that is a sweep of quadratic, not of bert"):
-        options_of_sweep("bert", SweepOptions(storage=folder.parent, resume="sweep"))
+        options_of_sweep("bert", SweepOptions(storage=folder.parent, resume="sweep"), STORE)
+
+
+def test_a_sweep_that_is_tracked_elsewhere_is_not_resumed(folder: Path) -> None:
+    with pytest.raises(SweepError, match=r"another tracking store than sqlite:///other\.db; give"):
+        options_of_sweep("quadratic", SweepOptions(storage=folder.parent, resume="sweep"), "sqlite:///other.db")
 
 
 def test_a_sweep_that_runs_is_not_resumed(folder: Path) -> None:
@@ -139,34 +149,3 @@ def test_a_file_that_is_torn_or_of_something_else_is_an_error(
     (folder / SWEEP_FILE).write_text(change((folder / SWEEP_FILE).read_text()))
     with pytest.raises(SweepError, match=message):
         resumed(folder)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "changes", "message"),
-    [
-        (
-            replace(PLAIN, space={"x": tune.uniform(-2.0, 1.0), "y": tune.choice([1, 2])}),
-            {},
-            "the search space is another for x, y, and a study has one space",
-        ),
-        (replace(PLAIN, mode="min"), {}, "objective is max score, and the experiment's is min score; a study has one"),
-        (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is max train_loss"),
-        (PLAIN, {"groups": 1}, "had 2 trials at a time, and there is room for 1"),
-        (
-            PLAIN,
-            {"tracking_uri": "sqlite:///other.db"},
-            r"another tracking store than sqlite:///other\.db; give",
-        ),
-    ],
-)
-def test_it_goes_on_only_with_what_and_where_it_was(
-    folder: Path, experiment: Any, changes: dict[str, Any], message: str
-) -> None:
-    check_resumable(plan_in(folder.parent, num_samples=9))
-    with pytest.raises(SweepError, match=message):
-        check_resumable(plan_in(folder.parent, experiment=experiment, **changes))
-
-
-def test_a_space_that_is_written_as_a_function_is_the_same_space(folder: Path) -> None:
-    asked = replace(PLAIN, space=lambda trial: {"fail_at": 0 * trial.suggest_float("x", -1.0, 1.0)})
-    check_resumable(plan_in(folder.parent, experiment=asked))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments import SweepError, SweepOptions
-from experiments.sweep.define.options import checked, profiled
+from experiments.sweep.define.options import checked
 from experiments.sweep.plan.plan import make_plan
 from experiments.tune_resnet18 import EXPERIMENT
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -63,7 +63,7 @@ def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
 def test_what_names_no_trial_and_steps_is_an_error(given: str) -> None:
     with pytest.raises(SweepError, match=r"--profile .*give TRIAL:STEPS"):
         checked({**vars(SweepOptions()), "profile": given})
-    assert profiled("3:20") == (3, 20)
+    assert SweepOptions(profile="3:20").profiled == (3, 20)
 
 
 def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:

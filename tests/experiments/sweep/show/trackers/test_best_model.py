@@ -22,10 +22,11 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.trackers.best_model import FOLDER, requirement
 from experiments.sweep.show.trackers.outbox import STATE_FILE, Outbox
-from experiments.sweep.state.sweep_file import options_of_sweep, write_sweep_file
+from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.tune_bert import EXPERIMENT as BERT
 from experiments.tune_resnet18 import EXPERIMENT as RESNET
 from tests.deliveries import EPOCHS, TRIALS, count_delivered, values_of
+from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.model_sweeps import Sweep, make_checkpoint
 
@@ -206,6 +207,6 @@ def test_a_predictor_that_nobody_else_could_import_is_an_error() -> None:
 def test_a_resumed_sweep_keeps_the_name_unless_given_another(sweep: Sweep) -> None:
     sweep.outbox.close()
     write_sweep_file(sweep.plan)
-    resumed = SweepOptions(storage=sweep.plan.folder.parent, resume=sweep.plan.name)
-    assert options_of_sweep("bert", resumed).register == f"model of {sweep.plan.name}"
-    assert options_of_sweep("bert", SweepOptions(**{**vars(resumed), "register": "other"})).register == "other"
+    resumed, uri = SweepOptions(storage=sweep.plan.folder.parent, resume=sweep.plan.name), sweep.plan.tracking_uri
+    assert options_of_sweep("bert", resumed, uri).register == f"model of {sweep.plan.name}"
+    assert options_of_sweep("bert", replace(resumed, register="other"), uri).register == "other"

@@ -1,7 +1,7 @@
 import pytest
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.plan.packing import groups_of, pack
+from experiments.sweep.plan.decide import groups_of, pack
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
 
