@@ -194,7 +194,7 @@ def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
     file = plan.folder / "sweep.json"
     first = json.loads(file.read_text())["began"]
     os.utime(file, (first + 5000, first + 5000))
-    write_sweep_file(replace(plan, options=replace(plan.options, resume="early")))
+    write_sweep_file(replace(plan, began=first))
     (found,) = listed(storage)
     assert found["began"] == first == pytest.approx(time.time(), abs=100)
 

@@ -51,11 +51,7 @@ def apply_options(
 ) -> Asked:
     """Return the experiment as the options want it on a kind of device.
 
-    Args:
-        experiment: As its script has it.
-        options: What is asked for.
-        device: The kind of device that trials have.
-        winner: The configuration of an earlier sweep that is the baseline; None for none.
+    ``winner`` is the configuration of an earlier sweep that takes the place of the baseline, if there is one.
 
     Raises:
         SweepError: They do not fit, or the search space and the baseline do not fit the train loop.
@@ -77,7 +73,6 @@ def apply_options(
         winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
         experiment = replace(experiment, baseline=winner)
     check_baseline(experiment, options)
-    check_ranges(experiment, options)
     check_space(experiment)
     given, fixed = choose_settings(experiment, options)
     meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
@@ -146,27 +141,23 @@ def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOp
 
 
 def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
-    """See that there is a baseline where it alone is to be trained."""
-    if options.baseline_only and not experiment.baseline:
+    """See that there is a baseline where it alone is to be trained, that the ranges that the options give are of known
+    hyperparameters, and that the baseline lies in them.
+    """
+    space, baseline, given = experiment.search_space, experiment.baseline, options.space or {}
+    if options.baseline_only and not baseline:
         raise SweepError(
             f"--baseline-only: the experiment {experiment.name} has no baseline; give it one "
             f"(Experiment(baseline={{...}})), or leave the option out"
         )
-
-
-def check_ranges(experiment: Experiment, options: SweepOptions) -> None:
-    """See that the ranges that the options give are of known hyperparameters, and that the baseline lies in them."""
-    if not options.space:
-        return
-    space, baseline = experiment.search_space, experiment.baseline
     known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
-    for name in options.space:
+    for name in given:
         if name not in known:
             raise SweepError(
                 f"--config {options.config or ''}: [space] {name}: there is no such "
                 f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
             )
-    for name in sorted(set(space.outside(baseline)) & set(options.space)) if baseline else []:
+    for name in sorted(set(space.outside(baseline)) & set(given)) if baseline and given else []:
         raise SweepError(
             f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
             f"outside; widen the range, or give the baseline another value, for example {name} = "

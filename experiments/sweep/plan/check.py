@@ -42,7 +42,7 @@ def check(plan: Plan, own: SweepFile | None) -> list[str]:
 
 def check_same(plan: Plan, own: SweepFile) -> None:
     """See that what a sweep searches is what it was when it began, and that it has as much room; else a SweepError."""
-    before, now = f"{own.mode} {own.metric}", str(plan.experiment.objective)
+    before, now = own.objectives[0], str(plan.experiment.objective)
     if before != now:
         raise SweepError(
             f"--resume {plan.name}: the sweep's objective is {before}, and the experiment's is {now}; a study has one "

@@ -147,7 +147,7 @@ def learned_from(began_with: SweepFile, trials: Sequence[FrozenTrial], experimen
         SweepError: It has another objective, or none of its trials fits.
     """
     sweep = began_with.options["name"]
-    before, now = f"{began_with.mode} {began_with.metric}", str(experiment.objective)
+    before, now = began_with.objectives[0], str(experiment.objective)
     if before != now:
         raise SweepError(
             f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so its best trials may "

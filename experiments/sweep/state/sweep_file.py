@@ -94,12 +94,15 @@ def _write(folder: Path, contents: SweepFile) -> None:
         partial.write_text(contents.model_dump_json(indent=2) + "\n")
 
 
-def find_sweep(sweep: str, storage: Path) -> Path:
-    """Return the folder of a sweep, which goes by its name in ``storage`` or by its folder."""
+def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
+    """Return the folder of a sweep, which goes by its name in ``storage`` or by its folder; ``option`` is what asks for
+    it, for errors, with a space."""
     for folder in (storage.expanduser().resolve() / sweep, Path(sweep).expanduser().resolve()):
         if os.path.isfile(folder / SWEEP_FILE):  # False where that may not be read
             return folder
-    raise SweepError(f"{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_found_in(storage)}")
+    raise SweepError(
+        f"{option}{sweep}: no such sweep; give its folder, or the name of one in {storage}; {_found_in(storage)}"
+    )
 
 
 def _found_in(storage: Path) -> str:
@@ -112,7 +115,7 @@ def sweeps_in(storage: Path) -> list[Path]:
 
 
 def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
-    """Return what the sweep in ``folder`` began with; ``option`` is what asks for it, for errors, with a space."""
+    """Return what the sweep in ``folder`` began with; ``option`` as for :func:`find_sweep`."""
     file = folder / SWEEP_FILE
     try:
         began_with = SweepFile.model_validate_json(file.read_bytes())
@@ -163,11 +166,8 @@ def last_summaries(storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tuple[Path, SweepFile]:
     """Return the folder of the sweep of this experiment that an option names, and what it began with."""
-    try:
-        folder = find_sweep(sweep, storage)
-        began_with = read_sweep_file(folder)
-    except SweepError as error:
-        raise SweepError(f"{option} {error}") from error
+    folder = find_sweep(sweep, storage, f"{option} ")
+    began_with = read_sweep_file(folder, f"{option} ")
     if began_with.experiment != experiment:
         raise SweepError(
             f"{option} {sweep}: that is a sweep of {began_with.experiment}, not of {experiment}; leave it out, or "

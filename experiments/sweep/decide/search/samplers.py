@@ -66,16 +66,6 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
     return sampler
 
 
-def own_sampler(given: str, seed: int) -> BaseSampler | None:
-    """Return the sampler that the user's module makes, which may keep in itself what it learns; None for another's
-    name, of which a new one is made for each proposal.
-
-    Raises:
-        SweepError: As :func:`make_sampler` says.
-    """
-    return make_sampler(given, seed) if "." in _parsed(given)[0] else None
-
-
 def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler | None:
     """See that the sampler of a plan can be made, and proposes from its space before and after that has a value.
 
@@ -83,9 +73,10 @@ def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler
         The one that the user brought, as ``sampler`` or by the name of a module; None for those that have names.
     """
     search, space, objectives = plan.options.search, plan.experiment.search_space, len(plan.objectives)
-    sampler = sampler or own_sampler(search, plan.options.seed)
-    tried = make_sampler(search, plan.options.seed) if sampler is None else copy.deepcopy(sampler)
-    study = optuna.create_study(sampler=tried, directions=["minimize"] * objectives)
+    own = sampler is not None or "." in _parsed(search)[0]
+    made = sampler or make_sampler(search, plan.options.seed)
+    # An own one may keep in itself what it learns; of another, a new one is made for each proposal.
+    study = optuna.create_study(sampler=copy.deepcopy(made) if own else made, directions=["minimize"] * objectives)
     try:
         for value in range(2):
             _, number = space.propose(study)
@@ -96,7 +87,7 @@ def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler
     except Exception as error:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
         raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
-    return sampler
+    return made if own else None
 
 
 def _parsed(given: str) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from experiments.sweep.command_line import dry_run_lines, parsed
 from experiments.sweep.define.words import format_params
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
-from experiments.sweep.state.sweep_file import write_sweep_file
+from experiments.sweep.state.sweep_file import read_sweep_file, write_sweep_file
 from tests.experiments.sweep.earlier import earlier_sweep
 from tests.loops import quadratic
 
@@ -89,6 +89,7 @@ def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -
     again = make_plan(LEARNER, SweepOptions(resume="later", storage=storage))
     assert again.learned == plan.learned
     assert again.learns == ["learns from earlier, as it began"]
+    assert (plan.began, again.began) == (None, read_sweep_file(plan.folder).began)
 
 
 @pytest.mark.parametrize(

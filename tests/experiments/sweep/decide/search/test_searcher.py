@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from experiments.sweep.decide.search.guesses import GUESSED
-from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler, own_sampler
+from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import trials_to_resume
 from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.objective import Objective
+from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
+from experiments.sweep.plan.plan import make_plan
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
+from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import study_attributes
 
@@ -551,9 +555,10 @@ class Remembering(optuna.samplers.RandomSampler):
 
 
 def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_keeps_is_kept(tmp_path: Path) -> None:
-    sampler = own_sampler(f"{__name__}.Remembering", 0)
+    usual = SweepOptions(storage=tmp_path, device="cpu", search="tpe(n_startup_trials=3)")
+    assert make_plan(QUADRATIC, usual).sampler is None
+    sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).sampler
     assert isinstance(sampler, Remembering)
-    assert own_sampler("tpe(n_startup_trials=3)", 0) is None
     searcher = searcher_in(tmp_path, sampler=sampler)
     for name in "abc":
         searcher.suggest(name)
