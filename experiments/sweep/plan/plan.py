@@ -33,7 +33,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     thing that cannot work is a SweepError with its rule, value and fix. A ``sampler`` takes the place of the one that
     the options name.
     """
-    options = replace(checked(asdict(options)), notify=webhook(options.notify))
+    options = replace(checked(asdict(options)), notify=webhook(options.notify))  # as uri, it is in no sweep's file
     uri = tracking_uri(options.tracking_uri)
     earlier = read_earlier(experiment, options, uri)
     name = options.resume or name_for(experiment.name, options)
