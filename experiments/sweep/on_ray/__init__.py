@@ -1,4 +1,5 @@
-"""Where Ray begins and ends: the tuner, the one callback, resuming, and every private surface of a library.
+"""Where Ray begins: the tuner, the one callback, starting Ray, and resuming.
 
-Only this package knows Tune's files and Ray's internals. An upgrade of Ray is an edit here.
+Only this package knows Tune's files. What is private in a library stands in ``trainables/runtime/internals``, where an
+upgrade of Ray begins.
 """
