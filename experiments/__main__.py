@@ -125,6 +125,8 @@ def _show(asked: argparse.Namespace, others: Sequence[str]) -> int:
 def _compare(asked: argparse.Namespace, others: Sequence[str]) -> int:
     from experiments.sweep.sweeps import KeptSweep, compared, compared_lines
 
+    if len(asked.sweeps) < 2:
+        raise SweepError(f"compare {asked.sweeps[0]}: give two sweeps or more; show {asked.sweeps[0]} shows one")
     found = compared([KeptSweep.at(sweep, asked.storage) for sweep in asked.sweeps])
     _print(found, compared_lines(found), asked.json)
     return 0

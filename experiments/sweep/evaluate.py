@@ -9,7 +9,6 @@ from typing import Any
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.state.sweep_file import SWEEP_FILE, read_sweep_file
 from trainables.runtime.session import open_session
 
 
@@ -21,13 +20,6 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
             f"--evaluate {checkpoint}: the train loop of {experiment.name} has no setting 'evaluate', which the shared "
             f"loop has (docs/own-model.md)"
         )
-    if (place.parents[1] / SWEEP_FILE).is_file():
-        of = read_sweep_file(place.parents[1])
-        if of.experiment != experiment.name:
-            raise SweepError(
-                f"--evaluate {checkpoint}: a checkpoint of {of.experiment}, not of {experiment.name}; ask the script "
-                f"that trained it{of.script and f': {of.script}'}"
-            )
     scores: dict[str, Any] = {}
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:

@@ -59,13 +59,18 @@ class KeptSweep:
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
         """The trials of the search, by number: from the summary, or from the study if that was written later."""
-        if "search" in self.summary and self._written(SUMMARY_FILE) >= self._written(STUDY_FILE):
+        if "search" in self.summary and self._has_ended_since:
             return list(self.summary["search"])
         from experiments.sweep.decide.search import study_record  # half a second: the libraries of databases
 
         found = study_record.in_brief(study_record.stored_trials(self.folder), self.began_with.mode)
         running = {"status": "running"} if self.state == "running" else {}
         return [trial | (running if trial["status"] == "interrupted" else {}) for trial in found]
+
+    @property
+    def _has_ended_since(self) -> bool:
+        """Whether the summary is of the end of all that was trained, and not of an earlier one."""
+        return self._written(SUMMARY_FILE) >= self._written(STUDY_FILE)
 
     def _written(self, name: str) -> float:
         """Return when a file was written last; 0 if it is gone."""
@@ -75,17 +80,16 @@ class KeptSweep:
     def brief(self) -> dict[str, Any]:
         """Return what a list of sweeps shows of it."""
         began, summary = self.began_with, self.summary
-        if summary.get("complete") and self.state != "running":
+        if summary and self.state != "running" and (summary.get("complete") or self._has_ended_since):
             counts, best, confirmed = summary["trials"], summary["best"], summary.get("confirmation") or {}
-            ended, failed = sum(counts.values()), counts.get("failed", 0)
+            ended, failed = sum(counts.get(outcome, 0) for outcome in ENDED), counts.get("failed", 0)
             value = None if best is None else best["value"]
             rivals = confirmed.get("rivals") or ([confirmed["baseline"]] if confirmed.get("baseline") else [])
-            expected, test = ended, rivals[0] if rivals else None
-        else:  # the summary, if there is one, is of before
+            expected, test = summary.get("expected", ended), rivals[0] if rivals else None
+        else:  # of the search alone: the study does not have what confirms
             ended = sum(trial["status"] in ENDED for trial in self.trials)
             failed = sum(trial["status"] == "failed" for trial in self.trials)
-            best_of = min if began.mode == "min" else max
-            value = best_of((t["value"] for t in self.trials if t["value"] is not None), default=None)
+            value = self._best["value"] if self._best else None
             expected, test = int(began.options["num_samples"]), None
         return {
             "name": self.folder.name,
@@ -105,16 +109,28 @@ class KeptSweep:
             "folder": str(self.folder),
         }
 
+    @property
+    def _best(self) -> Mapping[str, Any] | None:
+        """The trial with the best value, as the study has it; None if none has one."""
+        best_of = min if self.began_with.mode == "min" else max
+        found = [trial for trial in self.trials if trial["value"] is not None]
+        return best_of(found, key=lambda trial: trial["value"], default=None)
+
     def result(self) -> list[str]:
         """Return what it came to in words, a line each."""
-        where = self.summary.get("mlflow")
-        return result_lines(self.folder, self.summary, [("mlflow", where)] if where else [])
+        where, best = self.summary.get("mlflow"), self._best
+        so_far = f"trial {best['trial']:03d}: {self.began_with.metric} {format_value(best['value'])}" if best else ""
+        return [
+            *([f"best so far {so_far}"] if so_far and not self.summary else []),
+            *result_lines(self.folder, self.summary, [("mlflow", where)] if where else []),
+        ]
 
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return all of it in words, a line each; ``run`` is the command that runs scripts."""
         brief, began = self.brief(), self.began_with
         options, recipe = began.options, began.options.get("recipe")
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
+        how = "the baseline alone" if options.get("baseline_only") else how
         resume = shlex.join(
             [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
         )

@@ -219,6 +219,8 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
     assert ["search", "gp", "random"] in [line.split() for line in lines]
     assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 6, "twice the same"
+    assert main(["compare", "a", "--storage", str(storage)]) == 2
+    assert "compare a: give two sweeps or more" in capsys.readouterr().err
     kept(storage, "c", 0.2, num_samples=2, confirm=0, space={"x": {"uniform": [0.0, 0.9], "baseline": 0.5}})
     ranges = json.loads(said(capsys, "compare", "a", "c", "--storage", str(storage), "--json"))["options"]
     assert ranges == {"space x": {"a": None, "c": {"uniform": [0.0, 0.9], "baseline": 0.5}}}

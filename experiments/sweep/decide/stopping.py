@@ -7,6 +7,7 @@ import re
 import time
 
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.words import duration
 from experiments.sweep.state.events import Ending
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -42,7 +43,8 @@ class StoppingRules:
         """Return why the sweep ends, if its time is over: at once, for what its trials have reached is saved."""
         if self._seconds_left() > 0:
             return None
-        return Ending(f"its time budget of {self._options.time_budget:g} minutes is spent", status=0, at_once=True)
+        whole = duration(60 * (self._options.time_budget or 0))
+        return Ending(f"its time budget of {whole} is spent", status=0, at_once=True)
 
     def last_in_time(self, trial: TrialState) -> bool:
         """Whether the next report of a trial would come too late, if it takes as long as the last."""

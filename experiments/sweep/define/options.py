@@ -33,14 +33,16 @@ OUR_WORDS = {
     "greater than or equal to": "at least",
     "greater than": "above",
     "less than": "below",
+    ", unable to parse string as an integer": "",
+    ", unable to parse string as a number": "",
 }
 """What stands for pydantic's words in messages."""
-MAY_DIFFER = {
-    "resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "retries", "checkpoint_minutes",
-    "hang_minutes", "same_errors", "time_budget", "target", "patience", "json", "notify",
+MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "json", "notify"}
+"""Options that a resumed sweep takes from its own command line alone."""
+KEPT_UNLESS_GIVEN = {
+    "register", "checkpoint_budget", "profile", "time_budget", "target", "patience", "retries", "checkpoint_minutes",
+    "hang_minutes", "same_errors",
 }  # fmt: skip
-"""Options that a resumed sweep takes from its own command line."""
-KEPT_UNLESS_GIVEN = {"register", "checkpoint_budget", "profile"}
 """Options that it takes from there if they are given, and else keeps."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
-from optuna.trial import FixedTrial
+from optuna.samplers import BaseSampler
+from optuna.trial import FixedTrial, FrozenTrial
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.ranges import check_range, holds, is_range, of_tune, suggest_in, words_of
+from experiments.sweep.define.ranges import check_range, holds, is_range, middle, of_tune, suggest_in, words_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -141,6 +142,13 @@ class SearchSpace:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a value outside its range: see outside()
             return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
+
+    def nearest(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values that may be proposed, those of ``params`` where the space asks for them and they are in their
+        range. A space that branches may ask for others, or in other ranges: they have the middle."""
+        study = optuna.create_study(sampler=_Nearest(params))
+        draw = self._draw(study.ask())
+        return {name: value for name, value in draw.config.items() if name in draw.ranges or name in params}
 
     @cached_property
     def _draws(self) -> list[Draw]:
@@ -277,7 +285,10 @@ class SearchSpace:
         """Return the ranges of each hyperparameter for people, and its priors."""
         return {
             name: ", or ".join(map(words_of, ranges))
-            + "".join(f", prior {prior}" for own, prior in self.priors.items() if hyperparameter(own) == name)
+            + "".join(
+                f", prior {prior}"
+                for prior in dict.fromkeys(prior for own, prior in self.priors.items() if hyperparameter(own) == name)
+            )
             for name, ranges in self.ranges.items()
         }
 
@@ -285,6 +296,28 @@ class SearchSpace:
 def hyperparameter(name: str) -> str:
     """Return the hyperparameter that the study has under this name: ``lr`` for ``sgd.lr``."""
     return name.rpartition(".")[2]
+
+
+class _Nearest(BaseSampler):
+    """Answers with given values that are in their ranges, and else with the middle of the range."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = params
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return nothing."""
+        return {}
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Return the value."""
+        given = self._params.get(hyperparameter(param_name))
+        return given if holds(param_distribution, given) else middle(param_distribution)
 
 
 class _Asked:

@@ -55,6 +55,12 @@ class EarlyEnd:
             return
         self.ask(asked if ending is None or asked.at_once else ending._replace(at_once=True))
 
+    @property
+    def holds_trials(self) -> bool:
+        """Whether a trial waits after its report: the sweep ends once all have saved, and what this one would train
+        until then would be lost."""
+        return self._state.ending is not None and self.signals.can_interrupt
+
     def saved(self, trial: int) -> None:
         """Note that a trial has written a checkpoint, or has none to write."""
         if self._to_save is not None:

@@ -35,7 +35,7 @@ class Signals:
 
         In a thread nothing can end Tune early: a SweepError, if one of these options may want to.
         """
-        if threading.current_thread() is threading.main_thread():
+        if self.can_interrupt:
             self._handlers = {number: signal.signal(number, self._receive) for number in ASKS}
         elif limits:
             raise SweepError(f"{', '.join(limits)}: Tuner.fit() must run in the main thread for that")
@@ -46,12 +46,16 @@ class Signals:
             if number != signal.SIGINT or not interrupted:
                 signal.signal(number, handler)
 
+    @property
+    def can_interrupt(self) -> bool:
+        """Whether Tune, in whose thread this is asked, takes signals."""
+        return threading.current_thread() is threading.main_thread()
+
     def interrupt_tune(self) -> bool:
         """Have Tune write its state and end; False where it takes no signal."""
-        if threading.current_thread() is not threading.main_thread():
-            return False
-        signal.raise_signal(signal.SIGUSR1)  # which Tune takes besides SIGINT
-        return True
+        if self.can_interrupt:
+            signal.raise_signal(signal.SIGUSR1)  # which Tune takes besides SIGINT
+        return self.can_interrupt
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         # Only take note: the signal may have come in the middle of an event.

@@ -173,7 +173,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.early_end.ask(self._stopping.after_trial(self.state))
         self._show(report)
         self._show(decided)
-        return answer
+        return TrialScheduler.NOOP if answer == TrialScheduler.CONTINUE and self.early_end.holds_trials else answer
 
     def _grow(self, tune_controller: Any, trial: Trial) -> None:
         """Have a trial go on with devices that would stay idle, or give back some that others wait for."""
@@ -268,7 +268,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         verdict, reason = known.decision
         if verdict == "continue":
-            verdict = "finished" if known.step >= self.plan.budget.total else "stopped early"
+            verdict = "finished"
             reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
         if verdict == "pause":
             verdict = "stopped early"

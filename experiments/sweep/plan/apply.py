@@ -6,6 +6,7 @@ A recipe may prepare its data. Nothing else here is more than a function of its 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,10 +17,12 @@ from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.objective import USUAL_MODES, Objective, usual_mode
 from experiments.sweep.define.options import SweepOptions, flag
 from experiments.sweep.define.plan import WITH_RUNGS
-from experiments.sweep.define.ranges import holds, middle
+from experiments.sweep.define.ranges import holds, middle, words_of
 from experiments.sweep.define.words import did_you_mean, format_value
 from trainables.runtime import TrialConfig, names
 from trainables.runtime.training.training_config import TrainingConfig
+
+logger = logging.getLogger(__name__)
 
 MOST_OBJECTIVES = 3
 """With more, nearly every trial is on the front."""
@@ -64,10 +67,13 @@ def apply_options(
     ranges = {name: range_of(name, written) for name, written in (options.space or {}).items()}
     usual = experiment.recipe(recipe, options.baseline)
     experiment = experiment.at(recipe, options.workers_per_trial, options.baseline)
+    first = {name: written[BASELINE] for name, written in (options.space or {}).items() if BASELINE in written}
     if options.space:
-        first = {name: written[BASELINE] for name, written in options.space.items() if BASELINE in written}
-        space = experiment.search_space.search(ranges)
-        experiment = replace(experiment, space=space, baseline={**experiment.baseline, **first})
+        space, baseline = experiment.search_space.search(ranges), {**experiment.baseline, **first}
+        if first:  # with another choice, a space that branches may ask for others
+            nearest = space.nearest(baseline)
+            baseline = {name: baseline.get(name, value) for name, value in nearest.items()}
+        experiment = replace(experiment, space=space, baseline=baseline)
     lr_for_batch = experiment.baseline.get("batch_size", 0)  # an earlier winner's learning rate is for this one, too
     if winner is not None:
         winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
@@ -77,7 +83,7 @@ def apply_options(
     given, fixed = choose_settings(experiment, options)
     meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
     settings = {**meant_for, **usual.settings(), **given}
-    return Asked(fix(experiment, fixed), others, options, recipe, reason, usual, settings, winner or {})
+    return Asked(fix(experiment, fixed, first), others, options, recipe, reason, usual, settings, winner or {})
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
@@ -129,7 +135,7 @@ def check_target(experiment: Experiment, target: float | None) -> None:
     ours = experiment.metric == names.VAL_ACCURACY and issubclass(experiment.config_class, TrainingConfig)
     if target is not None and ours and not 0 < target <= 1:
         raise SweepError(
-            f"--target {target}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"
+            f"--target {target:g}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"
         )
 
 
@@ -243,22 +249,22 @@ def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict
     return given, fixed
 
 
-def fix(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
-    """Return the experiment without the hyperparameters that are fixed for all trials."""
+def fix(experiment: Experiment, fixed: Mapping[str, Any], first: Mapping[str, Any]) -> Experiment:
+    """Return the experiment without the hyperparameters that are fixed for all trials.
+
+    With another choice of one, a space that branches asks for others, or in other ranges. The baseline then has the
+    values of ``first`` for them, else the middle.
+    """
     if not fixed:
         return experiment
     words = ", ".join(f"{name}={value}" for name, value in fixed.items())
+    for name, value in fixed.items():
+        ranges = experiment.search_space.ranges.get(name, [])
+        if ranges and not any(holds(range_, value) for range_ in ranges):
+            logger.warning("--set %s=%s lies outside its range, %s", name, value, ", or ".join(map(words_of, ranges)))
     space = experiment.search_space.fix(fixed)
     if not space.ranges:
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")
     if not experiment.baseline:
         return replace(experiment, space=space)
-    left = {name: value for name, value in experiment.baseline.items() if name not in fixed}
-    try:
-        asked = space.at(left)
-    except SweepError as error:
-        raise SweepError(f"--set {words}: the baseline has no value for what is searched then: {error}") from error
-    # With another choice of a hyperparameter, a space that branches asks for others, or in other ranges.
-    others = {name: middle(range_) for name, range_ in asked.ranges.items() if not holds(range_, left[name])}
-    baseline = {name: value for name, value in {**left, **others}.items() if name in asked.config}
-    return replace(experiment, space=space, baseline=baseline)
+    return replace(experiment, space=space, baseline=space.nearest({**experiment.baseline, **first}))

@@ -29,7 +29,9 @@ MANY_VALUES = 40
 """Different values among these from which on they are those of a continuous range."""
 
 
-def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | None) -> Plan:
+def decide(
+    asked: Asked, devices: Devices, name: str, uri: str, cluster: str | None, *, holds_out: bool = False
+) -> Plan:
     """Return the plan of a sweep that nobody has checked yet.
 
     Args:
@@ -38,6 +40,7 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
         name: Of the sweep.
         uri: Address of the tracking store.
         cluster: The Ray cluster that was joined, in words; None for this machine alone.
+        holds_out: Whether test data is held out although nothing is confirmed.
     """
     experiment, options = asked.experiment, asked.options
     usual = asked.usual
@@ -46,8 +49,8 @@ def decide(asked: Asked, devices: Devices, name: str, uri: str, cluster: str | N
     confirm, seeds = choose_confirmation(options, usual, trials)
     confirmations = seeds * (confirm + bool(experiment.baseline))
     groups = min(pack(devices, options.workers_per_trial), max(trials, confirmations))
-    holds_out = {HOLD_OUT: True} if seeds and HOLD_OUT in experiment.config_class.field_names() else {}
-    given = {**holds_out, **asked.settings, **budget.settings()}
+    may = HOLD_OUT in experiment.config_class.field_names()
+    given = {**({HOLD_OUT: True} if may and (seeds or holds_out) else {}), **asked.settings, **budget.settings()}
     config, settings, mode = complete_settings(experiment, given, devices.type)
     kind, workers = devices.type, options.workers_per_trial
     try:
@@ -173,7 +176,7 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
     elif trials == 1:
         why_not = "one trial is the baseline, which there is nothing to compare with"
     if why_not and options.confirm:
-        raise SweepError(f"--confirm {options.confirm}: {why_not}; leave it out")
+        raise SweepError(f"--confirm {options.confirm}: {why_not}; leave --confirm out")
     confirm = 0 if why_not else min(usual.confirm if options.confirm is None else options.confirm, trials - 1)
     if options.baseline_only:
         return 0, options.seeds or 0

@@ -17,7 +17,14 @@ from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import HOLD_OUT, Plan
 from experiments.sweep.define.ranges import holds
 from experiments.sweep.define.search_space import SearchSpace, hyperparameter
-from experiments.sweep.state.sweep_file import SweepFile, earlier_sweep, last_summaries, sweep_to_resume, winner_of
+from experiments.sweep.state.sweep_file import (
+    SweepFile,
+    earlier_sweep,
+    last_summaries,
+    sweep_of_checkpoint,
+    sweep_to_resume,
+    winner_of,
+)
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -39,6 +46,8 @@ class Earlier(NamedTuple):
     """The configuration that ``--baseline`` takes from one of them."""
     summaries: Iterable[tuple[str, Mapping[str, Any]]] = ()
     """Of the sweeps in the storage, with their names, the last first; each is read when it is asked for."""
+    held_out: bool = False
+    """Whether the sweep whose checkpoint is to be evaluated held test data out."""
 
 
 class Learned(NamedTuple):
@@ -62,10 +71,12 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     if options.resume is not None:
         own = sweep_to_resume(experiment.name, options, tracking_uri)
         return Earlier(own, winner=own.earlier_config or None)
+    of = None if options.evaluate is None else sweep_of_checkpoint(options.evaluate, experiment.name)
+    held_out = of is not None and bool(of.options.get("seeds"))
     storage, winner = options.storage, None
     of_sweep = options.baseline is not None and options.baseline not in experiment.baselines
     if not (options.learn_from or of_sweep):
-        return Earlier(summaries=last_summaries(storage))
+        return Earlier(summaries=last_summaries(storage), held_out=held_out)
     from experiments.sweep.decide.search.study_record import config_of, stored_trials  # half a second
 
     named = [
@@ -76,7 +87,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         sweep, number = options.baseline_trial
         named.append(earlier_sweep("--baseline", sweep, storage, experiment.name))
         winner = winner_of(named[-1][0]) if number is None else config_of(named[-1][0], number)
-    return Earlier(None, [began_with for _, began_with in named], trials, winner, last_summaries(storage))
+    return Earlier(None, [began_with for _, began_with in named], trials, winner, last_summaries(storage), held_out)
 
 
 def look_back(plan: Plan, earlier: Earlier) -> Plan:

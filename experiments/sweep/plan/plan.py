@@ -42,7 +42,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     asked = apply_options(experiment, options, devices.type.kind, earlier.winner)
-    plan = decide(asked, devices, name, uri, cluster)
+    plan = decide(asked, devices, name, uri, cluster, holds_out=earlier.held_out)
     plan = look_back(plan, earlier)
     sampler = tried_sampler(plan, sampler)
     return replace(plan, sampler=sampler, facts=check(plan, earlier.own))

@@ -48,7 +48,8 @@ def plan_lines(plan: Plan) -> list[str]:
 def _search(plan: Plan) -> str:
     options, name = plan.options, f"{plan.name}{' continues' if plan.resumed else ''}"
     if options.baseline_only:
-        return f"{name}: the baseline alone, at most {plan.budget}"
+        alone = "the baseline" if plan.repeats_published else _baseline(plan)
+        return f"{name}: {alone} alone, at most {plan.budget}"
     first = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
     rungs = ", ".join(map(str, plan.budget.rungs())) if options.scheduler in WITH_RUNGS else ""
     return (
@@ -78,7 +79,7 @@ def _weak_trials(plan: Plan) -> str:
 def _confirmation(plan: Plan) -> str:
     best = ["the best trial" if plan.confirm == 1 else f"the best {plan.confirm} trials"] if plan.confirm else []
     if plan.others and plan.confirm > 1:
-        best = [f"{plan.confirm} trials of the front, far from each other,"]
+        best = [f"{plan.confirm} trials, of the front first and far from each other,"]
     baseline = ["the baseline"] if plan.experiment.baseline else []
     each = " each" if plan.confirm + bool(baseline) > 1 else ""
     options = "--confirm, --seeds" if plan.confirm else "--seeds"

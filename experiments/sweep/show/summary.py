@@ -30,12 +30,12 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
     """Return what the sweep has come to so far.
 
-    Trials that run are left out of the counts until they have ended, or are interrupted. ``trackers`` says where a
-    person looks at the sweep, by the tracker's name.
+    Trials that run count as interrupted. ``trackers`` says where a person looks at the sweep, by the tracker's name.
     """
     device_time, trials = state.device_time, state.trials.values()
-    interrupted = sorted(trial.number for trial in trials if not trial.has_ended)
-    counts, front = dict(state.counts()), [_reached(plan, state, trial) for trial in state.front]
+    unended = sorted(trial.number for trial in trials if not trial.has_ended)
+    left = Counter[str]("paused" if t.status == "paused" else "interrupted" for t in state.unended.values())
+    front = [_reached(plan, state, trial) for trial in state.front]
     counts_of, sums = {}, Counter[str]()  # what was counted on the devices of each trial, if anything, and of all
     for number, trial in sorted(state.trials.items()):
         if found := {name: trial.metrics[name] for name in names.DEVICE_COUNTS if name in trial.metrics}:
@@ -62,8 +62,9 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "complete": state.complete,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],
-        "trials": {**counts, "interrupted": len(interrupted)} if interrupted else counts,
-        "interrupted": interrupted,
+        "trials": {**state.counts(), **left},
+        "expected": state.expected,
+        "interrupted": unended,
         "seconds_each": {plan.budget.unit: state.seconds_each()},
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),

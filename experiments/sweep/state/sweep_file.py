@@ -176,6 +176,20 @@ def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tu
     return folder, began_with
 
 
+def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
+    """Return what the sweep of this experiment began with that wrote a checkpoint; None if it is of none."""
+    folder = checkpoint.expanduser().resolve().parents[1]
+    if not (folder / SWEEP_FILE).is_file():
+        return None
+    began_with = read_sweep_file(folder, "--evaluate ")
+    if began_with.experiment != experiment:
+        raise SweepError(
+            f"--evaluate {checkpoint}: a checkpoint of {began_with.experiment}, not of {experiment}; ask the script "
+            f"that trained it{began_with.script and f': {began_with.script}'}"
+        )
+    return began_with
+
+
 def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepFile:
     """Return what the sweep that ``given`` wants to resume began with; a SweepError if it cannot go on from here."""
     assert given.resume is not None, "nothing is to be resumed"

@@ -99,10 +99,13 @@ class SweepState:
                 self._end(trial, event)
 
     def close(self) -> None:
-        """Stop the clocks, and call the trials that have not ended interrupted. No event follows but SweepEnded."""
+        """Stop the clocks, and call the trials that run interrupted. No event follows but SweepEnded."""
+        waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
         for trial in list(self.unended.values()):  # it may be another thread that closes
-            trial.status = "interrupted"
-            self.device_time.leave(trial.number, LOST)
+            saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
+            self.device_time.leave(trial.number, WAITING if waited and saved else LOST)
+            if trial.status != "paused":
+                trial.status = "interrupted"
         self.device_time.end()
 
     @property

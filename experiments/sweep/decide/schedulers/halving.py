@@ -152,7 +152,8 @@ class SuccessiveHalving(Fifo):
             goes_on = ranked.better_than(name) < max(1.0, there / self._budget.reduction)
         if not goes_on:
             self._held[name] = rung
-            self.reasons[name] = f"not among the best {self._share} of {there} at {self._budget.unit} {rung}"
+            why = f"not among the best {self._share} of {there}" if there > 1 else "the first to get so far"
+            self.reasons[name] = f"{why} at {self._budget.unit} {rung}"
         if not waits:
             return TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP
         if not goes_on:

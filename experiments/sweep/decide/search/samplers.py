@@ -16,6 +16,7 @@ from optuna.samplers import BaseSampler
 from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.words import did_you_mean
 
 SAMPLERS = {
     "gp": "GaussianProcessSampler",
@@ -29,7 +30,9 @@ SAMPLERS = {
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials (docs/search.md).
-    "TPESampler": {"multivariate": False}
+    "TPESampler": {"multivariate": False},
+    # It would warn of each hyperparameter of a space that branches, which it draws at random.
+    "QMCSampler": {"warn_independent_sampling": False},
 }
 """What samplers get unless the user says otherwise, by class."""
 
@@ -51,8 +54,9 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
     if make is None:
         others = sorted(filter(_needs_no_more_than_a_seed, optuna.samplers.__all__))
         raise SweepError(
-            f"--search {given}: no such sampler; take {', '.join(SAMPLERS)}, one of {', '.join(others)}, or one of a "
-            f"module (my_samplers.mine); build_tuner(sampler=...) takes an object, and again when it resumes a sweep"
+            f"--search {given}: no such sampler{did_you_mean(name, [*SAMPLERS, *others])}; take {', '.join(SAMPLERS)}, "
+            f"one of {', '.join(others)}, or one of a module (my_samplers.mine); build_tuner(sampler=...) takes an "
+            f"object, which you pass again to resume the sweep"
         )
     try:
         with warnings.catch_warnings():

@@ -22,6 +22,7 @@ from experiments.sweep.decide.search.study_record import StudyRecord
 from experiments.sweep.decide.search.surrogate import (
     ATTR_CONSTRAINTS,
     ATTR_FAILURE,
+    ATTR_NUMBER,
     ATTR_POINT,
     ATTR_SECONDS,
     Surrogate,
@@ -183,12 +184,14 @@ class StudySearcher(Searcher):
         elif near := self._guess(own_seed):
             model.enqueue_trial(near, user_attrs={GUESSED: True})
         config, asked = self._proposal(model, any_will_do=bool(given))
+        number = self._proposed + len(self._confirming)  # Tune counts those that confirm, too
+        numbered = {} if number == len(trials) + 1 else {ATTR_NUMBER: number}
         self._numbers[trial_id] = self._record.add(
             create_trial(
                 state=TrialState.RUNNING,
                 params=asked.params,
                 distributions=asked.distributions,
-                user_attrs=asked.user_attrs,
+                user_attrs={**asked.user_attrs, **numbered},
                 system_attrs=asked.system_attrs,
             )
         )

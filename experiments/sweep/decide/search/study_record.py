@@ -17,7 +17,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from experiments.sweep.decide.search.surrogate import ATTR_FAILURE, ATTR_POINT, carry_attributes
+from experiments.sweep.decide.search.surrogate import ATTR_FAILURE, ATTR_NUMBER, ATTR_POINT, carry_attributes
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.define.search_space import hyperparameter
@@ -56,13 +56,18 @@ def stored_trials(folder: Path) -> list[FrozenTrial]:
 
 def config_of(folder: Path, number: int) -> dict[str, Any]:
     """Return the hyperparameters of a trial of the search of a sweep; a SweepError of ``--baseline`` if it has none."""
-    trials = stored_trials(folder)
-    if not 1 <= number <= len(trials):
+    trials = {number_of(trial): trial for trial in stored_trials(folder)}
+    if number not in trials:
         raise SweepError(
             f"--baseline {folder.name}:{number}: its search has no such trial; it has "
-            f"{f'1 to {len(trials)}' if trials else 'none'}"
+            f"{f'1 to {max(trials)}' if trials else 'none'}"
         )
-    return {hyperparameter(name): value for name, value in trials[number - 1].params.items()}
+    return {hyperparameter(name): value for name, value in trials[number].params.items()}
+
+
+def number_of(trial: FrozenTrial) -> int:
+    """Return the number in its sweep of a trial of a study."""
+    return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
 
 
 def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
@@ -74,7 +79,7 @@ def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
         step = best_of(values, key=values.__getitem__, default=None)
         found.append(
             {
-                "trial": trial.number + 1,
+                "trial": number_of(trial),
                 "status": OUTCOMES.get(trial.state, "interrupted"),
                 "value": None if step is None else values[step],
                 **({"point": list(trial.user_attrs[ATTR_POINT])} if ATTR_POINT in trial.user_attrs else {}),

@@ -24,6 +24,8 @@ ATTR_POINT = "point"
 """User attribute of a trial: all objectives in its best report, where there are several."""
 ATTR_FAILURE = "failure"
 """User attribute of a trial: why it failed."""
+ATTR_NUMBER = "trial"
+"""User attribute of a trial: its number in the sweep, from 1, where that is not its number in the study plus one."""
 ATTR_SECONDS = "seconds_each"
 """User attribute of a trial: how long it trains from one report to the next."""
 

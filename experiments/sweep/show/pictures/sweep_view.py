@@ -80,8 +80,6 @@ class SweepView:
     device_time: DeviceTime
     summary: Mapping[str, Any]
     """As in summary.json."""
-    num_trials: int
-    """Trials that the search is to have."""
     address: str
     """Where a person looks at the sweep in the tracker."""
     running: bool
@@ -112,7 +110,6 @@ class SweepView:
             trials=trials,
             device_time=device_time,
             summary=summarise(plan, state, {}),
-            num_trials=state.num_trials,
             address=address,
             running=not state.over,
             front=[trial.number for trial in state.front],
@@ -157,7 +154,7 @@ class SweepView:
         summary, plan, device_time = self.summary, self.plan, self.device_time
         until = time.monotonic() if self.running else device_time.ended
         best, unit = summary["best"], plan.budget.unit
-        counts = Counter(trial.status for trial in self.searched)
+        counts = Counter(trial.status for trial in self.trials)
         address, _, note = self.address.partition("  ")
         early = summary["ended_early"]
         how = f"{'ends' if self.running else 'ended'} early ({early['why']})" if early else "interrupted"
@@ -179,7 +176,7 @@ class SweepView:
                 (f"Best {summary['metric']}", format_value(best["value"]) if best else "none yet", reached),
                 *([("On the front", str(len(self.front)), "trials")] if plan.others else []),
                 *(baseline if plan.experiment.baseline else []),
-                ("Trials", f"{len(self.searched)} of {self.num_trials}", ""),
+                ("Trials", f"{len(self.trials)} of {summary['expected']}", ""),
                 ("Time", duration(until - device_time.began), shares_of(device_time.in_all())),
             ],
             "counts": {status: counts[status] for status in COLOURS if counts[status]},

@@ -125,7 +125,8 @@ class MlflowTracker:
         if SWEEP not in self._begun:
             experiment, options = plan.experiment, plan.options
             facts = {
-                "recipe": plan.recipe, "device": plan.devices.type.kind, "groups": plan.groups,
+                "device": plan.devices.type.kind, "groups": plan.groups,
+                **({"recipe": plan.recipe} if plan.experiment.has_recipes else {}),
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
                 "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
                 **({"objectives": ", ".join(map(str, plan.objectives))} if plan.others else {}),
@@ -220,7 +221,7 @@ class MlflowTracker:
 
     def _end_sweep(self, event: events.SweepEnded, state: SweepState, at: int) -> None:
         for trial in state.trials.values():
-            if trial.status == "interrupted":
+            if not trial.has_ended:
                 self._put(Update(run=run_of(trial.number), time_ms=at, tags={STATUS: trial.status}, status="KILLED"))
         self._put(records.LogDocument(run=SWEEP, time_ms=at, name="summary.json", content=dict(event.summary)))
         metrics = {f"seconds/{kind}": value for kind, value in event.summary["device_seconds"].items()}

@@ -246,6 +246,7 @@ def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, t
     assert summary["ended_early"]["status"] == 0
     assert summary["best"]["value"] >= -0.5
     assert summary["interrupted"] == [1, 2]
+    assert summary["device_seconds"]["lost"] == 0, "each waited where it had saved"
     for number in summary["interrupted"]:
         # Two, if the sweep ended before Tune removed the one before.
         assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)

@@ -134,7 +134,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             "--time-budget inf: must be a finite number; --retries -1: must be",
         ),
         ({"target": float("nan")}, "--target nan: must be a finite number"),
-        ({"target": 92.0}, "--target 92.0: val_accuracy is a fraction from 0 to 1; give 0.92 for 92 %"),
+        ({"target": 92.0}, "--target 92: val_accuracy is a fraction from 0 to 1; give 0.92 for 92 %"),
         ({"tracking_uri": ""}, "--tracking-uri : must have at least 1 character"),
         ({"name": ""}, "--name '': a name has 1 to 100 letters"),
         ({"name": "n" * 300}, "--name n+: a name has 1 to 100 letters"),
@@ -169,7 +169,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
             {"tracking_uri": "http://ada:secret@host:5000"},
             r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
         ),
-        ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave it out"),
+        ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave --confirm out"),
         (
             {"confirm": 2, "scheduler": "pbt"},
             "--confirm 2: --scheduler pbt changes hyperparameters",

@@ -14,6 +14,7 @@ from ray import tune
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.define.options import SchedulerName
+from experiments.sweep.define.ranges import middle
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
 from tests.experiments.sweep.plan.bert import plan_for, with_space
@@ -124,8 +125,17 @@ def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
     assert plan.experiment.search_space.names == {"x", "beta"}  # the branch of adamw alone
     assert plan.experiment.baseline == {"x": 0.9}
     adam = replace(BRANCHING, baseline={"x": 0.9, "optimizer": "adamw"})
-    with pytest.raises(SweepError, match="--set optimizer=sgd: the baseline has no value for what is searched then"):
-        make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",)))
+    plan = make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",)))
+    assert plan.experiment.baseline == {
+        "x": 0.9,
+        "momentum": middle(plan.experiment.search_space.ranges["momentum"][0]),
+    }
+    momentum = {"momentum": {"uniform": [0.0, 1.0], "baseline": 0.7}}
+    plan = make_plan(adam, SweepOptions(storage=storage, name="x", settings=("optimizer=sgd",), space=momentum))
+    assert plan.experiment.baseline == {"x": 0.9, "momentum": 0.7}
+    optimizer = {"optimizer": {"choice": ["sgd", "adamw"], "baseline": "adamw"}}  # the published baseline has sgd
+    plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", space=optimizer))
+    assert plan.experiment.baseline == {"x": 0.9, "optimizer": "adamw"}
     with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
 

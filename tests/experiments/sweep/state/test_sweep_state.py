@@ -80,6 +80,8 @@ def test_what_became_of_the_trials() -> None:
     fed.trial(2, 0.1, outcome="stopped early")
     fed.trial(3, math.nan, outcome="failed", reason="diverged")
     fed.trial(4, 0.1, outcome=None)
+    fed.begin(5)
+    fed.report(5, 1, 0.1, "pause")
     assert dict(fed.state.counts()) == {"finished": 1, "stopped early": 1, "failed": 1}
     assert [trial.number for trial in fed.state.running] == [4]
     assert fed.state.best_at_end is fed.state.trials[1]
@@ -87,7 +89,19 @@ def test_what_became_of_the_trials() -> None:
     fed.state.apply(SweepEnding(ending=Ending("for a test", 0)))
     fed.state.close()
     fed.state.apply(SweepEnded(summary={}))
-    assert (fed.state.trials[4].status, fed.state.over) == ("interrupted", True)
+    assert (fed.state.trials[4].status, fed.state.trials[5].status) == ("interrupted", "paused")
+    assert fed.state.over
+
+
+def test_the_time_after_a_checkpoint_is_lost_unless_the_trial_waited_for_others_to_save() -> None:
+    for ending, lost in ((Ending("for a test", 0), [False, True]), (Ending("at once", 0, at_once=True), [True, True])):
+        fed = Fed(trials=2)
+        fed.trial(1, 0.1, outcome=None)
+        fed.save(1)
+        fed.trial(2, 0.1, outcome=None)
+        fed.state.apply(SweepEnding(ending=ending))
+        fed.state.close()
+        assert [fed.state.device_time.by_trial[number]["lost"] > 0 for number in (1, 2)] == lost
 
 
 def test_a_sweep_is_complete_when_all_its_trials_have_ended() -> None:

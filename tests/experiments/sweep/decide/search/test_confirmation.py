@@ -10,6 +10,7 @@ from ray.tune.search import Searcher
 
 from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.search_space import SearchSpace
 from tests.experiments.sweep.fed_state import Fed
@@ -110,3 +111,9 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
     restored.on_trial_complete("id5")
     assert restored.suggest("id7") == Searcher.FINISHED
     assert len(restored.trials()) == 2, "the study is that of the search"
+    restored.num_trials = 3  # as --add-trials does
+    added = restored.suggest("id7")
+    assert isinstance(added, dict)
+    found = in_brief(restored.trials(), "max")
+    assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
+    assert found[2]["config"]["x"] == added["x"]
