@@ -268,7 +268,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         verdict, reason = known.decision
         if verdict == "continue":
-            verdict = "finished"
+            verdict = "finished" if known.step >= self.plan.budget.total else "stopped early"
             reason = f"its train loop returned after {self.plan.budget.unit} {known.step} of {self.plan.budget.total}"
         if verdict == "pause":
             verdict = "stopped early"

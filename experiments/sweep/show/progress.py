@@ -76,6 +76,8 @@ class ShowProgress:
                 failed = event.outcome == "failed" and event.reason
                 self._failure = event.reason.splitlines()[-1] if failed else ""
                 how = f"failed: {self._failure}" if failed else event.outcome
+                if event.outcome == "stopped early" and state.trials[event.trial].decision.verdict == "continue":
+                    how += ": its train loop returned"
                 self._say(self._line_of(state.trials[event.trial], how, state))
 
     def _begin(self, state: SweepState) -> None:

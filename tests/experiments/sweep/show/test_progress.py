@@ -70,3 +70,15 @@ def test_pbt_pauses_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     fed.report(1, 1, 0.1, "pause")
     shown.show(Decided(trial=1, decision=fed.state.trials[1].decision), fed.state)
     assert capsys.readouterr().out == ""
+
+
+def test_a_train_loop_that_returns_early_is_not_blamed_on_the_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=3), progress("asha")
+    for number, verdict in ((1, "continue"), (2, "stopped early")):
+        fed.begin(number)
+        fed.report(number, 1, 0.1, cast(Any, verdict))
+        fed.end(number, "stopped early")
+        shown.show(TrialEnded(trial=number, outcome="stopped early", reason="for a test"), fed.state)
+    one, two = capsys.readouterr().out.splitlines()
+    assert one.endswith("score 0.1000  stopped early: its train loop returned  best so far")
+    assert two.endswith("score 0.1000  stopped early")
