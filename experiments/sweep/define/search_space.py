@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
-from optuna.samplers import BaseSampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
 
 from experiments.sweep.define.errors import SweepError
@@ -158,7 +158,7 @@ class SearchSpace:
     def draw(self, number: int) -> list[Draw]:
         """Return what the space says to so many random answers, which are the same each time."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it reports every study in memory
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+        study = optuna.create_study(sampler=RandomSampler(seed=0))
         return [self._draw(study.ask()) for _ in range(number)]
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
@@ -298,19 +298,12 @@ def hyperparameter(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-class _Nearest(BaseSampler):
+class _Nearest(RandomSampler):
     """Answers with given values that are in their ranges, and else with the middle of the range."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__()
         self._params = params
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return nothing."""
-        return {}
-
-    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -215,11 +215,10 @@ class SweepTuner(tune.Tuner):
 
     def _run_config(self) -> tune.RunConfig:
         plan = self.plan
-        loggers = [make(2 * plan.groups) for make in (ray_tune.JsonLogger, ray_tune.CsvLogger)]
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, *loggers, *self._callbacks],
+            callbacks=[self.run, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago

@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
-from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+from ray.tune.logger import JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import Searcher
 from ray.tune.trainable.metadata import _TrainingRunMetadata
@@ -128,16 +128,13 @@ def no_earlier_results() -> Iterator[None]:
         tuner_internal.ExperimentAnalysis = kept
 
 
-class _FewOpenFiles:
-    """Beside one of Ray's loggers: keeps few files open, and leaves a file that is there as it is.
+class JsonLogger(JsonLoggerCallback):
+    """Ray's own, which keeps few files open, and leaves a file that is there as it is.
 
-    Ray's (2.60) close the files of a trial when it has ended, and open them again for each start. So thousands of
-    trials that wait keep theirs open, with a buffer each. And whenever a trial with a checkpoint goes on, they replace
-    its file by the copy in the sweep's folder, which is older, and lose the last reports.
+    Ray's (2.60) closes the file of a trial when it has ended, and opens it again for each start. So thousands of
+    trials that wait keep theirs open, with a buffer each. And whenever a trial with a checkpoint goes on, it replaces
+    its file by the copy in the sweep's folder, which is older, and loses the last reports.
     """
-
-    _trial_files: dict[Trial, Any]
-    log_trial_end: Callable[[Trial], None]
 
     def __init__(self, most: int) -> None:
         """Keep the files of at most so many trials open."""
@@ -146,22 +143,14 @@ class _FewOpenFiles:
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Write a report, and close the file that was not written for longest if there are too many."""
-        super().log_trial_result(iteration, trial, result)  # type: ignore[misc]
+        super().log_trial_result(iteration, trial, result)
         self._trial_files[trial] = self._trial_files.pop(trial)
         if len(self._trial_files) > self._most:
             self.log_trial_end(next(iter(self._trial_files)))
 
     def _restore_from_remote(self, file_name: str, trial: Trial) -> None:
         if trial.local_path is None or not Path(trial.local_path, file_name).exists():
-            super()._restore_from_remote(file_name, trial)  # type: ignore[misc]
-
-
-class JsonLogger(_FewOpenFiles, JsonLoggerCallback):
-    """Writes each trial's reports into its result.json."""
-
-
-class CsvLogger(_FewOpenFiles, CSVLoggerCallback):
-    """Writes each trial's reports into its progress.csv."""
+            super()._restore_from_remote(file_name, trial)
 
 
 class Saved(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler
+from optuna.samplers import GPSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
@@ -41,7 +41,7 @@ SAME_COST = 0.1
 same, and a proposal does not depend on a clock."""
 
 
-class GaussianProcessSampler(BaseSampler):
+class GaussianProcessSampler(RandomSampler):
     """Asks Optuna's GPSampler, telling it of the trials so that it can use them.
 
     GPSampler models only what all trials have. Here, a trial that lacks a hyperparameter, since its space branched, is
@@ -52,8 +52,8 @@ class GaussianProcessSampler(BaseSampler):
     """
 
     def __init__(self, seed: int) -> None:
+        super().__init__(seed)  # what it does not propose itself is random
         self._generator = np.random.default_rng(seed)
-        self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return all hyperparameters that a trial had; what the space does not ask for is dropped."""
@@ -85,12 +85,6 @@ class GaussianProcessSampler(BaseSampler):
         with threadpool_limits(1):  # else threads wait for each other in busy loops, and take four times the CPU
             found = study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
         return {name: on_step(search_space[name], value) for name, value in found.items()}
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return a random value."""
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:

@@ -245,9 +245,8 @@ def test_the_trials_that_train_are_those_that_run_or_are_about_to() -> None:
     assert ray_tune.training_of(controller) == {running, pending}
 
 
-@pytest.mark.parametrize("kind", [ray_tune.JsonLogger, ray_tune.CsvLogger])
 def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
-    kind: type[ray_tune.JsonLogger | ray_tune.CsvLogger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
     trials = []
@@ -257,19 +256,17 @@ def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
         trials[-1].relative_logdir = f"trial-{number}"
         trials[-1].init_local_path()
         Path(storage.trial_fs_path).mkdir(parents=True)
-    logger = kind(most=2)
+    logger = ray_tune.JsonLogger(most=2)
     for step in range(1, 4):
         for trial in trials:
             logger.log_trial_start(trial)
             logger.log_trial_result(step, trial, {"step": step, "config": {}})
         saved = _TrainingResult(tune.Checkpoint(str(tmp_path)), {"step": step})
         trials[0].run_metadata.checkpoint_manager._latest_checkpoint_result = saved
-        for name in ("result.json", "progress.csv"):
-            Path(trials[0].storage.trial_fs_path, name).write_text("older\n")
+        Path(trials[0].storage.trial_fs_path, "result.json").write_text("older\n")
     assert len(logger._trial_files) == 2
-    file = Path(str(trials[0].local_path), "result.json" if kind is ray_tune.JsonLogger else "progress.csv")
-    lines = file.read_text().splitlines()
-    assert len(lines) == 3 + (file.suffix == ".csv")
+    lines = Path(str(trials[0].local_path), "result.json").read_text().splitlines()
+    assert len(lines) == 3
     assert "older" not in lines
 
 
