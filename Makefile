@@ -55,7 +55,7 @@ ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)
 	mlflow/server.sh
 
-benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 45 minutes
+benchmarks: $(READY) ## Measure trial turnaround, memory, the cost of tracking and of resuming, about 20 minutes
 	$(BIN)/python tests/benchmarks/trial_turnaround.py
 	$(BIN)/python tests/benchmarks/image_turnaround.py
 	$(BIN)/python tests/benchmarks/memory.py

@@ -21,7 +21,11 @@ def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
     try:
         return load(model)
     except Exception as error:
-        where = "the folder does not hold a model" if Path(model).exists() else "no such folder, and not on the hub"
+        where = (
+            "the folder does not hold a model"
+            if Path(model).exists()
+            else "no such folder here, and the hub lacks it or cannot be reached"
+        )
         raise ValueError(
             f"--model {model}: {where} ({first_line(error)}). Give a folder written by save_pretrained (config.json, "
             f"weights, tokenizer) or a name on the hub."

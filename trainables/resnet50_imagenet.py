@@ -68,5 +68,7 @@ def check(config: ResNet50ImageNetConfig) -> list[str]:
 
     habanas = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
     if habanas and not has_habana():
-        raise ValueError(f"--set {habanas[0]}=true: habana_frameworks is not installed here, and nothing else reads it")
+        raise ValueError(
+            f"--set {habanas[0]}=true: this setting needs habana_frameworks, which is not installed; leave it out"
+        )
     return check_resnet(config)

@@ -17,8 +17,8 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     experiment, place = plan.experiment, checkpoint.expanduser().resolve()
     if "evaluate" not in experiment.config_class.field_names():
         raise SweepError(
-            f"--evaluate {checkpoint}: the train loop of {experiment.name} has no setting 'evaluate', which the shared "
-            f"loop has (docs/own-model.md)"
+            f"--evaluate {checkpoint}: only experiments with the shared loop can score a checkpoint, and "
+            f"{experiment.name} has a train loop of its own; load and score the checkpoint in your own code"
         )
     scores: dict[str, Any] = {}
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
@@ -27,6 +27,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
             experiment.train_loop({**plan.settings, **experiment.baseline, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError) as error:  # torch's, of weights that do not fit
         raise SweepError(
-            f"--evaluate {checkpoint}: no checkpoint of {experiment.name} with these settings and classes ({error})"
+            f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
+            f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"
         ) from error
     return scores

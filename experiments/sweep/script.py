@@ -50,8 +50,10 @@ def load_experiment(script: str, arguments: Sequence[str] = (), named: str | Non
     else:
         chosen = [experiment for experiment in found.values() if named in (None, experiment.name)]
     if len(chosen) != 1:
-        there = f"found there: {', '.join(found)}" if found else "it has none, and does not call main()"
-        raise SweepError(f"{script}: name the variable with the experiment, as in {file}:EXPERIMENT; {there}")
+        if not found:
+            raise SweepError(f"{script}: it has no Experiment and does not call main(); add main(Experiment(...))")
+        there = ", ".join(found)
+        raise SweepError(f"{script}: name one of its experiments ({there}), as in {file}:{next(iter(found))}")
     description = called.description if called is not None else None
     return chosen[0], description or module.__doc__ or ""
 

@@ -2,7 +2,7 @@
 
 Nothing is trained. A task is a table of curves (``.npz``, see ``public_tables/README.md``; a proposal goes to the
 nearest row not used yet, and the strategy is told that row, except NePS) or one of LCBench's, whose published
-surrogate, ``lcbench.onnx``, gives the curve of the proposal itself (this takes onnxruntime). A sweep has workers that
+surrogate, ``lcbench.onnx``, gives the curve of the proposal itself. A sweep has workers that
 train at once, each epoch as long as the table says, and ends after so many epochs. A trial whose loss is not finite
 has failed. Every task and seed has different random points: points that are the same for all tasks make a lucky set
 look like a law.

@@ -322,8 +322,8 @@ def test_the_class_of_a_script_keeps_its_types(script: Path, storage: Path, caps
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("{script}", "name the variable with the experiment, as in .*my tune.py:EXPERIMENT; found there: SMALL, LARGE"),
-        ("{script}:OTHER", "name the variable .*; found there: SMALL, LARGE"),
+        ("{script}", "name one of its experiments .SMALL, LARGE., as in .*my tune.py:SMALL"),
+        ("{script}:OTHER", "name one of its experiments .SMALL, LARGE."),
         ("gone.py", "gone.py: there is no file gone.py; give a script"),
     ],
 )

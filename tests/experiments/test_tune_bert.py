@@ -68,12 +68,12 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("val_"))
     assert printed == {name: f"{reports[1][name]:.4g}" for name in ("val_loss", "val_accuracy")}
     assert status_of(monkeypatch, "--evaluate", str(storage), *settings) == 2
-    assert "no checkpoint of bert with these settings" in capsys.readouterr().err
+    assert "there is no checkpoint, or it does not fit the model and classes" in capsys.readouterr().err
     other = make_plan(replace(QUADRATIC, name="vit"), SweepOptions(name="other", storage=storage, device="cpu"))
     other.folder.mkdir()
     write_sweep_file(replace(other, called=("python", "experiments/tune_vit.py")))
     assert status_of(monkeypatch, "--evaluate", str(other.folder / "trial-001" / "checkpoint_000000"), *settings) == 2
-    assert "a checkpoint of vit, not of bert; ask the script that trained it: " in capsys.readouterr().err
+    assert "this is a checkpoint of vit, not of bert; use " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", sorted((PROJECT_ROOT / "experiments").glob("tune_*.py")), ids=lambda p: p.stem)

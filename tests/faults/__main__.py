@@ -5,7 +5,7 @@ moment, and when all train again, the next. Sweeps whose driver has ended go on 
 must have ended with the numbers of an undisturbed one (or failed, if that was the fault, with the reason), its metrics
 must be in MLflow once each, and every HPU, process and lock must be free. Prints a table and, last, one JSON object:
 
-    {"kinds": 21, "runs": 105, "lost": 0, "doubled": 0, "leaked": 0}
+    {"kinds": 20, "runs": 100, "lost": 0, "doubled": 0, "leaked": 0}
 
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 

@@ -88,10 +88,10 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("prepare", "changes", "message"),
     [
-        (lambda p: None, {}, r"no such file or folder, and not on the hub .*Give a local path or a name on the hub"),
+        (lambda p: None, {}, r"the hub lacks it or cannot be reached .*Give a local path or a name on the hub"),
         (lambda p: p.mkdir(), {}, "the folder is empty"),
         (lambda p: p.touch(), {}, "the file is empty"),
-        (lambda p: p.write_text("x"), {}, r"cannot be read .*files of kind '' are not read"),
+        (lambda p: p.write_text("x"), {}, r"a file must be one of .csv, .json, .jsonl, .parquet, but this is ''"),
         (
             lambda p: write_csv(p, "train", [("a", "b")]),
             {},
@@ -167,7 +167,7 @@ def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path, mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else it knocks for 20 s where there is none
     with pytest.raises(ValueError, match=r"--model .*: the folder does not hold a model .*save_pretrained"):
         check(configure(model=str(tmp_path)))
-    with pytest.raises(ValueError, match="--model no/such: no such folder, and not on the hub"):
+    with pytest.raises(ValueError, match="--model no/such: no such folder here, and the hub lacks it"):
         check(configure(model="no/such"))
 
 

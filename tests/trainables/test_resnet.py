@@ -76,7 +76,7 @@ def test_habanas_switches_become_variables_of_the_process() -> None:
 
 
 def test_habanas_switches_are_refused_without_habana() -> None:
-    with pytest.raises(ValueError, match="--set gpu_migration=true: habana_frameworks is not installed here"):
+    with pytest.raises(ValueError, match="--set gpu_migration=true: this setting needs habana_frameworks"):
         check(imagenet(gpu_migration=True))
 
 

@@ -154,7 +154,7 @@ def test_weights_of_another_network_are_refused(sample: dict[str, Any], tmp_path
     [
         ({"image_size": 36}, "image_size must be a multiple of the network's patches of 8 pixels, but got 36"),
         ({"model": "in21k"}, "--set size=sample: there are no weights of this size; take --model random"),
-        ({"model": "/nowhere"}, "--model /nowhere: no such folder, and not on the hub"),
+        ({"model": "/nowhere"}, "--model /nowhere: no such folder here, and the hub lacks it or cannot be reached"),
     ],
 )
 def test_a_network_that_cannot_be_had_is_an_error(changes: dict[str, Any], message: str) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
+BUILDERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+"""How datasets reads a file, by its ending."""
 TOKENIZED_FORMAT = 3
 """Raised when the tokenized arrays of the same text change."""
 
@@ -196,19 +198,20 @@ def _load_dataset(data: str) -> DatasetDict:
     if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
         raise ValueError(f"--data {data}: the folder is empty; give one with train.* and test.* (csv, jsonl, parquet)")
     if path.is_file() and not path.stat().st_size:
-        raise ValueError(f"--data {data}: the file is empty")
+        raise ValueError(f"--data {data}: the file is empty; give one with a text and a class in each row")
+    builder = BUILDERS.get(path.suffix)
+    if path.is_file() and builder is None:
+        raise ValueError(f"--data {data}: a file must be one of {', '.join(BUILDERS)}, but this is {path.suffix!r}")
     disable_progress_bars()
     try:
-        if path.is_file():
-            builder = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}.get(path.suffix)
-            if builder is None:
-                raise ValueError(f"files of kind {path.suffix!r} are not read; give .csv, .json, .jsonl or .parquet")
-            loaded = load_dataset(builder, data_files={"train": str(path)})
-        else:
-            loaded = load_dataset(data)
+        loaded = load_dataset(builder, data_files={"train": str(path)}) if path.is_file() else load_dataset(data)
     except Exception as error:
         # Every builder and every network layer of datasets raises errors of other classes here.
-        where = "it is there, but cannot be read" if path.exists() else "no such file or folder, and not on the hub"
+        where = (
+            "it is there, but cannot be read"
+            if path.exists()
+            else "no such file or folder here, and the hub lacks it or cannot be reached"
+        )
         raise ValueError(
             f"--data {data}: {where} ({first_line(error)}). Give a local path or a name on the hub."
         ) from error

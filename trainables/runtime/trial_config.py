@@ -56,7 +56,7 @@ class TrialConfig:
         return {
             "epochs, steps and eval_every must not be negative": min(self.epochs, self.steps, self.eval_every) >= 0,
             "epochs or steps must be above 0, and the other 0": bool(self.epochs) != bool(self.steps),
-            "eval_every goes with a budget in steps, and must be from 1 to it": (
+            "eval_every needs a budget in steps, and must be from 1 to steps": (
                 1 <= self.eval_every <= self.steps if self.steps else not self.eval_every
             ),
         }

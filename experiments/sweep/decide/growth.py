@@ -217,9 +217,9 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     elif options.address is not None:
         wrong = "--address joins a Ray whose devices others may take"
     elif len(devices.nodes) > 1:
-        wrong = "they do on one node, and the sweep has several"
+        wrong = f"trials grow only within one node, and the sweep has {len(devices.nodes)} nodes"
     if wrong and options.grow == "on":
-        raise SweepError(f"--grow on: {wrong}; leave one of the two out")
+        raise SweepError(f"--grow on: {wrong}; leave --grow on out, or change that")
     if wrong or options.evaluate is not None:
         return usual
     most = most_devices(config, devices, options)

@@ -48,7 +48,7 @@ class Budget:
         if self.reduction < 2:
             raise ValueError(f"reduction must be at least 2, but got {self.reduction}")
         if not 0 <= self.grace <= self.total:
-            raise ValueError(f"grace must be from 0 to the budget of {self}, but got {self.grace}")
+            raise ValueError(f"grace must be at most the budget, {self}, and not negative, but got {self.grace}")
 
     @property
     def unit(self) -> str:

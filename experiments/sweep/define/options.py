@@ -19,7 +19,9 @@ from experiments.sweep.define.words import did_you_mean
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 """The checkout, or where the packages are installed."""
-_SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
+_MAIN = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
+_INSTALLED = _MAIN.is_relative_to(Path(sys.prefix).resolve())  # gaudi-tune, whose environment may be in the checkout
+_SCRIPT = Path.cwd().resolve() if _INSTALLED else _MAIN
 IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
 """Whether the script that runs is one of the checkout's; where none does, whether the current folder is."""
 HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
@@ -84,7 +86,7 @@ class TrialOptions:
     data: Annotated[Text | None, shown("PATH")] = None
     """File, folder or name on the hub; default: the recipe's."""
     model: Annotated[Text | None, shown("PATH")] = None
-    """Pretrained weights: a folder, or a name on the hub."""
+    """Pretrained weights: a folder, a file, or a name."""
     epochs: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs of a full trial; default: the recipe's."""
     steps: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
@@ -134,7 +136,7 @@ class SearchOptions:
     confirm: Annotated[Count | None, shown("K"), AS_GIVEN] = None
     """Train the K best again with new seeds; 0: none."""
     seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), AS_GIVEN] = None
-    """Seeds for each of these, and for the baseline."""
+    """Seeds of each confirmed trial and the baseline; usually 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +150,7 @@ class LimitOptions:
     patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """End after N trials without a better value."""
     same_errors: Annotated[Count, shown("N", "(5)"), AS_GIVEN] = 5
-    """End when N trials in a row fail alike; 0: never."""
+    """End when N trials in a row fail the same way; 0: never."""
     retries: Annotated[Count, shown("N", "(3)"), AS_GIVEN] = 3
     """How often to restart a trial that lost its workers."""
     hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)"), AS_GIVEN] = 120.0
@@ -188,7 +190,7 @@ class TrackingOptions:
     register: Annotated[str | None, shown("NAME")] = None
     """Register the best model in MLflow under this name."""
     profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
-    """Trace the first steps of a trial with torch's profiler."""
+    """Trace STEPS steps of trial TRIAL with torch's profiler."""
     notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
 

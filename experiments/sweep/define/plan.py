@@ -171,16 +171,17 @@ class Plan:
             "facts": self.facts,
         }
 
-    def how_to_resume(self) -> str:
+    def how_to_resume(self, *, with_more_trials: bool = False) -> str:
         """Return what goes on with the sweep: its command, or the call of Python where no command began it."""
         if not self.called:
-            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r})"
+            more = ", add_trials=N" if with_more_trials else ""
+            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r}{more})"
         given = [*self.called, "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
             given += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:
             given += ["--tracking-uri", self.options.tracking_uri]
-        return shlex.join(given)
+        return shlex.join([*given, *(["--add-trials", "N"] if with_more_trials else [])])
 
     @property
     def confirmations(self) -> int:

@@ -169,8 +169,8 @@ class SearchSpace:
         except Exception as error:
             if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
-                    f"the search space asks for {hyperparameter(asked.last)!r}, but only "
-                    f"{', '.join(answers)} have values; give it one"
+                    f"the search space asks for {hyperparameter(asked.last)!r}, which has no value here (only "
+                    f"{', '.join(answers)} have one); add it"
                 ) from error
             after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
             raise SweepError(

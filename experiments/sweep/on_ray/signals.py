@@ -38,7 +38,10 @@ class Signals:
         if self.can_interrupt:
             self._handlers = {number: signal.signal(number, self._receive) for number in ASKS}
         elif limits:
-            raise SweepError(f"{', '.join(limits)}: Tuner.fit() must run in the main thread for that")
+            raise SweepError(
+                f"{', '.join(limits)}: with these options Tuner.fit() must run in the main thread; call it there, or "
+                f"leave them out"
+            )
 
     def give_back(self, *, interrupted: bool) -> None:
         """Restore the handlers that were there; Tune itself restores that of SIGINT when it was interrupted."""

@@ -86,7 +86,7 @@ class Steering:
     def _stop(self, number: int) -> str:
         trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
-            why = "there is no such trial" if trial is None else f"it has {trial.status}"
+            why = "there is no such trial" if trial is None else f"it has ended ({trial.status})"
             running = ", ".join(str(trial.number) for trial in self._state.running) or "none"
             raise SweepError(f"trial {number}: {why}; give one that is running or paused (running: {running})")
         if not trial.to_stop:
@@ -125,7 +125,8 @@ class Steering:
             raise SweepError("--baseline-only trains the baseline alone; start a sweep without it to search")
         if self._searcher.over:
             raise SweepError(
-                f"the search is over; once the sweep has ended: {self._plan.how_to_resume()} --add-trials N"
+                f"the search is over; once the sweep has ended, add trials with: "
+                f"{self._plan.how_to_resume(with_more_trials=True)}"
             )
 
     def _want_trials(self, number: int, what: str, by: str = "by hand") -> None:

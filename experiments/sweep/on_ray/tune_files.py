@@ -118,7 +118,7 @@ def read_snapshot(folder: Path, see: Callable[[dict[str, Any]], None]) -> Snapsh
     raise SweepError(
         f"--resume {folder.name}: no state of the sweep can be read in full ({'; '.join(wrong)}). Nothing was changed. "
         f"If another version of this project wrote it, resume with that version. Otherwise start a new sweep under "
-        f"another name; what finished is in the tracker and in {folder}"
+        f"another name; what finished is in MLflow and in {folder}"
     )
 
 
@@ -156,8 +156,8 @@ def _check_study(folder: Path, snapshot: Snapshot) -> None:
     there = count_trials(folder)
     if there < snapshot.study_length:
         raise SweepError(
-            f"--resume {folder.name}: its study in {folder / STUDY_FILE} has {there} trials of "
-            f"{snapshot.study_length}; put that file back from a backup, or start a new sweep under another name"
+            f"--resume {folder.name}: its study, {folder / STUDY_FILE}, has only {there} of the sweep's "
+            f"{snapshot.study_length} trials; put that file back from a backup, or start a new sweep under another name"
         )
 
 

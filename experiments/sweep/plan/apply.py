@@ -157,15 +157,16 @@ def check_baseline(experiment: Experiment, options: SweepOptions) -> None:
             f"(Experiment(baseline={{...}})), or leave the option out"
         )
     known = [name for name in experiment.config_class.field_names() if name not in BY_OPTION]
+    where = f"--config {options.config}: [space]" if options.config is not None else "space:"
     for name in given:
         if name not in known:
             raise SweepError(
-                f"--config {options.config or ''}: [space] {name}: there is no such "
+                f"{where} {name}: there is no such "
                 f"hyperparameter{did_you_mean(name, known)}; there are {', '.join(known)}"
             )
     for name in sorted(set(space.outside(baseline)) & set(given)) if baseline and given else []:
         raise SweepError(
-            f"--config {options.config or ''}: [space] {name}: the baseline has {baseline[name]!r}, which lies "
+            f"{where} {name}: the baseline has {baseline[name]!r}, which lies "
             f"outside; widen the range, or give the baseline another value, for example {name} = "
             f"{{..., {BASELINE} = {format_value(middle(space.ranges[name][0]))}}}"
         )

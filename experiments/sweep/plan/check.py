@@ -51,7 +51,7 @@ def check_same(plan: Plan, own: SweepFile) -> None:
     old, new = own.space, plan.experiment.search_space.describe()
     if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
         raise SweepError(
-            f"--resume {plan.name}: the search space is another for {', '.join(changed)}, and a study has one space; "
+            f"--resume {plan.name}: the search space has changed for {', '.join(changed)}, and a sweep keeps its own; "
             f"put back what it was, or start a new sweep"
         )
     if plan.groups < min(own.groups, plan.num_samples):
@@ -118,7 +118,7 @@ def check_profile(plan: Plan) -> None:
         return
     trials, experiment = plan.num_samples + plan.confirmations, plan.experiment
     if wanted[0] > trials:
-        raise SweepError(f"--profile {plan.options.profile}: the sweep has trials 1 to {trials}; 1 is the baseline")
+        raise SweepError(f"--profile {plan.options.profile}: there is no trial {wanted[0]}; give one of 1 to {trials}")
     if not issubclass(experiment.config_class, TrainingConfig):
         raise SweepError(
             f"--profile {plan.options.profile}: only the shared train loop can be traced, and {experiment.name} "
@@ -140,7 +140,10 @@ def check_trials(plan: Plan) -> list[str]:
                     check_batch(replace(config, batch_size=size), workers, samples=size)
                 except ValueError as error:  # noqa: PERF203
                     there = ", ".join(map(str, sizes))
-                    raise SweepError(f"--workers-per-trial {workers}: {error}; the search space has {there}") from error
+                    raise SweepError(
+                        f"--workers-per-trial {workers}: {error}; the search space has {there}: take another width, or "
+                        f"--set batch_size=N"
+                    ) from error
             config = replace(config, batch_size=sizes[-1])
         return experiment.check(config) if experiment.check is not None else []
     except (ValueError, OSError) as error:

@@ -40,9 +40,11 @@ def join(address: str | None) -> list[Mapping[str, float]] | None:
     import ray
 
     if address is not None and not ray.is_initialized():
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if address != "auto" and not (host and port.isdecimal()):
+            raise SweepError(f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto")
         try:
             if address != "auto":
-                host, _, port = address.removeprefix("ray://").rpartition(":")
                 socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:

@@ -57,7 +57,9 @@ def decide(
         compiles = config.graph_signature(kind, workers) is not None
         graphs = count_graphs(config, experiment.search_space.draw(GRAPH_DRAWS), kind, workers) if compiles else None
     except ValueError as error:  # of a configuration that breaks a rule
-        raise SweepError(f"a trial of this search space cannot train: {error}; change its range or --set") from error
+        raise SweepError(
+            f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"
+        ) from error
     if options.scheduler == "pbt":
         check_changeable(experiment.search_space)
     return Plan(

@@ -32,7 +32,7 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> Non
     if experiment.predictor is None:
         raise SweepError(
             f"--register {options.register}: the experiment {experiment.name} has no model to register, since it does "
-            f"not say how to predict; give it a predictor (CONTRIBUTING.md), or leave the option out"
+            f"not say how to predict; give it a predictor (docs/own-model.md), or leave the option out"
         )
     check_registry(uri, options.register)
 
@@ -40,9 +40,10 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> Non
 def check_storage(storage: Path) -> None:
     """See that the folder of a sweep can be written there."""
     if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
+        given = str(storage).replace(scheme[0], f"{scheme[0]}/", 1)
         raise SweepError(
-            f"--storage {storage}: {scheme[0]}/ is the address of an object store, and a sweep needs a "
-            f"folder; give one, such as where that store is mounted"
+            f"--storage {given}: this is the address of an object store, and a sweep needs a folder; give one, such as "
+            f"where that store is mounted"
         )
     _check_writable(storage, f"--storage {storage}")
 
@@ -53,14 +54,14 @@ def _check_writable(folder: Path, option: str) -> None:
     while not os.path.lexists(place):
         place = place.parent
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        why = "does not let you" if place.is_dir() else "is not a folder"
-        raise SweepError(f"{option}: cannot be written: {place} {why}; give a folder that you own")
+        why = "you may not write to" if place.is_dir() else "this is not a folder:"
+        raise SweepError(f"{option}: {why} {place}; give a folder in which you may write")
     size, _, free = shutil.disk_usage(place)
     if not size:  # of the kernel's own, such as /proc
-        raise SweepError(f"{option}: cannot be written: {place} keeps no files; give a folder that you own")
+        raise SweepError(f"{option}: {place} belongs to the kernel and keeps no files; give a folder on a disk")
     if free < LEAST_FREE:
         raise SweepError(
-            f"{option}: has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
+            f"{option}: {place} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
             f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
         )
 

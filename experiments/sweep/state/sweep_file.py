@@ -184,8 +184,8 @@ def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
     began_with = read_sweep_file(folder, "--evaluate ")
     if began_with.experiment != experiment:
         raise SweepError(
-            f"--evaluate {checkpoint}: a checkpoint of {began_with.experiment}, not of {experiment}; ask the script "
-            f"that trained it{began_with.script and f': {began_with.script}'}"
+            f"--evaluate {checkpoint}: this is a checkpoint of {began_with.experiment}, not of {experiment}; use "
+            f"{began_with.script or 'the Experiment that trained it'}"
         )
     return began_with
 
@@ -200,7 +200,10 @@ def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> 
         raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; {_found_in(folder.parent)}")
     began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
-        raise SweepError(f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}")
+        raise SweepError(
+            f"--resume {given.resume}: that is a sweep of {began_with.experiment}, not of {experiment}; resume it with "
+            f"{began_with.script or 'its own Experiment'}"
+        )
     if is_running(folder):
         raise SweepError(f"--resume {given.resume}: this sweep is running; wait for it, or end it first")
     if began_with.store != _store_key(tracking_uri):
@@ -220,11 +223,11 @@ def name_for(experiment: str, options: SweepOptions) -> str:
             f"letter or digit"
         )
     if os.path.exists(folder := options.storage.expanduser() / name):  # False where that may not be read
-        finished = read_summary(folder).get("complete")
-        go_on = f"resume it (--resume {name})" if (folder / SWEEP_FILE).is_file() else "remove the folder"
+        if not (folder / SWEEP_FILE).is_file():
+            raise SweepError(f"--name {name}: {folder} exists and is no sweep; take another name, or remove it")
+        kind = "a finished" if read_summary(folder).get("complete") else "an unfinished"
         raise SweepError(
-            f"--name {name}: {'a finished' if finished else 'an unfinished'} sweep has this name ({folder}); take "
-            f"another, or {go_on}"
+            f"--name {name}: {kind} sweep has this name ({folder}); take another, or resume it (--resume {name})"
         )
     return name
 

@@ -37,7 +37,7 @@ def test_a_broken_rule_is_said_in_words() -> None:
         ({"weight_decay": math.nan}, "weight_decay must not be negative, but got nan"),
         ({"pass_size": -1}, "pass_size must not be negative, but got -1"),
         ({"val_samples": -3}, "must not be negative, but got train_samples=0, val_samples=-3"),
-        ({"steps": 5, "epochs": 0, "eval_every": 6}, "must be from 1 to it, but got steps=5, eval_every=6"),
+        ({"steps": 5, "epochs": 0, "eval_every": 6}, "must be from 1 to steps, but got steps=5, eval_every=6"),
     ],
 )
 def test_a_broken_rule_names_the_values(changes: dict[str, float], message: str) -> None:

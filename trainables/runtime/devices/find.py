@@ -50,7 +50,7 @@ def find_devices(requested: str, cluster: Sequence[Mapping[str, float]] | None) 
         ValueError: The requested kind is not there, or there is no such kind.
     """
     if requested not in ("auto", *DEVICE_TYPES):
-        raise ValueError(f"--device must be one of auto, {', '.join(DEVICE_TYPES)}, but got {requested!r}")
+        raise ValueError(f"--device {requested}: must be auto, {', '.join(DEVICE_TYPES)}; an NVIDIA GPU is cuda")
 
     def nodes_of(type_: DeviceType) -> tuple[int, ...]:
         counts = [type_.count_here()] if cluster is None else [int(node.get(type_.resource, 0)) for node in cluster]

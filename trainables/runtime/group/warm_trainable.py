@@ -176,8 +176,8 @@ class WarmTrainable(tune.Trainable):
         report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
         if report["kind"] == "finished":
             raise WorkerRaisedError(
-                f"{CANNOT_USE}: it returned without one; call ray.train.report() or trainables.runtime.report() once "
-                f"an epoch"
+                f"{CANNOT_USE}: the loop returned without a report; call ray.train.report() or "
+                f"trainables.runtime.report() once an epoch"
             )
         if not report["asked"]:
             self._saved_at = 0  # it has begun again, whatever there is

@@ -119,7 +119,7 @@ class TrainingConfig(TrialConfig):
             "lr_for_batch must not be negative": self.lr_for_batch >= 0,
             "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
             "weight_decay must not be negative": self.weight_decay >= 0,
-            "schedule may be published only where a table of learning rates is, as for ResNet-50 on ImageNet": (
+            "schedule=published needs a recipe with a table of learning rates, which only ResNet-50 on ImageNet has": (
                 self.schedule != "published" or bool(self.published_rates)
             ),
             "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
@@ -129,7 +129,7 @@ class TrainingConfig(TrialConfig):
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
             "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
-            "optimizer may be lars or lamb where norms and biases are spared, with decayed=weights": (
+            "optimizer lars and optimizer lamb need decayed=weights": (
                 self.optimizer not in ("lars", "lamb") or self.decayed == "weights"
             ),
             "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,

@@ -64,9 +64,14 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
             seeded = {"seed": seed} if "seed" in inspect.signature(make).parameters else {}
             sampler = make(**seeded, **{**ARGUMENTS.get(class_name, {}), **arguments})
     except (TypeError, ValueError, ImportError) as error:
-        raise SweepError(f"--search {given}: this sampler cannot be created like this ({error})") from error
+        raise SweepError(
+            f"--search {given}: this sampler cannot be created ({error}); correct its arguments"
+        ) from error
     if not isinstance(sampler, BaseSampler):
-        raise SweepError(f"--search {given}: gives a {type(sampler).__name__}, which is not an Optuna sampler")
+        raise SweepError(
+            f"--search {given}: it returned a {type(sampler).__name__}, and must return a sampler (a subclass of "
+            f"optuna.samplers.BaseSampler)"
+        )
     return sampler
 
 
@@ -90,7 +95,9 @@ def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler
         raise
     except Exception as error:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
-        raise SweepError(f"--search {search}: this sampler cannot search this space ({error})") from error
+        raise SweepError(
+            f"--search {search}: this sampler cannot search this space ({error}); fix that, or take gp or tpe"
+        ) from error
     return made if own else None
 
 
@@ -118,7 +125,9 @@ def _imported(given: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise SweepError(f"--search {given}: cannot be imported ({error})") from error
+        raise SweepError(
+            f"--search {given}: cannot be imported ({error}); give MODULE.FUNCTION of a module that Python finds here"
+        ) from error
 
 
 def _needs_no_more_than_a_seed(name: str) -> bool:

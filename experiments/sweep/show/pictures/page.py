@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             wish = json.loads(self.rfile.read(int(length)))
             if not isinstance(wish, dict):
-                raise SweepError("a wish is a JSON object")
+                raise SweepError('a request must be a JSON object, such as {"do": "stop", "trial": 7}')
             self._send_json({"done": self.server.page.ask(wish).result(ANSWER_WITHIN_S)})
         except (NoAnswerError, TimeoutError):
             self._send_json({"error": f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"})

@@ -123,7 +123,11 @@ def deliver_left(folder: Path, tracking_uri: str) -> int:
     if is_running(folder):
         raise SweepError(f"{folder}: this sweep is running, and delivers by itself")
     if (tracked := tracked_at(folder)) != tracking_uri:
-        where = f"is tracked at {tracked}; give that as --tracking-uri" if tracked else "has a torn outbox"
+        where = (
+            f"is tracked at {tracked}; give that as --tracking-uri"
+            if tracked
+            else f"has a damaged outbox ({RECORDS_FILE}); put it back from a backup"
+        )
         raise SweepError(f"{folder}: this sweep {where}")
     outbox = Outbox(folder)
     size = outbox.waiting

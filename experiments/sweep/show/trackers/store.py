@@ -165,6 +165,8 @@ def _what_is_wrong(error: Exception, wanted: str) -> str:
             f"MLFLOW_TRACKING_PASSWORD to a user who has it."
         )
     first_line = str(error).strip().split("\n", maxsplit=1)[0]
+    _, of_chain, cause = first_line.rpartition("(Caused by ")  # urllib3's, of 350 characters
+    first_line = cause.rpartition(": ")[2].rstrip("')\"") if of_chain else first_line
     return (
         f"no MLflow tracking store answers there ({first_line}). Start it, correct the address, or leave the option "
         f"and $MLFLOW_TRACKING_URI out for the local store."

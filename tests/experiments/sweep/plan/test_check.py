@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
         (
             replace(PLAIN, space={"x": tune.uniform(-2.0, 1.0), "y": tune.choice([1, 2])}),
             {},
-            "the search space is another for x, y, and a study has one space",
+            "the search space has changed for x, y, and a sweep keeps its own",
         ),
         (replace(PLAIN, mode="min"), {}, "objective is max score, and the experiment's is min score; a study has one"),
         (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is max train_loss"),

@@ -23,15 +23,15 @@ from tests.experiments.sweep.quadratic import QUADRATIC
 
 def test_a_storage_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SweepError, match=r"--storage .*/file/results: cannot be written: .*/file is not a folder"):
+    with pytest.raises(SweepError, match=r"--storage .*/file/results: this is not a folder: .*/file; give"):
         plan_for(tmp_path / "file" / "results")
 
 
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("s3://bucket/x", "s3:// is the address of an object store, and a sweep needs a folder"),
-        ("/proc/nope", "cannot be written: /proc keeps no files"),
+        ("s3://bucket/x", "this is the address of an object store, and a sweep needs a folder"),
+        ("/proc/nope", "/proc belongs to the kernel and keeps no files"),
     ],
 )
 def test_a_storage_that_is_no_folder_is_an_error(place: str, says: str) -> None:
@@ -41,7 +41,10 @@ def test_a_storage_that_is_no_folder_is_an_error(place: str, says: str) -> None:
 
 def test_a_name_in_use_is_an_error(storage: Path) -> None:
     (storage / "old").mkdir(parents=True)
-    with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
+    with pytest.raises(SweepError, match=r"--name old: .*/old exists and is no sweep; take another name, or remove it"):
+        plan_for(storage, name="old")
+    (storage / "old" / "sweep.json").touch()
+    with pytest.raises(SweepError, match=r"--name old: an unfinished sweep has this name .*resume it"):
         plan_for(storage, name="old")
     (storage / "old" / "summary.json").write_text('{"complete": true}')
     with pytest.raises(SweepError, match="--name old: a finished sweep has this name"):
@@ -60,6 +63,7 @@ def test_a_plan_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> None:
     (storage / "old").mkdir(parents=True)
+    (storage / "old" / "sweep.json").touch()
     for text in ('{"complete": tr', "[]", "{}"):
         (storage / "old" / "summary.json").write_text(text)
         with pytest.raises(SweepError, match="--name old: an unfinished sweep has this name"):
@@ -69,7 +73,7 @@ def test_a_torn_summary_does_not_hide_that_the_name_is_in_use(storage: Path) -> 
 def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "LEAST_FREE", shutil.disk_usage(tmp_path).total + 1)  # to which any file system is full
     with pytest.raises(
-        SweepError, match=r"--storage .*: has [\d.]+ MB of free space, and a sweep needs at least \d+ MB"
+        SweepError, match=r"--storage .*: .* has [\d.]+ MB of free space, and a sweep needs at least \d+ MB"
     ):
         plan_for(tmp_path)
     assert files_in(tmp_path) == set()
@@ -79,7 +83,7 @@ def test_a_full_storage_is_an_error_before_anything_is_written(tmp_path: Path, m
     ("place", "message"),
     [
         ("missing/mlflow.db", r"/missing is not a folder; make it, or give another address"),
-        ("file/mlflow.db", r"cannot be written: .*/file is not a folder"),
+        ("file/mlflow.db", r"this is not a folder: .*/file; give"),
         ("folder", r"/folder is not a file that you can read and write"),
         ("torn.db", r"/torn\.db cannot be read as a database of MLflow \(file is not a database\)"),
     ],

@@ -153,7 +153,7 @@ def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:
     [
         (
             {"baseline": {"x": 0.9, "optimizer": "sgd"}},
-            "asks for 'momentum', but only x, optimizer have values; give it one",
+            "asks for 'momentum', which has no value here .only x, optimizer have one.; add it",
         ),
         (
             {"baseline": {"x": 0.9, "optimizer": "adamw", "momentum": 0.9}},

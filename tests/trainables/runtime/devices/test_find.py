@@ -48,7 +48,7 @@ def test_a_device_that_is_not_there_is_an_error_that_says_what_is() -> None:
         ValueError, match=r"--device hpu: there is no such device here; there is cpu\. Take --device auto"
     ):
         find_devices("hpu", [{"CPU": 2.0}])
-    with pytest.raises(ValueError, match="--device must be one of auto, hpu, cuda, cpu, but got 'tpu'"):
+    with pytest.raises(ValueError, match="--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"):
         find_devices("tpu", None)
 
 

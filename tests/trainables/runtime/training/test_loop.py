@@ -181,7 +181,7 @@ def test_a_task_without_a_schedule_has_the_one_of_the_configuration() -> None:
     with hyperparameters_of_each_step() as steps:
         reports_of(train_loop, {"steps": 4, "eval_every": 4, "schedule": "linear", "lr_floor": 0.5})
     assert [step["lr"] for step in steps] == pytest.approx([0.1, 0.0875, 0.075, 0.0625])
-    with pytest.raises(ValueError, match="schedule may be published only where a table"):
+    with pytest.raises(ValueError, match="schedule=published needs a recipe with a table"):
         SmallConfig(epochs=1, schedule="published")
 
 
@@ -412,8 +412,8 @@ def test_the_label_is_always_among_the_first_five_of_five_classes() -> None:
     [
         ({}, "epochs or steps must be above 0, and the other 0"),
         ({"epochs": 1, "steps": 1, "eval_every": 1}, "epochs or steps must be above 0, and the other 0"),
-        ({"steps": 5}, "eval_every goes with a budget in steps"),
-        ({"steps": 5, "eval_every": 6}, "eval_every goes with a budget in steps"),
+        ({"steps": 5}, "eval_every needs a budget in steps"),
+        ({"steps": 5, "eval_every": 6}, "eval_every needs a budget in steps"),
         ({"epochs": -1}, "must not be negative"),
     ],
 )

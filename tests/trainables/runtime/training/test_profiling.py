@@ -69,7 +69,7 @@ def test_what_names_no_trial_and_steps_is_an_error(given: str) -> None:
 def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:
     usual = SweepOptions(storage=storage, device="cpu", num_samples=8, confirm=0)
     assert make_plan(EXPERIMENT, replace(usual, profile="8:1")).options.profile == "8:1"
-    with pytest.raises(SweepError, match="--profile 9:1: the sweep has trials 1 to 8"):
+    with pytest.raises(SweepError, match="--profile 9:1: there is no trial 9; give one of 1 to 8"):
         make_plan(EXPERIMENT, replace(usual, profile="9:1"))
     with pytest.raises(
         SweepError, match=r"--profile 1:1: only the shared train loop can be traced, and .* has another"
