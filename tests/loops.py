@@ -63,6 +63,13 @@ def quadratic(config: dict[str, Any]) -> None:
         )
 
 
+def unsaved(config: dict[str, Any]) -> None:
+    """Report as :func:`quadratic` does, and save nothing."""
+    for epoch in range(1, config["epochs"] + 1):
+        time.sleep(0.3)
+        ray.train.report({"epoch": epoch, "score": 1 - config["x"] ** 2 - 1 / epoch})
+
+
 def failing_on_one_rank(config: dict[str, Any]) -> None:
     """Raise on rank 1 while rank 0 waits for it in a collective."""
     if get_context().get_world_rank() == 1:

@@ -84,8 +84,9 @@ class KeptSweep:
             counts, best, confirmed = summary["trials"], summary["best"], summary.get("confirmation") or {}
             ended, failed = sum(counts.get(outcome, 0) for outcome in ENDED), counts.get("failed", 0)
             value = None if best is None else best["value"]
-            rivals = confirmed.get("rivals") or ([confirmed["baseline"]] if confirmed.get("baseline") else [])
-            expected, test = summary.get("expected", ended), rivals[0] if rivals else None
+            alone = [confirmed.get("baseline")] if began.options.get("baseline_only") else []
+            expected = summary.get("expected", int(began.options["num_samples"]))
+            test = next(filter(None, [*confirmed.get("rivals", ()), *alone]), None)
         else:  # of the search alone: the study does not have what confirms
             ended = sum(trial["status"] in ENDED for trial in self.trials)
             failed = sum(trial["status"] == "failed" for trial in self.trials)

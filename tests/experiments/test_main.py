@@ -24,7 +24,7 @@ from experiments.sweep.define.plan import STUDY_FILE, Plan
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.script import load_experiment
 from experiments.sweep.show.result import result_lines
-from experiments.sweep.show.summary import summarise, write_summary
+from experiments.sweep.show.summary import reopen_summary, summarise, write_summary
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -197,6 +197,27 @@ def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
     write_sweep_file(replace(plan, began=first))
     (found,) = listed(storage)
     assert found["began"] == first == pytest.approx(time.time(), abs=100)
+
+
+def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "longer", 0.1, 0.8, num_samples=2, confirm=0)
+    reopen_summary(plan.folder)
+    (listed_now,) = json.loads(said(capsys, "ls", str(storage), "--json"))
+    assert (listed_now["state"], listed_now["best"]) == ("killed", 0.8)
+
+
+def test_what_was_confirmed_is_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline = {"mean": 0.1, "interval": None}
+    for name, alone, confirmed in (("cut short", False, None), ("alone", True, baseline)):
+        options: dict[str, Any] = {"baseline_only": True, "seeds": 2} if alone else {"num_samples": 2}
+        plan = kept(storage, name.replace(" ", "-"), 0.1, **options)
+        summary = json.loads(plan.summary_file.read_text())
+        summary["confirmation"] = {"baseline": baseline, "rivals": []}
+        write_summary(plan.summary_file, summary)
+        found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+        assert found[plan.name]["confirmed"] == confirmed
 
 
 def test_recipes_are_shown_where_there_are_some(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,9 @@ class StoppingRules:
         target, best = self._options.target, state.leader
         if target is None or best is None or state.objective.better(target, than=best[0]):
             return None
-        return Ending(f"{state.objective.name} {best[0]:.4g} reached the target of {target:g}", status=0)
+        return Ending(
+            f"{state.objective.name} {best[0]:.4g} reached the target of {target:g}", status=0, option="target"
+        )
 
     def after_trial(self, state: SweepState) -> Ending | None:
         """Return why the sweep ends after a trial has paused or ended, if it does: no better value comes, all fail
@@ -81,11 +83,12 @@ class StoppingRules:
             pauses_good_ones = self._options.scheduler == "pbt"
             since_best = sum(state.trials[n].has_ended or not pauses_good_ones for n in state.since_best)
             if since_best >= self._options.patience:
-                return Ending(f"{since_best} trials have paused or ended since the best value was reported", status=0)
+                why = f"{since_best} trials have paused or ended since the best value was reported"
+                return Ending(why, status=0, option="patience")
         failed = state.ended_here[-1:]
         if failed and CANNOT_USE in failed[0].reason and not any(trial.step for trial in state.trials.values()):
             return Ending(f"every trial would fail like this: {failed[0].reason}", status=1, at_once=True)
-        limit = self._options.same_errors
+        limit = self._options.same_errors or 0
         diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_here[-2 * limit :]]
         if limit and state.leader is None and len(diverged) == 2 * limit and all(diverged):
             why = state.ended_here[-1].reason

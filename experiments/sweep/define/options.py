@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -46,6 +46,8 @@ KEPT_UNLESS_GIVEN = {
     "hang_minutes", "same_errors",
 }  # fmt: skip
 """Options that it takes from there if they are given, and else keeps."""
+USUAL: Mapping[str, Any] = {"same_errors": 5, "retries": 3, "hang_minutes": 120.0, "checkpoint_minutes": 10.0}
+"""Those of them that have a value in every sweep; :func:`with_usual` fills it in."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 
 
@@ -149,11 +151,11 @@ class LimitOptions:
     """End when a trial reaches this value of the metric."""
     patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """End after N trials without a better value."""
-    same_errors: Annotated[Count, shown("N", "(5)"), AS_GIVEN] = 5
+    same_errors: Annotated[Count | None, shown("N", "(5)"), AS_GIVEN] = None
     """End when N trials in a row fail the same way; 0: never."""
-    retries: Annotated[Count, shown("N", "(3)"), AS_GIVEN] = 3
+    retries: Annotated[Count | None, shown("N", "(3)"), AS_GIVEN] = None
     """How often to restart a trial that lost its workers."""
-    hang_minutes: Annotated[Minutes, shown("MINUTES", "(120)"), AS_GIVEN] = 120.0
+    hang_minutes: Annotated[Minutes | None, shown("MINUTES", "(120)"), AS_GIVEN] = None
     """Replace workers that are silent this long; 0: never."""
 
 
@@ -169,7 +171,7 @@ class StorageOptions:
     """Continue this sweep, which was interrupted."""
     add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
     """With --resume: add N trials."""
-    checkpoint_minutes: Annotated[Minutes, shown("MINUTES", "(10)"), AS_GIVEN] = 10.0
+    checkpoint_minutes: Annotated[Minutes | None, shown("MINUTES", "(10)"), AS_GIVEN] = None
     """Save a trial this often; 0: at every report."""
     checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
     """Disk space for all checkpoints."""
@@ -285,6 +287,11 @@ def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
             f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
             f"start a new sweep"
         ) from error
+
+
+def with_usual(options: SweepOptions) -> SweepOptions:
+    """Return the options of a sweep with the usual value of each of :data:`USUAL` that was not given."""
+    return replace(options, **{name: value for name, value in USUAL.items() if getattr(options, name) is None})
 
 
 def flag(name: str) -> str:

@@ -36,6 +36,9 @@ class EarlyEnd:
         self.interrupted = False
         """Whether Tune was interrupted."""
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
+        self._saved = set[
+            int
+        ]()  # those that saved, or had nothing to save, after it was to end and before that is known
         self._leaving = threading.Lock()
 
     def ask(self, ending: Ending | None) -> None:
@@ -65,12 +68,14 @@ class EarlyEnd:
         """Note that a trial has written a checkpoint, or has none to write."""
         if self._to_save is not None:
             self._to_save.discard(trial)
+        elif self._state.ending is not None:
+            self._saved.add(trial)
 
-    def interrupt_when_saved(self, pausing: Iterable[int]) -> None:
-        """Once the sweep ends, interrupt Tune when every trial that runs, or is ``pausing``, has its checkpoint."""
+    def interrupt_when_saved(self, training: Iterable[int]) -> None:
+        """Once the sweep ends, interrupt Tune when each of the trials that are ``training`` has its checkpoint."""
         if self._state.ending is None or self.interrupted:
             return
-        to_come = {trial.number for trial in self._state.running} | {*pausing}
+        to_come = {*training} - self._saved
         self._to_save = to_come if self._to_save is None else self._to_save & to_come
         if self._to_save and not self._state.ending.at_once:
             return

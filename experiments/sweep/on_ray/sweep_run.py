@@ -243,7 +243,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         elif (
             self._growth.is_moving(known.number)
             or self._stopping.last_in_time(known)
-            or wants_checkpoint(self.state, known, 60 * self.plan.options.checkpoint_minutes)
+            or wants_checkpoint(self.state, known, 60 * (self.plan.options.checkpoint_minutes or 0))
         ):
             result[SHOULD_CHECKPOINT] = True
 
@@ -318,7 +318,10 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.steering.end_search("--time-budget")
         self.early_end.ask(self._stopping.out_of_time())
         self.early_end.heed_signals()
-        self.early_end.interrupt_when_saved(map(number_of, self._pausing))
+        # One that waits for devices to which a held trial has grown would wait for ever, and has nothing to save.
+        waiting = [t for t in self.state.running if self._growth.has_grown and not self._growth.has(self.state, t)]
+        training = {trial.number for trial in self.state.running} - {trial.number for trial in waiting}
+        self.early_end.interrupt_when_saved(training | {*map(number_of, self._pausing)})
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""
@@ -346,7 +349,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             trackers = {tracker.name: tracker.address for tracker in self.trackers}
             self.summary = summarise(self.plan, self.state, trackers)
             with errors_are_logged():  # the study is opened, which may fail, if nothing was proposed yet
-                self.summary["search"] = in_brief(self.searcher.trials(), self.plan.experiment.mode)
+                paused = {trial.number for trial in self.state.paused}
+                self.summary["search"] = in_brief(self.searcher.trials(), self.plan.experiment.mode, paused)
             write_summary(self.plan.summary_file, self.summary)
             self.tell(events.SweepEnded(summary=self.summary))
             for tracker in self.trackers:

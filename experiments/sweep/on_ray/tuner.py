@@ -26,6 +26,7 @@ from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.reproduction import compared
 from experiments.sweep.show.result import START_AGAIN, is_useless, result_lines
+from experiments.sweep.show.summary import reopen_summary
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
@@ -114,7 +115,8 @@ class SweepTuner(tune.Tuner):
         lock = SweepLock(plan.folder)
         try:
             if snapshot is not None:
-                put_back(snapshot, plan.folder, plan.options.retries)
+                put_back(snapshot, plan.folder, plan.options.retries or 0)
+                reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
             ray_tune.write_state_within(SHARE_OF_TIME)
@@ -182,7 +184,7 @@ class SweepTuner(tune.Tuner):
             device=plan.devices.type,
             storage=str(plan.folder / "worker_groups"),
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
-            hung_after_s=60 * options.hang_minutes,
+            hung_after_s=60 * (options.hang_minutes or 0),
         )
         profile: tuple[str, Profile] | None = None
         if (wanted := options.profiled) is not None:
@@ -194,7 +196,7 @@ class SweepTuner(tune.Tuner):
                 settings=plan.settings,
                 environment_of=experiment.config_class.environment_of,
                 objectives=[objective.name for objective in plan.objectives],
-                retries=options.retries,
+                retries=options.retries or 0,
                 profile=profile,
             ),
             tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
@@ -219,7 +221,7 @@ class SweepTuner(tune.Tuner):
             name=plan.name,
             storage_path=str(plan.folder.parent),
             callbacks=[self.run, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
-            failure_config=tune.FailureConfig(max_failures=plan.options.retries),
+            failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago
                 num_to_keep=None if plan.options.scheduler == "pbt" else 1,

@@ -75,12 +75,13 @@ def apply_options(
             baseline = {name: baseline.get(name, value) for name, value in nearest.items()}
         experiment = replace(experiment, space=space, baseline=baseline)
     lr_for_batch = experiment.baseline.get("batch_size", 0)  # an earlier winner's learning rate is for this one, too
+    given, fixed = choose_settings(experiment, options)
     if winner is not None:
         winner = {name: value for name, value in winner.items() if name in experiment.search_space.names}
-        experiment = replace(experiment, baseline=winner)
+        # It lacks what its own sweep had fixed; and what the file says of a first trial is not about it.
+        experiment, first = replace(experiment, baseline={**fixed, **winner}), {}
     check_baseline(experiment, options)
     check_space(experiment)
-    given, fixed = choose_settings(experiment, options)
     meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
     settings = {**meant_for, **usual.settings(), **given}
     return Asked(fix(experiment, fixed, first), others, options, recipe, reason, usual, settings, winner or {})
@@ -245,6 +246,11 @@ def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict
             given[key] = experiment.config_class.typed(key, value)
         except ValueError as error:
             raise SweepError(f"--set {entry}{file}: {error}") from error
+        own = experiment.search_space.fixed.get(key, given[key])
+        if own != given[key] and options.baseline in experiment.baselines:
+            raise SweepError(
+                f"--set {entry}{file}: --baseline {options.baseline} has {key}={own}; leave one of them out"
+            )
         if key in hyperparameters:
             fixed[key] = given[key]
     return given, fixed

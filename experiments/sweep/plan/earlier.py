@@ -79,9 +79,8 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         return Earlier(summaries=last_summaries(storage), held_out=held_out)
     from experiments.sweep.decide.search.study_record import config_of, stored_trials  # half a second
 
-    named = [
-        earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in dict.fromkeys(options.learn_from)
-    ]
+    learns = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
+    named = list(learns.items())  # once also where a sweep goes by its name and by its folder
     trials = [stored_trials(folder) for folder, _ in named]
     if of_sweep:
         sweep, number = options.baseline_trial
@@ -138,7 +137,7 @@ def seconds_each(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
         }
     )
     for name, summary in summaries:
-        each = summary.get("seconds_each", {}).get(plan.budget.unit)
+        each = (summary.get("seconds_each") or {}).get(plan.budget.unit)
         if each and _like(summary) == same:
             return each, name
     return None
@@ -146,8 +145,8 @@ def seconds_each(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
 
 def _like(summary: Mapping[str, Any]) -> str:
     """Return what a sweep trained, as JSON has it."""
-    kept = {key: summary[key] for key in ("experiment", "recipe", "device", "workers_per_trial")}
-    settings = {name: value for name, value in summary["settings"].items() if name not in BUDGET_OPTIONS}
+    kept = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
+    settings = {name: value for name, value in summary.get("settings", {}).items() if name not in BUDGET_OPTIONS}
     return json.dumps({**kept, "settings": settings}, sort_keys=True, default=str)
 
 
@@ -164,6 +163,8 @@ def learned_from(began_with: SweepFile, trials: Sequence[FrozenTrial], experimen
             f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so its best trials may "
             f"not be good here; leave it out"
         )
+    if not trials:
+        raise SweepError(f"--learn-from {sweep}: its study is gone, or has no trials; leave it out")
     found = best_that_fit(trials, experiment.search_space, most=experiment.mode == "max")
     if not found.configs:
         raise SweepError(f"--learn-from {sweep}: {found.said}; leave it out, or widen the ranges")

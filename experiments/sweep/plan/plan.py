@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiments.sweep.decide.search.samplers import tried_sampler
 from experiments.sweep.define.experiment import Experiment
-from experiments.sweep.define.options import SweepOptions, checked, resumed
+from experiments.sweep.define.options import SweepOptions, checked, resumed, with_usual
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.apply import apply_options
 from experiments.sweep.plan.check import check
@@ -39,6 +39,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     name = options.resume or name_for(experiment.name, options)
     if earlier.own is not None:
         options = resumed(options, earlier.own.options)
+    options = with_usual(options)
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     asked = apply_options(experiment, options, devices.type.kind, earlier.winner)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.define.words import counted
 from experiments.sweep.show.confirmation import confirmed
+from experiments.sweep.state.sweep_file import read_summary
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
@@ -27,13 +28,21 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
         once_there_is_room(lambda: partial.write_text(text), str(path))
 
 
+def reopen_summary(folder: Path) -> None:
+    """Say in the summary of a sweep that goes on that it is not complete: the sweep may be killed before it writes the
+    next."""
+    summary = read_summary(folder)
+    if summary.get("complete"):
+        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False})
+
+
 def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
     """Return what the sweep has come to so far.
 
     Trials that run count as interrupted. ``trackers`` says where a person looks at the sweep, by the tracker's name.
     """
     device_time, trials = state.device_time, state.trials.values()
-    unended = sorted(trial.number for trial in trials if not trial.has_ended)
+    unended = sorted(trial.number for trial in trials if not trial.has_ended and trial.status != "paused")
     left = Counter[str]("paused" if t.status == "paused" else "interrupted" for t in state.unended.values())
     front = [_reached(plan, state, trial) for trial in state.front]
     counts_of, sums = {}, Counter[str]()  # what was counted on the devices of each trial, if anything, and of all

@@ -30,6 +30,8 @@ class Ending(NamedTuple):
     """Exit status of the process; 0 where the user asked for this end beforehand."""
     at_once: bool = False
     """Whether running trials are not waited for."""
+    option: str = ""
+    """The option that asked for it, and would again at once if the sweep went on with it."""
 
 
 class Decision(NamedTuple):

@@ -29,10 +29,10 @@ class SweepLock:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process runs the sweep in ``folder``."""
+    """Return whether a process runs the sweep in ``folder``; False where that may not be read."""
     try:
         file = (folder / LOCK_FILE).open("rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
     with file:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import time
@@ -18,6 +19,8 @@ from experiments.sweep.define.options import MAY_DIFFER, SweepOptions
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.writing import written_whole
+
+logger = logging.getLogger(__name__)
 
 SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
@@ -139,9 +142,10 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """Return what the sweep in ``folder`` came to; {} where it has not ended, or its file is torn or another's."""
     try:
         found = json.loads((folder / SUMMARY_FILE).read_text())
-    except (OSError, ValueError):
+        whole = isinstance(found["trials"], dict) and isinstance(found["best"], dict | None)
+    except (OSError, ValueError, LookupError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if whole else {}
 
 
 def winner_of(folder: Path) -> dict[str, Any]:
@@ -160,7 +164,7 @@ def winner_of(folder: Path) -> dict[str, Any]:
 def last_summaries(storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and summary of each sweep in a folder that has one, the last first; none is read in advance."""
     files = [folder / SUMMARY_FILE for folder in sweeps_in(storage)]
-    for file in sorted(filter(Path.is_file, files), key=lambda file: -file.stat().st_mtime):
+    for file in sorted(filter(os.path.isfile, files), key=lambda file: -file.stat().st_mtime):
         yield file.parent.name, read_summary(file.parent)
 
 
@@ -178,8 +182,8 @@ def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tu
 
 def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
     """Return what the sweep of this experiment began with that wrote a checkpoint; None if it is of none."""
-    folder = checkpoint.expanduser().resolve().parents[1]
-    if not (folder / SWEEP_FILE).is_file():
+    folder = checkpoint.expanduser().resolve().parent.parent
+    if not os.path.isfile(folder / SWEEP_FILE):  # False where that may not be read
         return None
     began_with = read_sweep_file(folder, "--evaluate ")
     if began_with.experiment != experiment:
@@ -196,7 +200,7 @@ def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> 
     if not given.resume or Path(given.resume).name != given.resume:
         raise SweepError(f"--resume {given.resume}: give the sweep's name, and the folder that it is in as --storage")
     folder = given.storage.expanduser().resolve() / given.resume
-    if not (folder / SWEEP_FILE).is_file():
+    if not os.path.isfile(folder / SWEEP_FILE):
         raise SweepError(f"--resume {given.resume}: no such sweep in {folder.parent}; {_found_in(folder.parent)}")
     began_with = read_sweep_file(folder, "--resume ")
     if began_with.experiment != experiment:
@@ -211,6 +215,11 @@ def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> 
             f"--resume {given.resume}: its runs are in another tracking store than {tracking_uri}; give the "
             f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
         )
+    reached = (read_summary(folder).get("ended_early") or {}).get("option")
+    if reached and getattr(given, reached) is None:
+        was = began_with.options[reached]
+        logger.warning("--resume %s: it goes on without --%s %s, at which it ended", given.resume, reached, was)
+        began_with.options[reached] = None
     return began_with
 
 
@@ -223,7 +232,7 @@ def name_for(experiment: str, options: SweepOptions) -> str:
             f"letter or digit"
         )
     if os.path.exists(folder := options.storage.expanduser() / name):  # False where that may not be read
-        if not (folder / SWEEP_FILE).is_file():
+        if not os.path.isfile(folder / SWEEP_FILE):
             raise SweepError(f"--name {name}: {folder} exists and is no sweep; take another name, or remove it")
         kind = "a finished" if read_summary(folder).get("complete") else "an unfinished"
         raise SweepError(

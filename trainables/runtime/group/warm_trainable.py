@@ -175,6 +175,8 @@ class WarmTrainable(tune.Trainable):
         profiled, profile = self.profile or ("", None)
         report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
         if report["kind"] == "finished":
+            if self.iteration:  # it had trained all that it wants to when it last saved
+                return report
             raise WorkerRaisedError(
                 f"{CANNOT_USE}: the loop returned without a report; call ray.train.report() or "
                 f"trainables.runtime.report() once an epoch"

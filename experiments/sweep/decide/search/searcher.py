@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
-from experiments.sweep.decide.search.study_record import StudyRecord
+from experiments.sweep.decide.search.study_record import StudyRecord, number_of
 from experiments.sweep.decide.search.surrogate import (
     ATTR_CONSTRAINTS,
     ATTR_FAILURE,
@@ -169,9 +169,16 @@ class StudySearcher(Searcher):
         own_seed = seed_of(self._seed, self._proposed)
         seed = own_seed if self._trial_seed is None else self._trial_seed
         self._proposed += 1
+        number = self._proposed + len(self._confirming)  # Tune counts those that confirm, too
         if self._again:
             self._numbers[trial_id] = self._again.pop(0)
             trial = trials[self._numbers[trial_id]]
+            if (
+                number != number_of(trial) and not trial.state.is_finished()
+            ):  # others confirmed before it was interrupted
+                self._record.change(
+                    trial.number, lambda study, at: internals.set_user_attribute(study, at, ATTR_NUMBER, number)
+                )
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
         most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
@@ -184,7 +191,6 @@ class StudySearcher(Searcher):
         elif near := self._guess(own_seed):
             model.enqueue_trial(near, user_attrs={GUESSED: True})
         config, asked = self._proposal(model, any_will_do=bool(given))
-        number = self._proposed + len(self._confirming)  # Tune counts those that confirm, too
         numbered = {} if number == len(trials) + 1 else {ATTR_NUMBER: number}
         self._numbers[trial_id] = self._record.add(
             create_trial(

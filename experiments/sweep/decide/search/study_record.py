@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def config_of(folder: Path, number: int) -> dict[str, Any]:
     if number not in trials:
         raise SweepError(
             f"--baseline {folder.name}:{number}: its search has no such trial; it has "
-            f"{f'1 to {max(trials)}' if trials else 'none'}"
+            f"{f'1 to {max(trials)}, without those that confirm' if trials else 'none'}"
         )
     return {hyperparameter(name): value for name, value in trials[number].params.items()}
 
@@ -70,8 +70,11 @@ def number_of(trial: FrozenTrial) -> int:
     return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
 
 
-def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
-    """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration."""
+def in_brief(trials: Sequence[FrozenTrial], mode: str, paused: Container[int] = ()) -> list[dict[str, Any]]:
+    """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration.
+
+    The study does not know which trials are ``paused``.
+    """
     best_of: Callable[..., int | None] = min if mode == "min" else max
     found = []
     for trial in trials:
@@ -80,7 +83,7 @@ def in_brief(trials: Sequence[FrozenTrial], mode: str) -> list[dict[str, Any]]:
         found.append(
             {
                 "trial": number_of(trial),
-                "status": OUTCOMES.get(trial.state, "interrupted"),
+                "status": OUTCOMES.get(trial.state, "paused" if number_of(trial) in paused else "interrupted"),
                 "value": None if step is None else values[step],
                 **({"point": list(trial.user_attrs[ATTR_POINT])} if ATTR_POINT in trial.user_attrs else {}),
                 **({"why": str(trial.user_attrs[ATTR_FAILURE])} if ATTR_FAILURE in trial.user_attrs else {}),

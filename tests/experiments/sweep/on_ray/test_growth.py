@@ -9,9 +9,12 @@ import pytest
 
 from experiments.sweep.decide.growth import Growth
 from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.state.events import Ending, Event, TrialBegan
+from experiments.sweep.state.sweep_state import SweepState
 from tests.benchmarks import simulated_groups
-from tests.benchmarks.growth import AddsTrial, device_seconds, simulated_sweep
+from tests.benchmarks.growth import AddsTrial, device_seconds, simulated_sweep, tuner_of
 from tests.benchmarks.simulated_groups import Clock, Groups, ImpossibleError
+from trainables.runtime.devices.hpu import HPU
 
 
 def swept(
@@ -36,6 +39,29 @@ def test_a_trial_that_is_added_while_another_has_all_devices_gets_one(
     assert adds.added
     assert groups.longest_wait_s < simulated_groups.REPORT_S  # until the other gives some back at its next report
     assert groups.in_vain == 0
+
+
+class EndsSweep(AddsTrial):
+    """Adds a trial when one has all devices, and ends the sweep when that trial begins: it waits for devices."""
+
+    def __init__(self, run: SweepRun) -> None:
+        super().__init__(run.steering, 8)
+        self._run = run
+
+    def show(self, event: Event, state: SweepState) -> None:
+        super().show(event, state)
+        if isinstance(event, TrialBegan) and event.trial == 11:
+            self._run.early_end.ask(Ending("for a test", 0))
+
+
+def test_a_sweep_that_ends_does_not_wait_for_a_trial_that_waits_for_devices(tmp_path: Path, groups: Groups) -> None:
+    asked = Namespace(trials=10, epochs=27, scheduler="asha")
+    with simulated_groups.without_ray(tmp_path, groups, HPU):
+        run = (tuner := tuner_of(tmp_path, "auto", asked, seed=0, trackers=())).run
+        run.views[:] = [EndsSweep(run)]
+        tuner.fit()
+    assert run.summary is not None and run.summary["ended_early"]["why"] == "for a test"
+    assert run.state.trials[11].step == 0
 
 
 def test_a_sweep_whose_trials_grow_is_shorter(tmp_path: Path, groups: Groups) -> None:

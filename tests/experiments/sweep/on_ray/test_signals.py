@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune import Checkpoint
+from ray.tune.result import SHOULD_CHECKPOINT
 
-from experiments import SweepOptions, build_tuner
+from experiments import Experiment, SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.tuner import SweepTuner
@@ -35,6 +36,7 @@ from experiments.sweep.state.events import (
     TrialBegan,
 )
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import unsaved
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def run(storage: Path) -> SweepRun:
 def turn(run: SweepRun, *saving: int) -> None:
     """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
     run.early_end.heed_signals()
-    run.early_end.interrupt_when_saved(saving)
+    run.early_end.interrupt_when_saved({*saving, *(trial.number for trial in run.state.running)})
 
 
 def save(run: SweepRun, number: int) -> None:
@@ -89,6 +91,15 @@ def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, inte
     turn(run, 2)
     assert not interrupts
     save(run, 2)
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.ask(Ending("for a test", 0))
+    for number in (1, 2):  # before the sweep has looked which trials run
+        trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
+        run.on_trial_result(0, [], trial, {SHOULD_CHECKPOINT: False})
     turn(run)
     assert len(interrupts) == 1
 
@@ -250,3 +261,15 @@ def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, t
     for number in summary["interrupted"]:
         # Two, if the sweep ended before Tune removed the one before.
         assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)
+
+
+@pytest.mark.parametrize("ends", [{"target": -0.5}, {"patience": 1}])
+def test_a_real_sweep_whose_loop_saves_nothing_ends_at_its_limit(
+    ray_here: None, tmp_path: Path, ends: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "name": "unsaved", **ends}
+    experiment = Experiment(train_loop=unsaved, space={"x": tune.uniform(-0.5, 0.5)}, metric="score", mode="max")
+    build_tuner(experiment, storage=tmp_path, **options).fit()
+    summary = json.loads((tmp_path / "unsaved" / "summary.json").read_text())
+    assert summary["ended_early"]["status"] == 0
+    assert not summary["complete"]

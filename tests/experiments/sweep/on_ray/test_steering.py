@@ -162,7 +162,7 @@ def test_a_wish_that_cannot_be_says_why(run: SweepRun, wish: dict[str, Any], mes
 
 def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
     run.searcher.over = True
-    with pytest.raises(SweepError, match=r"the search is over; add trials with: .*resume='x'.*, add_trials=N\)"):
+    with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
         asked(run, do="add", trials=1)
     run.early_end.heed_signals()
     run.state.over = True

@@ -22,7 +22,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     def summary(name: str, **changes: Any) -> None:
         best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
         (storage / name).mkdir(parents=True)
-        contents = {"experiment": "bert", "best": best, "confirmation": None, **changes}
+        contents = {"experiment": "bert", "trials": {}, "best": best, "confirmation": None, **changes}
         (storage / name / "summary.json").write_text(json.dumps(contents))
         began_with = {
             "experiment": contents["experiment"],
@@ -60,6 +60,13 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     said = "        on data that larger may have chosen configurations by (begun without --confirm)"
     assert said in plan_lines(larger) and not any("may have chosen" in line for line in plan_lines(usual))
     assert not plan_for(storage, baseline="larger", confirm=0).seen_by, "what scores then says so itself"
+    shared = {name: value for name, value in BASELINE.items() if name != "batch_size"}
+    summary("fixed", best={"trial": 4, "config": {**shared, "lr": 0.04}})
+    again = plan_for(storage, baseline="fixed", name="again", settings=(f"batch_size={batch}",))
+    assert (again.experiment.baseline, again.settings["batch_size"]) == ({**shared, "lr": 0.04}, batch)
+    space = {"lr": {"loguniform": [1e-4, 0.1], "baseline": 0.001}}
+    file = plan_for(storage, baseline="fixed", name="file", settings=(f"batch_size={batch}",), space=space)
+    assert file.experiment.baseline["lr"] == 0.04, "the winner's, and not the file's"
     begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
     begun.folder.mkdir()
     write_sweep_file(begun)
@@ -83,3 +90,5 @@ def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings
     assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
     assert plan.repeats_published
     assert any("from the baseline lars: HabanaAI" in line for line in plan_lines(plan))
+    with pytest.raises(SweepError, match="--set optimizer=sgd: --baseline lars has optimizer=lars; leave one"):
+        make_plan(IMAGENET, SweepOptions(storage=storage, **{**options, "settings": ("optimizer=sgd",)}))  # type: ignore[arg-type]

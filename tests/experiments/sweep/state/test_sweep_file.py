@@ -15,9 +15,16 @@ from ray import tune
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.plan import Plan
+from experiments.sweep.define.plan import SUMMARY_FILE, Plan
+from experiments.sweep.state.events import Ending
 from experiments.sweep.state.lock import SweepLock
-from experiments.sweep.state.sweep_file import SWEEP_FILE, read_sweep_file, write_sweep_file
+from experiments.sweep.state.sweep_file import (
+    SWEEP_FILE,
+    last_summaries,
+    read_summary,
+    read_sweep_file,
+    write_sweep_file,
+)
 from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.quadratic import QUADRATIC
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
@@ -76,7 +83,23 @@ def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(fo
     assert (options.time_budget, options.retries, options.register) == (5.0, 1, "digits")
     kept = resumed(folder, register="other")
     assert (kept.register, kept.time_budget, kept.target, kept.retries) == ("other", 30.0, 0.9, 5)
+    assert resumed(folder, retries=3).retries == 3, "the usual value was given"
     assert STORE not in (folder / SWEEP_FILE).read_text()
+
+
+def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    summary: dict[str, Any] = {"trials": {}, "best": None, "ended_early": Ending("", 0, option="target")._asdict()}
+    (folder / SUMMARY_FILE).write_text(json.dumps(summary))
+    assert (resumed(folder).target, resumed(folder).time_budget) == (None, 30.0)
+    assert "it goes on without --target 0.9, at which it ended" in caplog.text
+    assert resumed(folder, target=0.95).target == 0.95
+
+
+def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
+    for text in ("[]", "{", "{}", '{"seconds_each": null}', '{"trials": 3, "best": null}'):
+        (folder / SUMMARY_FILE).write_text(text)
+        assert read_summary(folder) == {}
+    assert list(last_summaries(folder.parent)) == [("sweep", {})]
 
 
 @pytest.mark.parametrize(

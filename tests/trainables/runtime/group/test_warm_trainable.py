@@ -109,6 +109,15 @@ def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: Any, tmp_path:
     assert again[names.SECOND] == pytest.approx(again[names.STEP_SECONDS] - again[names.START_SECONDS])
 
 
+def test_a_trial_that_had_trained_all_it_wants_to_when_it_was_saved_ends(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("counting", first=1))
+    assert [trainable.train()["epoch"] for _ in range(3)] == [1, 2, 3]
+    saved = trainable.save(str(tmp_path / "saved"))
+    trainable.reset(trial("counting", first=1))
+    trainable.restore(saved)
+    assert trainable.train()["done"]
+
+
 def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(trainable: Any, tmp_path: Path) -> None:
     trainable.reset(trial("forgetful"))
     assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]

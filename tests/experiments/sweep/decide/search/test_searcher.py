@@ -19,7 +19,7 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
 from experiments.sweep.decide.search.searcher import StudySearcher
-from experiments.sweep.decide.search.study_record import trials_to_resume
+from experiments.sweep.decide.search.study_record import number_of, trials_to_resume
 from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
@@ -30,6 +30,7 @@ from experiments.sweep.plan.plan import make_plan
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
 from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime import names
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 from trainables.runtime.internals.optuna import study_attributes
 
@@ -337,6 +338,20 @@ def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int,
     assert made[:3] == lost
     assert len(set(made)) == 5
     assert states(again).count(TrialState.RUNNING) == 5
+
+
+def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, num_trials=1)
+    proposal(searcher, "a")
+    searcher.save(str(tmp_path / "state"))
+    searcher.after_search = lambda over: [{"lr": 1e-3, "seed": 7, names.CONFIRMS: 1}]
+    proposal(searcher, "b")
+    searcher.num_trials = 2  # a person adds one
+    proposal(searcher, "c")
+    assert [number_of(trial) for trial in trials(searcher)] == [1, 3]
+    again = crashed(searcher, tmp_path / "state", num_trials=2)
+    proposal(again, "d")
+    assert [number_of(trial) for trial in trials(again)] == [1, 2]
 
 
 def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
