@@ -15,6 +15,8 @@ from experiments.sweep.define.plan import STUDY_FILE, SUMMARY_FILE
 from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_interval
 from experiments.sweep.show.result import START_AGAIN, in_rows, is_useless, result_lines
+from experiments.sweep.show.trackers.outbox import tracked_at
+from experiments.sweep.show.trackers.store import tracking_uri
 from experiments.sweep.state.lock import is_running
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
@@ -132,11 +134,11 @@ class KeptSweep:
         options, recipe = began.options, began.options.get("recipe")
         how = f"{options.get('search')} search, {options.get('scheduler')} scheduler"
         how = "the baseline alone" if options.get("baseline_only") else how
-        resume = shlex.join(
-            [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
-        )
+        resume = [*run, began.script or "SCRIPT", "--resume", self.folder.name, "--storage", str(self.folder.parent)]
+        if (tracked := tracked_at(self.folder)) not in (None, tracking_uri(None)):
+            resume += ["--tracking-uri", str(tracked)]
         ended_early = self.state not in ("running", "finished")
-        advice = START_AGAIN if is_useless(self.summary) else resume
+        advice = START_AGAIN if is_useless(self.summary) else shlex.join(resume)
         rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
         for trial in self.trials:
             values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))

@@ -203,9 +203,13 @@ def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
     storage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = kept(storage, "longer", 0.1, 0.8, num_samples=2, confirm=0)
-    reopen_summary(plan.folder)
-    (listed_now,) = json.loads(said(capsys, "ls", str(storage), "--json"))
-    assert (listed_now["state"], listed_now["best"]) == ("killed", 0.8)
+    early = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130))
+    for folder in (plan.folder, early.folder):
+        reopen_summary(folder)
+    found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+    assert {name: (sweep["state"], sweep["best"]) for name, sweep in found.items()} == {
+        "longer": ("killed", 0.8), "early": ("killed", 0.4),
+    }  # fmt: skip
 
 
 def test_what_was_confirmed_is_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

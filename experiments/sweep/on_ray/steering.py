@@ -21,6 +21,8 @@ from experiments.sweep.state.trial_state import trial_name
 
 logger = logging.getLogger(__name__)
 
+KNOWN = '{"do": "stop", "trial": 7}, {"do": "add", "trials": 10}, {"do": "try", "config": {...}} or {"do": "end"}'
+"""The requests, for people."""
 MOST_ADDED = 10_000
 """Trials to add at once: more are a slip of the hand."""
 
@@ -43,8 +45,7 @@ class Steering:
     def ask(self, wish: Mapping[str, Any]) -> Future[str]:
         """Take a wish, and return what will say in words what was done, or raise a :class:`SweepError`.
 
-        A wish is ``{"do": "stop", "trial": 7}``, ``{"do": "end"}``, ``{"do": "add", "trials": 10}`` or
-        ``{"do": "try", "config": {...}}``.
+        The wishes are :data:`KNOWN`.
         """
         answer: Future[str] = Future()
         self._wishes.put((wish, answer))
@@ -63,7 +64,7 @@ class Steering:
 
     def _grant(self, wish: Mapping[str, Any]) -> str:
         self._check()
-        match wish:
+        match {} if any(isinstance(value, bool) for value in wish.values()) else wish:  # True is an int, too
             case {"do": "stop", "trial": int(number)}:
                 return self._stop(number)
             case {"do": "end"}:
@@ -72,9 +73,7 @@ class Steering:
                 return self._add(number)
             case {"do": "try", "config": dict(config)}:
                 return self._try(config)
-        raise SweepError(
-            f"{dict(wish)}: not a request that a sweep knows; send stop, end, add or try with its argument"
-        )
+        raise SweepError(f"{dict(wish)}: not a request that a sweep knows; send {KNOWN}")
 
     def _check(self) -> None:
         """Raise a SweepError if there is nothing to steer."""

@@ -223,7 +223,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if known.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
-        if known.confirms:
+        ends_with_pbt = self.early_end.holds_trials and self.plan.options.scheduler == "pbt"  # a clone would be lost
+        if known.confirms or ends_with_pbt:
             return events.Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
         reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})

@@ -29,11 +29,9 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def reopen_summary(folder: Path) -> None:
-    """Say in the summary of a sweep that goes on that it is not complete: the sweep may be killed before it writes the
-    next."""
-    summary = read_summary(folder)
-    if summary.get("complete"):
-        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False})
+    """Take out of the summary of a sweep that goes on how it had ended: it may be killed before it writes the next."""
+    if summary := read_summary(folder):
+        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "ended_early": None})
 
 
 def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:

@@ -230,6 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json({"done": self.server.page.ask(wish).result(ANSWER_WITHIN_S)})
         except (NoAnswerError, TimeoutError):
             self._send_json({"error": f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"})
+        except json.JSONDecodeError as error:
+            self._send_json({"error": f"the request is not JSON: {error}"})
         except ValueError as error:
             self._send_json({"error": str(error)})
 

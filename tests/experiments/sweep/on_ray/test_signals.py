@@ -14,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from ray import tune
 from ray.tune import Checkpoint
 from ray.tune.result import SHOULD_CHECKPOINT
+from ray.tune.schedulers import TrialScheduler
 
 from experiments import Experiment, SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT
@@ -93,6 +95,22 @@ def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, inte
     save(run, 2)
     turn(run)
     assert len(interrupts) == 1
+
+
+def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    options = SweepOptions(storage=storage, name="x", device="cpu", scheduler="pbt")
+    run = SweepTuner(make_plan(plain, options), trackers=[]).run
+    run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.5}))
+    scheduler = mock.Mock(return_value=TrialScheduler.CONTINUE)
+    monkeypatch.setattr(run.scheduler, "on_trial_result", scheduler)
+    trial: Any = SimpleNamespace(experiment_tag="1_", trial_id="1")
+    for ends in (False, True):
+        if ends:
+            run.early_end.ask(Ending("for a test", 0))
+        decision, _ = run._decide(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
+        assert decision.verdict == "continue"
+    scheduler.assert_called_once()
 
 
 def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, interrupts: list[float]) -> None:
