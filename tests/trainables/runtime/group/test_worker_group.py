@@ -105,10 +105,13 @@ def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
     changes = config.settings_of_wider(cpu, 1, 2)
     loop = experiment.train_loop.__module__.removeprefix("trainables.")
     (there,) = run_trial(group, {**trial, **changes, "loop": loop}, str(tmp_path / "saved"))
-    assert there == pytest.approx(numbers_of(here), rel=1e-4)
+    # In 50 layers without the statistics of a batch, the order of sums makes 0.5 % on one machine (and 150 % if wrong).
+    loose = {"val_loss": 1e-2} if script == "tune_resnet50" else {}
+    alike = {name: pytest.approx(value, rel=loose.get(name, 1e-4)) for name, value in numbers_of(here).items()}
+    assert there == alike
     if changes:  # with batch normalisation over each worker's share it is another trial
         (there,) = run_trial(group, {**trial, "loop": loop}, str(tmp_path / "saved"))
-        assert there != pytest.approx(numbers_of(here), rel=1e-4)
+        assert there != alike
 
 
 @pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)

@@ -88,7 +88,7 @@ def test_the_command_refuses_what_is_not_its_to_deliver(
     none, other, first_is_lost, running = capsys.readouterr().err.splitlines()
     assert none == f"error: {tmp_path}: there is no {RECORDS_FILE} here; give the folder of a sweep"
     assert other.endswith("is tracked at http://elsewhere:5000; give that as --tracking-uri")
-    assert first_is_lost.endswith("has a torn outbox")
+    assert first_is_lost.endswith("has a damaged outbox (mlflow-outbox.jsonl); put it back from a backup")
     assert running.endswith("this sweep is running, and delivers by itself")
     assert not list(tmp_path.glob(f"*/{STATE_FILE}"))
 
