@@ -37,7 +37,7 @@ def space(trial: Trial, batch_sizes: Sequence[int] = (64, 128, 256, 512)) -> Non
         trial.suggest_float("adamw.lr", 3e-4, 1e-2, log=True)
         # From torch's own 0.01 to what vision transformers take; likewise.
         trial.suggest_categorical("adamw.weight_decay", [1e-2, 3e-2, 1e-1, 3e-1])
-    # The published table has a warm-up of its own; the cosine of Goyal's successors takes five of 90 epochs.
+    # The published table has its own warm-up; the cosine of Goyal's successors takes five of 90 epochs.
     if trial.suggest_categorical("schedule", ["published", "cosine"]) != "published":
         trial.suggest_float("warmup", 0.0, 0.1)
     # None as published, up to twice the 0.1 of the toolkit's faster variant. Few values: in lazy mode each is

@@ -18,7 +18,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     if "evaluate" not in experiment.config_class.field_names():
         raise SweepError(
             f"--evaluate {checkpoint}: only experiments with the shared loop can score a checkpoint, and "
-            f"{experiment.name} has a train loop of its own; load and score the checkpoint in your own code"
+            f"{experiment.name} has its own train loop; load and score the checkpoint in your own code"
         )
     scores: dict[str, Any] = {}
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)

@@ -36,9 +36,7 @@ class EarlyEnd:
         self.interrupted = False
         """Whether Tune was interrupted."""
         self._to_save: set[int] | None = None  # running trials whose checkpoint is waited for, once the sweep ends
-        self._saved = set[
-            int
-        ]()  # those that saved, or had nothing to save, after it was to end and before that is known
+        self._saved = set[int]()  # trials that had saved, or had nothing to save, before that was known
         self._leaving = threading.Lock()
 
     def ask(self, ending: Ending | None) -> None:

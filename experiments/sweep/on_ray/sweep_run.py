@@ -319,10 +319,15 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.steering.end_search("--time-budget")
         self.early_end.ask(self._stopping.out_of_time())
         self.early_end.heed_signals()
-        # One that waits for devices to which a held trial has grown would wait for ever, and has nothing to save.
-        waiting = [t for t in self.state.running if self._growth.has_grown and not self._growth.has(self.state, t)]
-        training = {trial.number for trial in self.state.running} - {trial.number for trial in waiting}
-        self.early_end.interrupt_when_saved(training | {*map(number_of, self._pausing)})
+        if self.state.ending is not None:  # this goes through all trials
+            self.early_end.interrupt_when_saved(self._may_save())
+
+    def _may_save(self) -> set[int]:
+        """Return the trials that run or are being saved. One that waits for devices to which a held trial has grown
+        would wait for ever, and has nothing to save."""
+        grown = self._growth.has_grown
+        running = {t.number for t in self.state.running if not grown or self._growth.has(self.state, t)}
+        return running | {*map(number_of, self._pausing)}
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""

@@ -60,7 +60,7 @@ class TrainingConfig(TrialConfig):
     Adam."""
     schedule: ScheduleKind = "constant"
     """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
-    the budget, which may have a warm-up of its own."""
+    the budget, which may have its own warm-up."""
     warmup: float = 0.0
     """Share of all optimizer steps in which the learning rate rises to its peak. 0 means none."""
     lr_floor: float = 0.0

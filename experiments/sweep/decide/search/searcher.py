@@ -173,9 +173,8 @@ class StudySearcher(Searcher):
         if self._again:
             self._numbers[trial_id] = self._again.pop(0)
             trial = trials[self._numbers[trial_id]]
-            if (
-                number != number_of(trial) and not trial.state.is_finished()
-            ):  # others confirmed before it was interrupted
+            # Another number of trials may have confirmed before the sweep was interrupted.
+            if number != number_of(trial) and not trial.state.is_finished():
                 self._record.change(
                     trial.number, lambda study, at: internals.set_user_attribute(study, at, ATTR_NUMBER, number)
                 )
