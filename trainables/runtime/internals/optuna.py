@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import sqlalchemy
 from optuna import Study, Trial, create_study
-from optuna.samplers import BaseSampler, GPSampler
+from optuna.samplers import BaseSampler
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-
-if TYPE_CHECKING:
-    import torch
 
 PLACES: dict[int, tuple[int, int]] = {}
 """Study and number of a trial by its id, where these are the same; made once, since ten thousand take milliseconds."""
@@ -129,54 +124,3 @@ def study_of(
         places = {id_of(trial): (own, place) for place, trial in enumerate(trials)}
     storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last
     return study
-
-
-def hasten_gp() -> None:
-    """Let GPSampler propose as before beside running trials, in a third of the time.
-
-    What a candidate adds is what the best of it and the running trials may give beyond the best known value, over 128
-    samples. Optuna 5.0 takes logarithms for each running trial, again for each of thousands of candidates, before it
-    looks for the best. Here the best running trial of each sample is found first.
-    """
-    from optuna._gp.acqf import qLogEI  # imports torch, as GPSampler does
-
-    qLogEI.eval_acqf = _log_improvement  # type: ignore[method-assign]
-
-
-def _log_improvement(self: Any, x: torch.Tensor) -> torch.Tensor:
-    import torch
-    from optuna._gp.acqf import _EPS, _compute_mean_max_utility
-
-    running = self._cond_gpr.get_fantasy_samples().amax(dim=-1, keepdim=True)
-    candidate = self._cond_gpr.sample_joint_posterior(x, return_fantasy=False).unsqueeze(-1)
-    values = torch.cat([running.expand_as(candidate), candidate], dim=-1)  # not maximum(): the same to the last digit
-    return _compute_mean_max_utility((values - self._threshold).clamp_min_(_EPS).log())
-
-
-class GPSamplerByCost(GPSampler):
-    """GPSampler, which takes what a candidate costs off what it expects of it; both are logarithms.
-
-    Optuna lets users override ``_optimize_acqf()``, and promises nothing for the next version.
-    """
-
-    def __init__(
-        self,
-        trials: Sequence[FrozenTrial],
-        cost_of: Callable[[npt.NDArray[np.float64]], Callable[[torch.Tensor], torch.Tensor]],
-        **options: Any,
-    ) -> None:
-        """Take what GPSampler takes.
-
-        Args:
-            trials: Whose costs are known.
-            cost_of: Is given their hyperparameters by name as GPSampler scales them, numbers to 0 to 1 and choices to
-                their places, (trials, hyperparameters), and returns what gives the cost of such candidates.
-            **options: GPSampler's own.
-        """
-        super().__init__(**options)
-        self._trials, self._cost_of = list(trials), cost_of
-
-    def _optimize_acqf(self, acqf: Any, best_params: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
-        expected, cost = acqf.eval_acqf, self._cost_of(acqf.search_space.get_normalized_params(self._trials))
-        acqf.eval_acqf = lambda x: expected(x) - cost(x)
-        return super()._optimize_acqf(acqf, best_params)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import GPSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from experiments.sweep.decide.search.surrogate import ATTR_SECONDS
 from experiments.sweep.define.front import in_order
 from experiments.sweep.define.ranges import middle, on_step
-from trainables.runtime.internals.optuna import GPSamplerByCost, hasten_gp, study_of
+from trainables.runtime.internals.optuna import set_study_attribute, study_attributes
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +28,11 @@ Array: TypeAlias = npt.NDArray[np.float64]
 STARTUP = 10
 """With fewer trials every proposal is random."""
 MOST = 150
-"""How many trials it is told of: half the best there are, half any of the others. A proposal then takes 0.1 s of CPU at
-most."""
+"""How many trials it is told of: half the best there are, half any of the others."""
+KERNELS = "gp:kernels"
+"""Attribute of a study: the kernels as they were fitted last, for which hyperparameters, and to how many trials."""
+GROWN = 1.1
+"""They are fitted again once there are so many times as many trials, beginning with these."""
 NOT_REPORTED = 30
 """How many of the trials that have not reported yet it is told of: the last. It keeps away from them."""
 COST_COUNTS = 0.5
@@ -42,13 +45,12 @@ same, and a proposal does not depend on a clock."""
 
 
 class GaussianProcessSampler(RandomSampler):
-    """Asks Optuna's GPSampler, telling it of the trials so that it can use them.
+    """Proposes with Optuna's Gaussian process what promises most, for the time that it takes.
 
-    GPSampler models only what all trials have. Here, a trial that lacks a hyperparameter, since its space branched, is
-    taken to have it in the middle of its range. Losses have outliers, beside which all others look alike. So no trial
-    is told to be further below the median than the best is above it. Trials with violated constraints are told to be.
-    Several objectives are told so one by one, and GPSampler looks for what adds most to the hypervolume of the front.
-    Where trials differ in how long an epoch takes, it looks for what promises most for that time.
+    A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
+    Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
+    the best is above it. Trials with violated constraints are told to be. Several objectives are told so one by one,
+    and what is looked for is what adds most to the hypervolume of the front.
     """
 
     def __init__(self, seed: int) -> None:
@@ -71,20 +73,46 @@ class GaussianProcessSampler(RandomSampler):
         known = [past for past in trials if past.state == TrialState.COMPLETE]
         if len(known) < STARTUP or not search_space:
             return {}
-        running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
         signs = [-1 if direction == StudyDirection.MINIMIZE else 1 for direction in study.directions]
         scores = _scores(known, signs)
         chosen = np.argsort(-scores[:, 0], kind="stable") if len(signs) == 1 else np.array(in_order(scores.tolist()))
         if len(chosen) > MOST:
             rest = self._generator.choice(chosen[MOST // 2 :], MOST // 2, replace=False)
             chosen = np.append(chosen[: MOST // 2], rest)
-        told = [*((known[index], scores[index].tolist()) for index in chosen), *((past, None) for past in running)]
-        hasten_gp()
-        seen = [_told(number, trial, score, search_space) for number, (trial, score) in enumerate(told)]
-        sampler = _gp_sampler(int(self._generator.integers(2**31)), seen[: len(chosen)], search_space)
-        with threadpool_limits(1):  # else threads wait for each other in busy loops, and take four times the CPU
-            found = study_of(seen, None, [StudyDirection.MAXIMIZE] * len(signs), sampler).ask(dict(search_space)).params
+        running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
+        found = self._proposal(study, search_space, len(known), [known[i] for i in chosen], scores[chosen], running)
         return {name: on_step(search_space[name], value) for name, value in found.items()}
+
+    def _proposal(
+        self,
+        study: Study,
+        space: Mapping[str, BaseDistribution],
+        there: int,
+        told: Sequence[FrozenTrial],
+        scores: Array,
+        running: Sequence[FrozenTrial],
+    ) -> dict[str, Any]:
+        from trainables.runtime.internals.optuna_gp import Model  # imports torch, which a sweep without it need not
+
+        usual = {name: middle(range_) for name, range_ in space.items()}
+        whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*told, *running]]
+        kept = study_attributes(study).get(KERNELS, {"of": None})
+        same = kept["of"] == [list(space), scores.shape[1]]
+        fit = not same or there >= GROWN * kept["trials"]
+        with _thread_pools().limit(limits=1):  # else threads wait for each other in busy loops: four times the CPU
+            model = Model(space, whole[: len(told)], scores, kept["kernels"] if same else None, fit=fit)
+            random = np.random.RandomState(self._generator.integers(2**31))
+            found = model.proposal(whole[len(told) :], random, _cost(told, model.inputs, space))
+        if fit:
+            now = {"of": [list(space), scores.shape[1]], "trials": there, "kernels": model.kernels}
+            set_study_attribute(study, KERNELS, now)
+        return found
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return what limits threads; finding the libraries takes 2 ms."""
+    return ThreadpoolController()
 
 
 def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:
@@ -98,52 +126,26 @@ def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:
     return np.where(violated[:, None], worst, np.maximum(scores, worst))
 
 
-def _told(
-    number: int, trial: FrozenTrial, values: list[float] | None, space: Mapping[str, BaseDistribution]
-) -> FrozenTrial:
-    """Return a trial that has all hyperparameters of the space; without values it runs."""
-    return FrozenTrial(
-        number=number,
-        trial_id=number,
-        state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
-        value=None,
-        values=values,
-        datetime_start=trial.datetime_start,
-        datetime_complete=None if values is None else trial.datetime_start,
-        params={name: trial.params.get(name, middle(range_)) for name, range_ in space.items()},
-        distributions=dict(space),
-        user_attrs=trial.user_attrs,
-        system_attrs={},
-        intermediate_values={},
-    )
+def _cost(
+    told: Sequence[FrozenTrial], inputs: Array, space: Mapping[str, BaseDistribution]
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return what gives the cost of candidates; None where all cost the same, or too little is known.
 
-
-def _gp_sampler(seed: int, trials: Sequence[FrozenTrial], space: Mapping[str, BaseDistribution]) -> GPSampler:
-    """Return the GPSampler for these complete trials: one that knows what candidates cost, where that differs."""
-    timed = [trial for trial in trials if ATTR_SECONDS in trial.user_attrs]
-    seconds = np.log([DECISION_S + trial.user_attrs[ATTR_SECONDS] for trial in timed])
-    if len(timed) < STARTUP or seconds.std() < SAME_COST:
-        return GPSampler(seed=seed, n_startup_trials=STARTUP)
-    choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for _, r in sorted(space.items())]
-    cost_of = partial(_cost_of, seconds=seconds, choices=choices)
-    return GPSamplerByCost(timed, cost_of, seed=seed, n_startup_trials=STARTUP)
-
-
-def _cost_of(inputs: Array, seconds: Array, choices: Sequence[int]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what gives the cost of candidates, by ridge regression of the logarithms of seconds.
-
-    Args:
-        inputs: Scaled hyperparameters, (trials, hyperparameters); of a choice, its place.
-        seconds: Their logarithms, (trials,).
-        choices: How many a hyperparameter has; 0 for a number.
+    By ridge regression of the logarithms of seconds on the scaled hyperparameters.
     """
     import torch
+
+    timed = [place for place, trial in enumerate(told) if ATTR_SECONDS in trial.user_attrs]
+    seconds = np.log([DECISION_S + told[place].user_attrs[ATTR_SECONDS] for place in timed])
+    if len(timed) < STARTUP or seconds.std() < SAME_COST:
+        return None
+    choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for r in space.values()]
 
     def features(x: torch.Tensor) -> torch.Tensor:
         columns = ((x[..., [i]] == torch.arange(n)).double() if n else x[..., [i]] for i, n in enumerate(choices))
         return torch.cat(list(columns), dim=-1)
 
-    known = features(torch.from_numpy(inputs))
+    known = features(torch.from_numpy(inputs[timed]))
     centred, target = known - known.mean(dim=0), torch.from_numpy(seconds - seconds.mean())
     weights = torch.linalg.solve(centred.T @ centred + 0.5 * torch.eye(known.shape[1]).double(), centred.T @ target)
     return lambda x: COST_COUNTS * (features(x) @ weights)

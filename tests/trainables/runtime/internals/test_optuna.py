@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import optuna
 import pytest
-from optuna._gp import acqf
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.samplers import GPSampler, GridSampler, QMCSampler, RandomSampler
+from optuna.distributions import FloatDistribution
+from optuna.samplers import GridSampler, QMCSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
@@ -127,45 +124,3 @@ def test_a_sampler_that_has_nothing_left_may_say_so() -> None:
     internals.tell_end(study, study.ask({"x": RANGE}).number, None)
     assert [trial.state for trial in study.trials[1:]] == [TrialState.COMPLETE, TrialState.FAIL]
     assert study.trials[1].value == 0.7
-
-
-def test_a_gaussian_process_that_was_hastened_proposes_the_same_beside_running_trials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def proposals() -> list[dict[str, float]]:
-        study = optuna.create_study(sampler=GPSampler(seed=0, n_startup_trials=3))
-        for x in (0.1, 0.3, 0.6, 0.9):
-            params = {"x": x, "y": 1 - x}
-            study.add_trial(create_trial(value=(x - 0.4) ** 2, params=params, distributions={"x": RANGE, "y": RANGE}))
-        return [study.ask({"x": RANGE, "y": RANGE}).params for _ in range(4)]  # all but the first beside those before
-
-    monkeypatch.setattr(acqf.qLogEI, "eval_acqf", acqf.qLogEI.eval_acqf)  # restored afterwards
-    asked = proposals()
-    internals.hasten_gp()
-    monkeypatch.setattr(acqf.qLogEI, "compute_per_sample_log_utility", None)  # the slow way
-    assert proposals() == asked
-
-
-def test_a_gaussian_process_takes_what_a_candidate_costs_off_what_it_expects() -> None:
-    space: dict[str, BaseDistribution] = {"x": RANGE, "choice": CategoricalDistribution([8, 16])}
-    known = [
-        create_trial(value=(x - 0.5) ** 2, params={"x": x, "choice": choice}, distributions=space)
-        for x, choice in ((0.1, 8), (0.3, 16), (0.6, 8), (0.9, 16))
-    ]
-    seen: list[Any] = []
-
-    def proposal(cost: float | None) -> dict[str, Any]:
-        def cost_of(inputs: Any) -> Any:
-            seen.append(inputs)
-            return lambda x: cost * (x[..., 0] + x[..., 1])
-
-        options: dict[str, Any] = {"seed": 0, "n_startup_trials": 3}
-        plain = GPSampler(**options) if cost is None else internals.GPSamplerByCost(known, cost_of, **options)
-        study = optuna.create_study(sampler=plain)
-        study.add_trials(known)
-        return study.ask(space).params
-
-    assert proposal(0.0) == proposal(None)
-    np.testing.assert_allclose(seen[0], [[0, 0.1], [1, 0.3], [0, 0.6], [1, 0.9]])
-    assert proposal(1e3) == {"x": pytest.approx(0, abs=1e-3), "choice": 8}
-    assert proposal(-1e3) == {"x": pytest.approx(1, abs=1e-3), "choice": 16}

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info
 
 from experiments.sweep.decide.search import gaussian_process
 from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
+from trainables.runtime.internals import optuna_gp
 
 
 def loss(trial: optuna.Trial) -> float:
@@ -136,12 +137,12 @@ def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
 def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    class Watched(optuna.samplers.GPSampler):
-        def sample_relative(self, *arguments: Any) -> dict[str, Any]:
+    class Watched(optuna_gp.Model):
+        def proposal(self, *arguments: Any) -> dict[str, Any]:
             seen.extend([torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())])
-            return super().sample_relative(*arguments)
+            return super().proposal(*arguments)
 
-    monkeypatch.setattr(gaussian_process, "GPSampler", Watched)
+    monkeypatch.setattr(optuna_gp, "Model", Watched)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -150,3 +151,16 @@ def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(m
     finally:
         torch.set_num_threads(before)
     assert {*seen} == {1}
+
+
+def test_kernels_are_fitted_again_once_there_are_a_tenth_more_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = []
+
+    class Watched(optuna_gp.Model):
+        def __init__(self, *arguments: Any, fit: bool) -> None:
+            fits.append(fit)
+            super().__init__(*arguments, fit=fit)
+
+    monkeypatch.setattr(optuna_gp, "Model", Watched)
+    tuned(45)
+    assert [10 + place for place, fit in enumerate(fits) if fit] == [10, 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37, 41]
