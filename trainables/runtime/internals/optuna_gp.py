@@ -1,12 +1,13 @@
 """Optuna's Gaussian process, below GPSampler: the same steps, each to be called by itself (Optuna 5.0; imports torch).
 
-GPSampler fits its kernels anew for every proposal, from the same start, and looks at 2,048 candidates and ten ascents.
+GPSampler fits its kernels from the same start for every proposal, and looks at 2,048 candidates and ten ascents.
 That takes it a tenth of a second of CPU beside 150 trials. Publicly nothing of that can be changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -118,8 +119,9 @@ class Model:
                 values[:-2], values[-2], values[-1],
             )  # fmt: skip
             if not fit:
-                start._cache_matrix()
-                return start
+                with suppress(torch.linalg.LinAlgError):  # it does not suit today's trials, and is fitted to them
+                    start._cache_matrix()
+                    return start
         return fit_kernel_params(
             self.inputs,
             scores,

@@ -97,15 +97,15 @@ class GaussianProcessSampler(RandomSampler):
         usual = {name: middle(range_) for name, range_ in space.items()}
         whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*told, *running]]
         kept = study_attributes(study).get(KERNELS, {"of": None})
-        same = kept["of"] == [list(space), scores.shape[1]]
+        of = [list(space), scores.shape[1]]
+        same = kept["of"] == of
         fit = not same or there >= GROWN * kept["trials"]
         with _thread_pools().limit(limits=1):  # else threads wait for each other in busy loops: four times the CPU
             model = Model(space, whole[: len(told)], scores, kept["kernels"] if same else None, fit=fit)
             random = np.random.RandomState(self._generator.integers(2**31))
             found = model.proposal(whole[len(told) :], random, _cost(told, model.inputs, space))
         if fit:
-            now = {"of": [list(space), scores.shape[1]], "trials": there, "kernels": model.kernels}
-            set_study_attribute(study, KERNELS, now)
+            set_study_attribute(study, KERNELS, {"of": of, "trials": there, "kernels": model.kernels})
         return found
 
 
