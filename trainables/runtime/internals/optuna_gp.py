@@ -119,7 +119,7 @@ class Model:
                 values[:-2], values[-2], values[-1],
             )  # fmt: skip
             if not fit:
-                with suppress(torch.linalg.LinAlgError):  # it does not suit today's trials, and is fitted to them
+                with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # it does not suit today's trials, and is fitted to them
                     start._cache_matrix()
                     return start
         return fit_kernel_params(

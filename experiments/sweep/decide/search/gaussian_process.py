@@ -92,7 +92,9 @@ class GaussianProcessSampler(RandomSampler):
         scores: Array,
         running: Sequence[FrozenTrial],
     ) -> dict[str, Any]:
-        from trainables.runtime.internals.optuna_gp import Model  # imports torch, which a sweep without it need not
+        import torch  # which a sweep without this sampler need not import
+
+        from trainables.runtime.internals.optuna_gp import Model
 
         usual = {name: middle(range_) for name, range_ in space.items()}
         whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*told, *running]]
@@ -100,7 +102,8 @@ class GaussianProcessSampler(RandomSampler):
         of = [list(space), scores.shape[1]]
         same = kept["of"] == of
         fit = not same or there >= GROWN * kept["trials"]
-        with _thread_pools().limit(limits=1):  # else threads wait for each other in busy loops: four times the CPU
+        # Threads would wait for each other in busy loops: four times the CPU. And a notebook may compute elsewhere.
+        with _thread_pools().limit(limits=1), torch.device("cpu"):
             model = Model(space, whole[: len(told)], scores, kept["kernels"] if same else None, fit=fit)
             random = np.random.RandomState(self._generator.integers(2**31))
             found = model.proposal(whole[len(told) :], random, _cost(told, model.inputs, space))

@@ -66,3 +66,8 @@ def test_several_objectives_look_for_the_front() -> None:
         found = Model(SPACE, KNOWN, scores, None, fit=True).proposal(running, np.random.RandomState(0))
         assert 0.2 < found["x"] < 0.8
     assert optuna_gp.ASCENTS >= 2
+
+
+def test_a_kernel_that_does_not_suit_the_trials_is_fitted() -> None:
+    flat = [[0.0, 0.0, 1e12, 1e-6]]  # all trials alike and no noise to speak of: its matrix has no Cholesky factor
+    np.testing.assert_allclose(model(flat, fit=False).kernels, model().kernels, rtol=0.2)
