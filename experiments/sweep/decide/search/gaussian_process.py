@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -102,8 +103,9 @@ class GaussianProcessSampler(RandomSampler):
         of = [list(space), scores.shape[1]]
         same = kept["of"] == of
         fit = not same or there >= GROWN * kept["trials"]
-        # Threads would wait for each other in busy loops: four times the CPU. And a notebook may compute elsewhere.
-        with _thread_pools().limit(limits=1), torch.device("cpu"):
+        # A notebook may have another device; asking for one at every call of torch takes a tenth of the time.
+        device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+        with _thread_pools().limit(limits=1), device:  # threads wait for each other in busy loops: four times the CPU
             model = Model(space, whole[: len(told)], scores, kept["kernels"] if same else None, fit=fit)
             random = np.random.RandomState(self._generator.integers(2**31))
             found = model.proposal(whole[len(told) :], random, _cost(told, model.inputs, space))
