@@ -17,7 +17,6 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from experiments.sweep.decide.search.surrogate import ATTR_SECONDS
-from experiments.sweep.define.front import in_order
 from experiments.sweep.define.ranges import middle, on_step
 from trainables.runtime.internals.optuna import set_study_attribute, study_attributes
 
@@ -28,14 +27,10 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 STARTUP = 10
 """With fewer trials every proposal is random."""
-MOST = 150
-"""How many trials it is told of: half the best there are, half any of the others."""
 KERNELS = "gp:kernels"
-"""Attribute of a study: the kernels as they were fitted last, for which hyperparameters, and to how many trials."""
+"""Attribute of a study: the kernels as they were fitted last, for which hyperparameters, and after how many trials."""
 GROWN = 1.1
 """They are fitted again once there are so many times as many trials, beginning with these."""
-NOT_REPORTED = 30
-"""How many of the trials that have not reported yet it is told of: the last. It keeps away from them."""
 COST_COUNTS = 0.5
 """A candidate that takes four times as long must promise twice as much (chosen in experiments/LOG.md, 2026-11-24)."""
 DECISION_S = 0.1
@@ -74,43 +69,37 @@ class GaussianProcessSampler(RandomSampler):
         known = [past for past in trials if past.state == TrialState.COMPLETE]
         if len(known) < STARTUP or not search_space:
             return {}
-        signs = [-1 if direction == StudyDirection.MINIMIZE else 1 for direction in study.directions]
-        scores = _scores(known, signs)
-        chosen = np.argsort(-scores[:, 0], kind="stable") if len(signs) == 1 else np.array(in_order(scores.tolist()))
-        if len(chosen) > MOST:
-            rest = self._generator.choice(chosen[MOST // 2 :], MOST // 2, replace=False)
-            chosen = np.append(chosen[: MOST // 2], rest)
-        running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
-        found = self._proposal(study, search_space, len(known), [known[i] for i in chosen], scores[chosen], running)
+        running = [past for past in trials if past.state == TrialState.RUNNING and past.params]
+        found = self._proposal(study, search_space, known, running)
         return {name: on_step(search_space[name], value) for name, value in found.items()}
 
     def _proposal(
         self,
         study: Study,
         space: Mapping[str, BaseDistribution],
-        there: int,
-        told: Sequence[FrozenTrial],
-        scores: Array,
+        known: Sequence[FrozenTrial],
         running: Sequence[FrozenTrial],
     ) -> dict[str, Any]:
         import torch  # which a sweep without this sampler need not import
 
         from trainables.runtime.internals.optuna_gp import Model
 
+        scores = _scores(known, study.directions)
         usual = {name: middle(range_) for name, range_ in space.items()}
-        whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*told, *running]]
+        whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*known, *running]]
         kept = study_attributes(study).get(KERNELS, {"of": None})
         of = [list(space), scores.shape[1]]
         same = kept["of"] == of
-        fit = not same or there >= GROWN * kept["trials"]
+        begun = 1 + known[-1].number  # of which it may know some alone
+        fit = not same or begun >= GROWN * kept["trials"]
         # A notebook may have another device; asking for one at every call of torch takes a tenth of the time.
         device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
         with _thread_pools().limit(limits=1), device:  # threads wait for each other in busy loops: four times the CPU
-            model = Model(space, whole[: len(told)], scores, kept["kernels"] if same else None, fit=fit)
+            model = Model(space, whole[: len(known)], scores, kept["kernels"] if same else None, fit=fit)
             random = np.random.RandomState(self._generator.integers(2**31))
-            found = model.proposal(whole[len(told) :], random, _cost(told, model.inputs, space))
+            found = model.proposal(whole[len(known) :], random, _cost(known, model.inputs, space))
         if fit:
-            set_study_attribute(study, KERNELS, {"of": of, "trials": there, "kernels": model.kernels})
+            set_study_attribute(study, KERNELS, {"of": of, "trials": begun, "kernels": model.kernels})
         return found
 
 
@@ -120,11 +109,11 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:
+def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]) -> Array:
     """Return what complete trials are told to be worth, more being better; (trials, objectives)."""
-    # Few studies have constraints, and asking each of ten thousand trials takes long.
-    violated = np.array([bool(t.system_attrs) and any(v > 0 for v in t.constraints.values()) for t in trials], bool)
-    scores = np.array(signs) * np.array([trial.values for trial in trials])
+    signs = np.array([-1 if direction == StudyDirection.MINIMIZE else 1 for direction in directions])
+    violated = np.array([any(v > 0 for v in trial.constraints.values()) for trial in trials], bool)
+    scores = signs * np.array([trial.values for trial in trials])
     kept = scores[~violated]
     # As far below the median as the best is above it.
     worst = 2 * np.median(kept, axis=0) - kept.max(axis=0) if len(kept) else np.zeros(len(signs))
@@ -132,7 +121,7 @@ def _scores(trials: Sequence[FrozenTrial], signs: Sequence[int]) -> Array:
 
 
 def _cost(
-    told: Sequence[FrozenTrial], inputs: Array, space: Mapping[str, BaseDistribution]
+    trials: Sequence[FrozenTrial], inputs: Array, space: Mapping[str, BaseDistribution]
 ) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return what gives the cost of candidates; None where all cost the same, or too little is known.
 
@@ -140,8 +129,8 @@ def _cost(
     """
     import torch
 
-    timed = [place for place, trial in enumerate(told) if ATTR_SECONDS in trial.user_attrs]
-    seconds = np.log([DECISION_S + told[place].user_attrs[ATTR_SECONDS] for place in timed])
+    timed = [place for place, trial in enumerate(trials) if ATTR_SECONDS in trial.user_attrs]
+    seconds = np.log([DECISION_S + trials[place].user_attrs[ATTR_SECONDS] for place in timed])
     if len(timed) < STARTUP or seconds.std() < SAME_COST:
         return None
     choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for r in space.values()]

@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
+from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
 from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler
@@ -26,6 +27,7 @@ from experiments.sweep.decide.search.surrogate import (
     ATTR_POINT,
     ATTR_SECONDS,
     Surrogate,
+    Told,
 )
 from experiments.sweep.define.budget import REPORTS, Budget
 from experiments.sweep.define.objective import Objective
@@ -38,9 +40,9 @@ ATTEMPTS = 50
 """How often to ask for a proposal that is likely to fit into the device's memory, before any is taken."""
 ASKED = 3
 """How many of these come from the sampler, which may take a tenth of a second each; the others are random."""
-MOST = 250
-"""How many trials with reports TPE sees. It counts the best tenth as good, 25 at most, and the others as bad; so of
-thousands it still sees every good one, and a sample of the bad. A proposal takes 10 ms."""
+TOLD: dict[type[BaseSampler], Told] = {TPESampler: Told(25, 225, 0), GaussianProcessSampler: Told(75, 75, 30)}
+"""TPE counts the best tenth as good, 25 at most, and the others as bad; so of thousands it still sees every good one,
+and a sample of the bad. The Gaussian process keeps away from what runs."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
@@ -180,8 +182,8 @@ class StudySearcher(Searcher):
                 )
             return {**self._space.at(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
-        most = MOST if isinstance(self._sampler, str) and isinstance(sampler, TPESampler) else None
-        model = self._surrogate.study(sampler, most=most)
+        of = TOLD.get(type(sampler)) if isinstance(self._sampler, str) else None
+        model = self._surrogate.study(sampler, of=of)
         given = self._baseline if self._proposed == 1 else {}
         if not given and self.wanted:
             given = self.wanted.pop(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,17 @@ ATTR_NUMBER = "trial"
 """User attribute of a trial: its number in the sweep, from 1, where that is not its number in the study plus one."""
 ATTR_SECONDS = "seconds_each"
 """User attribute of a trial: how long it trains from one report to the next."""
+
+
+class Told(NamedTuple):
+    """Of how many trials a sampler is told, which would take too long with thousands."""
+
+    best: int
+    """With a value: so many of the best,"""
+    others: int
+    """and of the others any."""
+    running: int
+    """Of those that have not reported yet, the last."""
 
 
 class Surrogate:
@@ -67,14 +78,13 @@ class Surrogate:
         for number in [number for number in self._unfinished if self._known[number] is not trials[number]] + [*new]:
             self._take(number, trials[number])
 
-    def study(self, sampler: BaseSampler, running: int | None = None, most: int | None = None) -> optuna.Study:
-        """Return a study in memory with all trials in their order.
+    def study(self, sampler: BaseSampler, running: int | None = None, of: Told | None = None) -> optuna.Study:
+        """Return a study in memory with trials in their order.
 
         Args:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
-            most: With how many trials that have a value, the best tenth of them and any of the others, and no trial
-                without one; None: with all there are.
+            of: With so many trials; None: with all there are.
         """
         self.update()
         scores = self._scores.copy()
@@ -84,22 +94,24 @@ class Surrogate:
         told = list(self._told)
         if running is not None:
             scores[running], told[running] = math.nan, _as_told(self._known[running])
-        if most is not None and np.isfinite(scores[:, 0]).sum() > most:
-            chosen = self._chosen(scores, most)
+        if of is not None:
+            chosen = self._chosen(scores, of)
             scores, told = scores[chosen], [told[number] for number in chosen]
         best = int(np.nanargmax(scores)) if len(self._signs) == 1 and np.isfinite(scores).any() else None
         study = internals.study_of(told, best, self._record.directions, sampler)
         carry_attributes(self._record, study)
         return study
 
-    def _chosen(self, scores: npt.NDArray[np.float64], most: int) -> list[int]:
-        """Return the trials with the best values, a tenth of ``most``, and any others, by number."""
-        there = np.flatnonzero(np.isfinite(scores[:, 0]))
-        one = len(self._signs) == 1
-        ranked = there[np.argsort(-scores[there, 0], kind="stable") if one else in_order(scores[there].tolist())]
-        best = most // 10
-        others = np.random.default_rng(len(scores)).choice(ranked[best:], most - best, replace=False)
-        return sorted([*ranked[:best].tolist(), *others.tolist()])
+    def _chosen(self, scores: npt.NDArray[np.float64], of: Told) -> list[int]:
+        """Return the numbers of the trials that a sampler is told of."""
+        valued = np.flatnonzero(np.isfinite(scores[:, 0]))
+        if len(valued) > of.best + of.others:
+            one = len(self._signs) == 1
+            order = np.argsort(-scores[valued, 0], kind="stable") if one else in_order(scores[valued].tolist())
+            best, rest = np.split(valued[order], [of.best])
+            valued = np.append(best, np.random.default_rng(len(scores)).choice(rest, of.others, replace=False))
+        running = sorted(number for number in self._unfinished if not np.isfinite(scores[number, 0]))
+        return sorted([*valued.tolist(), *running[max(0, len(running) - of.running) :]])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values

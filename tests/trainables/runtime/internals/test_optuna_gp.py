@@ -69,5 +69,5 @@ def test_several_objectives_look_for_the_front() -> None:
 
 
 def test_a_kernel_that_does_not_suit_the_trials_is_fitted() -> None:
-    flat = [[0.0, 0.0, 1e12, 1e-6]]  # all trials alike and no noise to speak of: its matrix has no Cholesky factor
+    flat = [[1e-12, 1e-12, 1e12, 1e-6]]  # all trials alike and no noise to speak of: its matrix has no Cholesky factor
     np.testing.assert_allclose(model(flat, fit=False).kernels, model().kernels, rtol=0.2)

@@ -18,9 +18,9 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
-from experiments.sweep.decide.search.searcher import StudySearcher
+from experiments.sweep.decide.search.searcher import TOLD, StudySearcher
 from experiments.sweep.decide.search.study_record import number_of, trials_to_resume
-from experiments.sweep.decide.search.surrogate import Surrogate
+from experiments.sweep.decide.search.surrogate import Surrogate, Told
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.objective import Objective
@@ -508,27 +508,53 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
 
-def test_of_many_trials_tpe_is_told_the_best_and_any_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_the_last_that_run(
+    tmp_path: Path, sampler: str
+) -> None:
     searcher = searcher_in(tmp_path, sampler="random")
     for number in range(60):
         searcher.suggest(str(number))
         searcher.on_trial_result(str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
         if number % 2:
             searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
-    searcher.suggest("has not reported")
+    for number in range(3):
+        searcher.suggest(f"has not reported {number}")
     surrogate = Surrogate(searcher._record.memory)
-    every = surrogate.study(make_sampler("tpe", 0)).get_trials(deepcopy=False)
-    model = surrogate.study(make_sampler("tpe", 0), most=20)
+    every = surrogate.study(make_sampler(sampler, 0)).get_trials(deepcopy=False)
+    model = surrogate.study(make_sampler(sampler, 0), of=Told(best=2, others=18, running=2))
     told = model.get_trials(deepcopy=False)
+    assert [trial.number for trial in told[-2:]] == [61, 62]
     assert all(trial is every[trial.number] for trial in told)
-    values = sorted((trial.values[0] for trial in told), reverse=True)
+    values = sorted((trial.values[0] for trial in told[:-2]), reverse=True)
     ranked = sorted((trial.values[0] for trial in every[:60]), reverse=True)
     assert values[:2] == ranked[:2]
     assert len(values) == 20
     assert values != ranked[:20]
     assert model.best_trial.values == values[:1]
     assert set(model.ask(searcher._space.of_study).params) == set(every[0].params)
-    assert len(surrogate.study(make_sampler("tpe", 0), most=61).get_trials(deepcopy=False)) == 61
+    all_valued = surrogate.study(make_sampler(sampler, 0), of=Told(best=30, others=30, running=0))
+    assert [trial.number for trial in all_valued.get_trials(deepcopy=False)] == [*range(60)]
+
+
+def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TOLD, type(make_sampler("gp", 0)), Told(best=6, others=6, running=1))
+    made, seen = Surrogate.study, list[int]()
+
+    def watched(*arguments: Any, **named: Any) -> optuna.Study:
+        seen.append(len((study := made(*arguments, **named)).get_trials(deepcopy=False)))
+        return study
+
+    monkeypatch.setattr(Surrogate, "study", watched)
+    searcher = searcher_in(tmp_path, sampler="gp")
+    for number in range(30):
+        searcher.suggest(str(number))
+        searcher.on_trial_complete(str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
+    assert max(seen) == 12
+    kernels = study_attributes(searcher._record.memory)["gp:kernels"]
+    assert kernels["trials"] > 24, "fitted again, although no more are told of"
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
