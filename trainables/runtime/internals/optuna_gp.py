@@ -1,7 +1,8 @@
 """Optuna's Gaussian process, below GPSampler: the same steps, each to be called by itself (Optuna 5.0; imports torch).
 
-GPSampler fits its kernels from the same start for every proposal, and looks at 2,048 candidates and ten ascents.
-That takes it a tenth of a second of CPU beside 150 trials. Publicly nothing of that can be changed.
+GPSampler fits its kernels from the same start for every proposal, looks at 2,048 candidates and ten ascents, and at the
+choices of each one by one, again and again. That takes it a tenth of a second of CPU beside 150 trials. Publicly
+nothing of that can be changed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ ASCENTS = 4
 """From how many of them, and of the best trials, it goes uphill (GPSampler: 10)."""
 TOLERANCE = 1e-2
 """Where an ascent ends: the square root of it, in the gradient (GPSampler: 1e-4)."""
+FEW = 16
+"""A number with more values than this is looked for as if it had all those between."""
+CHANGES = 5
+"""How many choices of what an ascent has found are changed, each for the best of all changes, at most."""
 SAMPLES = 128
 """Of what running trials, and points of a front, may turn out to be; GPSampler's number."""
 
@@ -57,6 +62,10 @@ class Model:
             fit: False: the kernels are not fitted.
         """
         self._space = SearchSpace(dict(space))
+        steps = zip(self._space.discrete_indices, self._space.get_choices_of_discrete_params(), strict=True)
+        self._choices = {i: found for i, found in steps if self._space.is_categorical[i] or len(found) <= FEW}
+        continuous = [i for i in range(len(space)) if i not in self._choices]
+        self._space.continuous_indices, self._space.discrete_indices = np.array(continuous, int), np.array([], int)
         self.inputs: Array = self._scaled(trials)
         """Numbers scaled to 0 to 1, and choices by their place; (trials, hyperparameters)."""
         self._scores = (scores - scores.mean(axis=0)) / np.maximum(scores.std(axis=0), 1e-10)
@@ -94,7 +103,7 @@ class Model:
         if cost is not None:
             expected = function.eval_acqf
             function.eval_acqf = lambda x: expected(x) - cost(x)  # type: ignore[method-assign]
-        found, _ = optimize_acqf_mixed(
+        found, promise = optimize_acqf_mixed(
             function,
             warmstart_normalized_params_array=self.inputs[best],
             n_preliminary_samples=CANDIDATES,
@@ -102,7 +111,20 @@ class Model:
             tol=TOLERANCE,
             rng=random,
         )
-        return self._space.get_unnormalized_param(found)
+        return self._space.get_unnormalized_param(self._with_other_choices(found, promise, function))
+
+    def _with_other_choices(self, found: Array, promise: float, function: acqf.BaseAcquisitionFunc) -> Array:
+        """Return a point with the choices that promise more, changed one after another."""
+        for _ in range(CHANGES if self._choices else 0):
+            changed = np.repeat(found[None], sum(map(len, self._choices.values())), axis=0)
+            places = [(i, value) for i, values in self._choices.items() for value in values]
+            for row, (i, value) in zip(changed, places, strict=True):
+                row[i] = value
+            promises = function.eval_acqf_no_grad(changed)
+            if promises.max() <= promise:
+                break
+            found, promise = changed[promises.argmax()], promises.max()
+        return found
 
     def _scaled(self, trials: Sequence[Mapping[str, Any]]) -> Array:
         values: Array = self._space.get_normalized_params([None] * len(trials), list(trials))  # type: ignore

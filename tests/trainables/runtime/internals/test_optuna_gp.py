@@ -9,9 +9,12 @@ import optuna
 import pytest
 import torch
 from optuna._gp import acqf
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.samplers import GPSampler
+from optuna._gp.optim_mixed import optimize_acqf_mixed
+from optuna._gp.search_space import SearchSpace
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import GPSampler, RandomSampler
 from optuna.trial import create_trial
+from threadpoolctl import threadpool_limits
 
 from trainables.runtime.internals import optuna_gp
 from trainables.runtime.internals.optuna_gp import Improvement, Model
@@ -48,7 +51,7 @@ def test_what_a_candidate_costs_is_taken_off_what_is_expected_of_it() -> None:
     for sign, x, choice in ((1e3, 0, 8), (-1e3, 1, 16)):
         cost = lambda at, sign=sign: sign * (at[..., 0] + at[..., 1])  # noqa: E731
         found = model().proposal([], np.random.RandomState(0), cost)
-        assert found == {"x": pytest.approx(x, abs=1e-3), "choice": choice}
+        assert found == {"x": pytest.approx(x, abs=1e-2), "choice": choice}
 
 
 def test_beside_running_trials_the_improvement_is_optunas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +61,25 @@ def test_beside_running_trials_the_improvement_is_optunas(monkeypatch: pytest.Mo
     assert isinstance(ours, Improvement)
     points = torch.rand(20, 2, dtype=torch.float64)
     torch.testing.assert_close(ours.eval_acqf(points), acqf.qLogEI.eval_acqf(ours, points))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_choices_promise_as_much_as_those_of_optuna(seed: int) -> None:
+    choices = {name: CategoricalDistribution([*range(6)]) for name in "abcd"}
+    numbers = {"layers": IntDistribution(1, 12), "width": IntDistribution(16, 1024, log=True)}
+    space: dict[str, BaseDistribution] = {"x": FloatDistribution(0.0, 1.0), **numbers, **choices}
+    study = optuna.create_study(sampler=RandomSampler(seed=seed))
+    trials = [study.ask(space).params for _ in range(100)]
+    best = {"x": 0.5, "layers": 9, "width": 200, "a": 3, "b": 1, "c": 2, "d": 0}
+    scores = [-sum(abs(trial[name] - best[name]) / best.get(name, 1) if name in numbers else
+                   abs(trial[name] - best[name]) / 5 for name in space) for trial in trials]  # fmt: skip
+    fitted = Model(space, trials, np.array([scores]).T, None, fit=True)
+    function = fitted._expectation(trials[:3], np.random.RandomState(0))
+    function.search_space = SearchSpace(space)
+    with threadpool_limits(1):  # beside other work, two threads wait for each other in busy loops
+        _, promise = optimize_acqf_mixed(function, rng=np.random.RandomState(0))
+        found = fitted.proposal(trials[:3], np.random.RandomState(0))
+    assert function.eval_acqf_no_grad(fitted._scaled([found])).item() > promise - 0.2
 
 
 def test_several_objectives_look_for_the_front() -> None:
