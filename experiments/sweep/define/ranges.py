@@ -115,18 +115,16 @@ def middle(range_: BaseDistribution) -> Any:
 
 def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float:
     """Return the value of a range that is nearest to a number."""
-    low, high = range_.low, range_.high
-    stepped = low + round((number - low) / range_.step) * range_.step if range_.step else number
-    inside = min(max(stepped, low), high)
-    return round(inside) if isinstance(range_, IntDistribution) else on_step(range_, inside)
+    return on_step(range_, min(max(number, range_.low), range_.high))  # Optuna ends a range on a step
 
 
 def on_step(range_: BaseDistribution, value: Any) -> Any:
-    """Return a value of a range with steps as people write it: 0.0 and 0.3 for 7e-18 and 0.30000000000000004."""
-    if not isinstance(range_, FloatDistribution) or range_.step is None:
+    """Return the nearest value on the steps of a range, as people write it: 0.3 for 0.30000000000000004."""
+    if not isinstance(range_, FloatDistribution | IntDistribution) or range_.step is None:
         return value
     low, step = Decimal(str(range_.low)), Decimal(str(range_.step))
-    return float(low + round((value - range_.low) / range_.step) * step)
+    found = low + round((value - range_.low) / range_.step) * step
+    return int(found) if isinstance(range_, IntDistribution) else float(found)
 
 
 def suggest_in(trial: Trial, name: str, range_: BaseDistribution, **more: Any) -> Any:

@@ -33,9 +33,9 @@ ASCENTS = 4
 TOLERANCE = 1e-2
 """Where an ascent ends: the square root of it, in the gradient (GPSampler: 1e-4)."""
 FEW = 16
-"""A number with more values than this is looked for as if it had all those between."""
+"""A number with more values than this is searched as if it were continuous, and rounded."""
 CHANGES = 5
-"""How many choices of what an ascent has found are changed, each for the best of all changes, at most."""
+"""How often, at most, one choice of what the ascents have found is changed: the one that gains most."""
 SAMPLES = 128
 """Of what running trials, and points of a front, may turn out to be; GPSampler's number."""
 
@@ -114,7 +114,7 @@ class Model:
         return self._space.get_unnormalized_param(self._with_other_choices(found, promise, function))
 
     def _with_other_choices(self, found: Array, promise: float, function: acqf.BaseAcquisitionFunc) -> Array:
-        """Return a point with the choices that promise more, changed one after another."""
+        """Return the point with its choices changed, one at a time, while that promises more."""
         for _ in range(CHANGES if self._choices else 0):
             changed = np.repeat(found[None], sum(map(len, self._choices.values())), axis=0)
             places = [(i, value) for i, values in self._choices.items() for value in values]
@@ -141,7 +141,8 @@ class Model:
                 values[:-2], values[-2], values[-1],
             )  # fmt: skip
             if not fit:
-                with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # it does not suit today's trials, and is fitted to them
+                # One that does not suit today's trials is fitted to them.
+                with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
                     start._cache_matrix()
                     return start
         return fit_kernel_params(

@@ -31,14 +31,14 @@ ATTR_SECONDS = "seconds_each"
 
 
 class Told(NamedTuple):
-    """Of how many trials a sampler is told, which would take too long with thousands."""
+    """How many trials a sampler is told of at most: with thousands, a proposal would take too long."""
 
     best: int
-    """With a value: so many of the best,"""
+    """Those with the best values."""
     others: int
-    """and of the others any."""
+    """Any others with a value."""
     running: int
-    """Of those that have not reported yet, the last."""
+    """Those that began last, of the ones without a value yet."""
 
 
 class Surrogate:

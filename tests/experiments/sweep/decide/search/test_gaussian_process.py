@@ -65,6 +65,20 @@ def test_every_kind_of_range_is_searched() -> None:
     assert {type(params["layers"]) for params in late} == {type(params["width"]) for params in late} == {int}
 
 
+def test_whole_numbers_with_many_values_are_searched_and_keep_to_their_step() -> None:
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
+    for _ in range(30):
+        trial = study.ask()
+        width, units = trial.suggest_int("width", 8, 1024, step=8), trial.suggest_int("units", 1, 100_000, log=True)
+        study.tell(trial, abs(width - 512) / 512 + abs(math.log10(units) - 3))
+    space = study.trials[0].distributions
+    proposed = [study.sampler.sample_relative(study, study.trials[-1], space) for _ in range(5)]
+    assert all(params["width"] % 8 == 0 for params in proposed), "Optuna takes any other for none, and draws at random"
+    late = [trial.params for trial in study.trials[15:]]
+    near = [abs(params["width"] - 512) <= 100 and 300 < params["units"] < 3000 for params in late]
+    assert np.mean(near) > 0.25, "by chance one in 25"
+
+
 def test_trials_that_violate_a_constraint_are_bad() -> None:
     study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
     for _ in range(25):
