@@ -31,6 +31,8 @@ KERNELS = "gp:kernels"
 """Attribute of a study: the kernels as they were fitted last, for which hyperparameters, and after how many trials."""
 GROWN = 1.1
 """They are fitted again once there are so many times as many trials, beginning with these."""
+NOT_REPORTED = 30
+"""From how many of the trials that have not reported yet it keeps away: the last."""
 COST_COUNTS = 0.5
 """A candidate that takes four times as long must promise twice as much (chosen in experiments/LOG.md, 2026-11-24)."""
 DECISION_S = 0.1
@@ -69,7 +71,7 @@ class GaussianProcessSampler(RandomSampler):
         known = [past for past in trials if past.state == TrialState.COMPLETE]
         if len(known) < STARTUP or not search_space:
             return {}
-        running = [past for past in trials if past.state == TrialState.RUNNING and past.params]
+        running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
         found = self._proposal(study, search_space, known, running)
         return {name: on_step(search_space[name], value) for name, value in found.items()}
 

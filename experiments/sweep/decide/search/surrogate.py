@@ -31,14 +31,12 @@ ATTR_SECONDS = "seconds_each"
 
 
 class Told(NamedTuple):
-    """How many trials a sampler is told of at most: with thousands, a proposal would take too long."""
+    """How many trials with a value a sampler is told of at most: with thousands, a proposal would take too long."""
 
     best: int
     """Those with the best values."""
     others: int
-    """Any others with a value."""
-    running: int
-    """Those that began last, of the ones without a value yet."""
+    """Any others."""
 
 
 class Surrogate:
@@ -84,7 +82,7 @@ class Surrogate:
         Args:
             sampler: Is to propose, or to hear of the end of a trial.
             running: The trial that is about to end: it still runs.
-            of: With so many trials; None: with all there are.
+            of: With so many trials that have a value, and those that run; None, or where there are no more: with all.
         """
         self.update()
         scores = self._scores.copy()
@@ -94,7 +92,7 @@ class Surrogate:
         told = list(self._told)
         if running is not None:
             scores[running], told[running] = math.nan, _as_told(self._known[running])
-        if of is not None:
+        if of is not None and np.isfinite(scores[:, 0]).sum() > sum(of):
             chosen = self._chosen(scores, of)
             scores, told = scores[chosen], [told[number] for number in chosen]
         best = int(np.nanargmax(scores)) if len(self._signs) == 1 and np.isfinite(scores).any() else None
@@ -105,13 +103,12 @@ class Surrogate:
     def _chosen(self, scores: npt.NDArray[np.float64], of: Told) -> list[int]:
         """Return the numbers of the trials that a sampler is told of."""
         valued = np.flatnonzero(np.isfinite(scores[:, 0]))
-        if len(valued) > of.best + of.others:
-            one = len(self._signs) == 1
-            order = np.argsort(-scores[valued, 0], kind="stable") if one else in_order(scores[valued].tolist())
-            best, rest = np.split(valued[order], [of.best])
-            valued = np.append(best, np.random.default_rng(len(scores)).choice(rest, of.others, replace=False))
-        running = sorted(number for number in self._unfinished if not np.isfinite(scores[number, 0]))
-        return sorted([*valued.tolist(), *running[max(0, len(running) - of.running) :]])
+        one = len(self._signs) == 1
+        order = np.argsort(-scores[valued, 0], kind="stable") if one else in_order(scores[valued].tolist())
+        best, rest = np.split(valued[order], [of.best])
+        others = np.random.default_rng(len(scores)).choice(rest, of.others, replace=False)
+        running = [number for number in self._unfinished if not np.isfinite(scores[number, 0])]
+        return sorted([*best.tolist(), *others.tolist(), *running])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
         curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values
