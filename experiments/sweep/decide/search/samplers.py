@@ -13,7 +13,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
-from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
+from experiments.sweep.decide.search.gaussian_process.sampler import GaussianProcessSampler
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import did_you_mean

@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
-from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
+from experiments.sweep.decide.search.gaussian_process.sampler import GaussianProcessSampler
 from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
 from experiments.sweep.decide.search.samplers import make_sampler

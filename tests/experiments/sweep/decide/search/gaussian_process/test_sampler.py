@@ -6,12 +6,12 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 import pytest
-import torch
 from optuna.trial import TrialState
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from experiments.sweep.decide.search.gaussian_process import GaussianProcessSampler
-from trainables.runtime.internals import optuna_gp
+from experiments.sweep.decide.search.gaussian_process import sampler
+from experiments.sweep.decide.search.gaussian_process.process import Process
+from experiments.sweep.decide.search.gaussian_process.sampler import GaussianProcessSampler
 
 
 def loss(trial: optuna.Trial) -> float:
@@ -144,33 +144,29 @@ def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
     assert np.ptp([x for x in late if 0.28 <= x <= 0.72]) > 0.2, "both ends of the front"
 
 
-def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each process was fitted; and each was computed in one thread."""
+    found = []
 
-    class Watched(optuna_gp.Model):
-        def proposal(self, *arguments: Any) -> dict[str, Any]:
-            seen.extend([torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())])
-            return super().proposal(*arguments)
-
-    monkeypatch.setattr(optuna_gp, "Model", Watched)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        tuned(11)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert {*seen} == {1}
-
-
-def test_kernels_are_fitted_again_once_there_are_a_tenth_more_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = []
-
-    class Watched(optuna_gp.Model):
+    class Watched(Process):
         def __init__(self, *arguments: Any, fit: bool) -> None:
-            fits.append(fit)
+            found.append(fit)
+            assert {pool["num_threads"] for pool in threadpool_info()} == {1}
             super().__init__(*arguments, fit=fit)
 
-    monkeypatch.setattr(optuna_gp, "Model", Watched)
+    monkeypatch.setattr(sampler, "Process", Watched)
+    return found
+
+
+def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(fits: list[bool]) -> None:
+    with threadpool_limits(2):
+        before = threadpool_info()
+        assert {pool["num_threads"] for pool in before} == {2}
+        tuned(11)
+        assert fits and threadpool_info() == before
+
+
+def test_kernels_are_fitted_again_once_there_are_a_tenth_more_trials(fits: list[bool]) -> None:
     tuned(45)
     assert [10 + place for place, fit in enumerate(fits) if fit] == [10, 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37, 41]

@@ -1,30 +1,30 @@
-"""Optuna's Gaussian process, in spaces that branch and beside many trials."""
+"""A sampler of Optuna's kind that proposes with a Gaussian process, in spaces that branch and beside many trials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from optuna import Study
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
+from experiments.sweep.decide.search.gaussian_process.best import best_row
+from experiments.sweep.decide.search.gaussian_process.improvement import for_its_time, of_best, of_front
+from experiments.sweep.decide.search.gaussian_process.process import Array, Kernel, Process
+from experiments.sweep.decide.search.gaussian_process.space import Space
 from experiments.sweep.decide.search.surrogate import ATTR_SECONDS
-from experiments.sweep.define.ranges import middle, on_step
+from experiments.sweep.define.front import on_front
+from experiments.sweep.define.ranges import middle
 from trainables.runtime.internals.optuna import set_study_attribute, study_attributes
 
-if TYPE_CHECKING:
-    import torch
-
-Array: TypeAlias = npt.NDArray[np.float64]
-
+BEST = 2
+"""How many of the best trials the search for a proposal begins with; with one objective there is one."""
 STARTUP = 10
 """With fewer trials every proposal is random."""
 KERNELS = "gp:kernels"
@@ -35,6 +35,7 @@ NOT_REPORTED = 30
 """From how many of the trials that have not reported yet it keeps away: the last."""
 COST_COUNTS = 0.5
 """A candidate that takes four times as long must promise twice as much (chosen in experiments/LOG.md, 2026-11-24)."""
+RIDGE = 0.5
 DECISION_S = 0.1
 """Seconds that a report costs beside the training before it, about."""
 SAME_COST = 0.1
@@ -43,7 +44,7 @@ same, and a proposal does not depend on a clock."""
 
 
 class GaussianProcessSampler(RandomSampler):
-    """Proposes with Optuna's Gaussian process what promises most, for the time that it takes.
+    """Proposes what promises most, for the time that it takes.
 
     A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
     Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
@@ -72,37 +73,39 @@ class GaussianProcessSampler(RandomSampler):
         if len(known) < STARTUP or not search_space:
             return {}
         running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
-        found = self._proposal(study, search_space, known, running)
-        return {name: on_step(search_space[name], value) for name, value in found.items()}
+        return self._proposal(study, search_space, known, running)
 
     def _proposal(
         self,
         study: Study,
-        space: Mapping[str, BaseDistribution],
+        ranges: Mapping[str, BaseDistribution],
         known: Sequence[FrozenTrial],
         running: Sequence[FrozenTrial],
     ) -> dict[str, Any]:
-        import torch  # which a sweep without this sampler need not import
-
-        from trainables.runtime.internals.optuna_gp import Model
-
-        scores = _scores(known, study.directions)
-        usual = {name: middle(range_) for name, range_ in space.items()}
+        usual = {name: middle(range_) for name, range_ in ranges.items()}
         whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*known, *running]]
+        space, scores = Space(ranges), _scores(known, study.directions)
+        rows, beside = np.split(space.rows(whole), [len(known)])
         kept = study_attributes(study).get(KERNELS, {"of": None})
-        of = [list(space), scores.shape[1]]
+        of = [list(ranges), scores.shape[1]]
         same = kept["of"] == of
         begun = 1 + known[-1].number  # of which it may know some alone
         fit = not same or begun >= GROWN * kept["trials"]
-        # A notebook may have another device; asking for one at every call of torch takes a tenth of the time.
-        device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
-        with _thread_pools().limit(limits=1), device:  # threads wait for each other in busy loops: four times the CPU
-            model = Model(space, whole[: len(known)], scores, kept["kernels"] if same else None, fit=fit)
-            random = np.random.RandomState(self._generator.integers(2**31))
-            found = model.proposal(whole[len(known) :], random, _cost(known, model.inputs, space))
+        kernels: Sequence[Kernel | None] = kept["kernels"] if same else [None] * scores.shape[1]
+        with _thread_pools().limit(limits=1):  # threads wait for each other in busy loops: four times the CPU
+            processes = [
+                Process(rows, space.of, column, kernel, fit=fit)
+                for column, kernel in zip(scores.T, kernels, strict=True)
+            ]
+            of_all = of_best(processes[0], beside, self._generator) if len(processes) == 1 else None
+            promise = for_its_time(of_all or of_front(processes, beside, self._generator), _costs(known, rows))
+            best = self._generator.permutation(on_front(scores.tolist()))[:BEST]
+            lengths = np.min([process.lengths for process in processes], axis=0)
+            row = best_row(promise, space, rows[best], lengths, self._generator)
         if fit:
-            set_study_attribute(study, KERNELS, {"of": of, "trials": begun, "kernels": model.kernels})
-        return found
+            kernels = [process.kernel for process in processes]
+            set_study_attribute(study, KERNELS, {"of": of, "trials": begun, "kernels": kernels})
+        return space.configuration(row)
 
 
 @cache
@@ -119,29 +122,19 @@ def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection])
     kept = scores[~violated]
     # As far below the median as the best is above it.
     worst = 2 * np.median(kept, axis=0) - kept.max(axis=0) if len(kept) else np.zeros(len(signs))
-    return np.where(violated[:, None], worst, np.maximum(scores, worst))
+    told = np.where(violated[:, None], worst, np.maximum(scores, worst))
+    return np.asarray((told - told.mean(axis=0)) / np.maximum(told.std(axis=0), 1e-10))
 
 
-def _cost(
-    trials: Sequence[FrozenTrial], inputs: Array, space: Mapping[str, BaseDistribution]
-) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """Return what gives the cost of candidates; None where all cost the same, or too little is known.
+def _costs(trials: Sequence[FrozenTrial], rows: Array) -> Array | None:
+    """Return what each column of a candidate costs; None where all candidates cost the same, or too little is known.
 
-    By ridge regression of the logarithms of seconds on the scaled hyperparameters.
+    By ridge regression of the logarithms of seconds on the columns.
     """
-    import torch
-
     timed = [place for place, trial in enumerate(trials) if ATTR_SECONDS in trial.user_attrs]
     seconds = np.log([DECISION_S + trials[place].user_attrs[ATTR_SECONDS] for place in timed])
     if len(timed) < STARTUP or seconds.std() < SAME_COST:
         return None
-    choices = [len(r.choices) if isinstance(r, CategoricalDistribution) else 0 for r in space.values()]
-
-    def features(x: torch.Tensor) -> torch.Tensor:
-        columns = ((x[..., [i]] == torch.arange(n)).double() if n else x[..., [i]] for i, n in enumerate(choices))
-        return torch.cat(list(columns), dim=-1)
-
-    known = features(torch.from_numpy(inputs[timed]))
-    centred, target = known - known.mean(dim=0), torch.from_numpy(seconds - seconds.mean())
-    weights = torch.linalg.solve(centred.T @ centred + 0.5 * torch.eye(known.shape[1]).double(), centred.T @ target)
-    return lambda x: COST_COUNTS * (features(x) @ weights)
+    centred = rows[timed] - rows[timed].mean(axis=0)
+    squares = centred.T @ centred + RIDGE * np.eye(rows.shape[1])
+    return np.asarray(COST_COUNTS * np.linalg.solve(squares, centred.T @ (seconds - seconds.mean())))

@@ -1,0 +1,1 @@
+"""Search with a Gaussian process: the default."""
