@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, logsumexp, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from experiments.sweep.decide.search.gaussian_process.process import Array, Outlook, Process
 
@@ -38,11 +38,13 @@ def of_best(process: Process, running: Array, random: np.random.Generator) -> Pr
         above = (means - best) / deviations[:, None]
         logs = log_excess(above)
         each = logs + np.log(deviations)[:, None]
-        promises = logsumexp(each, axis=1)
-        shares = np.exp(each - promises[:, None])  # of each case
+        most = each.max(axis=1, keepdims=True)
+        parts = np.exp(each - most)
+        sums = parts.sum(axis=1, keepdims=True)
+        shares = parts / sums  # of each case
         by_means = shares * np.exp(log_ndtr(above) - logs) / deviations[:, None]
         by_deviations = (shares * np.exp(_log_density(above) - logs)).sum(axis=1) / deviations
-        return promises - math.log(cases), slopes(by_means, by_deviations)
+        return (most + np.log(sums / cases))[:, 0], slopes(by_means, by_deviations)
 
     return promise
 

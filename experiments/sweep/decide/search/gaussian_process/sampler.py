@@ -83,7 +83,7 @@ class GaussianProcessSampler(RandomSampler):
         running: Sequence[FrozenTrial],
     ) -> dict[str, Any]:
         usual = {name: middle(range_) for name, range_ in ranges.items()}
-        whole = [{name: trial.params.get(name, usual[name]) for name in usual} for trial in [*known, *running]]
+        whole = [usual | trial.params for trial in [*known, *running]]
         space, scores = Space(ranges), _scores(known, study.directions)
         rows, beside = np.split(space.rows(whole), [len(known)])
         kept = study_attributes(study).get(KERNELS, {"of": None})
