@@ -28,10 +28,15 @@ NOTHING = 1e-12
 
 
 def of_best(process: Process, running: Array, random: np.random.Generator) -> Promise:
-    """Return what gives the improvement over the best score, those that running trials may reach included."""
+    """Return what gives the improvement over the best score that running trials and the candidate are expected to make.
+
+    That of the running trials is the same for all candidates. The more it is, the more does the time of a candidate
+    count beside what the candidate adds.
+    """
     cases = CASES if len(running) else 1
     outlook = Outlook(process, running, random.standard_normal((cases, len(running))))
     best = np.maximum(process.scores.max(), outlook.supposed.max(axis=1, initial=-math.inf))
+    without = math.log(max((best - process.scores.max()).mean(), 1e-300))
 
     def promise(points: Array) -> tuple[Array, Array]:
         means, deviations, slopes = outlook.of(points)
@@ -44,7 +49,9 @@ def of_best(process: Process, running: Array, random: np.random.Generator) -> Pr
         shares = parts / sums  # of each case
         by_means = shares * np.exp(log_ndtr(above) - logs) / deviations[:, None]
         by_deviations = (shares * np.exp(_log_density(above) - logs)).sum(axis=1) / deviations
-        return (most + np.log(sums / cases))[:, 0], slopes(by_means, by_deviations)
+        added = (most + np.log(sums / cases))[:, 0]
+        promises = np.logaddexp(added, without)
+        return promises, np.exp(added - promises)[:, None] * slopes(by_means, by_deviations)
 
     return promise
 
