@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import field, fields, make_dataclass, replace
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import tyro
@@ -136,7 +134,9 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
             status = CTRL_C
         finally:
             if own_ray and "ray" in sys.modules:
-                sys.modules["ray"].shutdown()
+                from experiments.sweep.on_ray.local_ray import end_ray
+
+                end_ray()
     if options.json:
         print(json.dumps(result, indent=2, default=str))
     return status
@@ -144,10 +144,13 @@ def run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) ->
 
 def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
     with no_collection():
+        from experiments.sweep.on_ray.local_ray import begin_ray, start_ray
         from experiments.sweep.plan.plan import make_plan
         from experiments.sweep.show.plan import plan_lines
 
-        plan = replace(make_plan(experiment, options), called=tuple(called))
+        runs = not (options.dry_run or options.evaluate)
+        plan = make_plan(experiment, options, when_decided=begin_ray if runs else lambda plan: None)
+        plan = replace(plan, called=tuple(called))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from experiments.sweep.evaluate import evaluated
 
@@ -167,12 +170,9 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
             return int(kept.summary["best"] is None), kept.summary
     with no_collection():
-        from experiments.sweep.on_ray.local_ray import start_ray
+        from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, and Ray is still starting
 
-        # What runs the sweep takes as long to import as Ray to start.
-        Thread(target=import_module, args=("experiments.sweep.on_ray.tuner",), daemon=True).start()
         start_ray(plan)
-        from experiments.sweep.on_ray.tuner import SweepTuner
 
     tuner = SweepTuner(plan)
     tuner.fit()

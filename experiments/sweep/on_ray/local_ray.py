@@ -1,10 +1,11 @@
-"""Starting the Ray of a sweep. Imports little else, so that this can begin before what runs the sweep is imported."""
+"""Starting the Ray of a sweep, at best while that is still planned. Imports little else."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -49,8 +50,41 @@ def python_path_with(folders: Sequence[str]) -> Iterator[None]:
         os.environ.update({} if kept is None else {"PYTHONPATH": kept})
 
 
+_IN_BACKGROUND = ThreadPoolExecutor(1, "ray")
+"""Its thread lives as long as this process: the kernel ends Ray's processes together with the thread that made them."""
+_begun: Future[None] | None = None
+"""The start in the background that nobody has waited for."""
+
+
+def begin_ray(plan: Plan) -> None:
+    """Begin to start a Ray of this sweep's own, which takes seconds. Then call :func:`start_ray` or :func:`end_ray`."""
+    global _begun
+    _begun = _IN_BACKGROUND.submit(_start, plan)
+
+
 def start_ray(plan: Plan) -> None:
-    """Start a Ray of this sweep's own on this machine, unless one is joined already."""
+    """Start a Ray of this sweep's own on this machine, unless one is joined already. Waits for one that was begun.
+
+    A SweepError if Ray does not start.
+    """
+    global _begun
+    if _begun is None:
+        _start(plan)
+    else:
+        begun, _begun = _begun, None
+        begun.result()
+
+
+def end_ray() -> None:
+    """End the Ray of this process, also one that still starts."""
+    global _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        wait([begun])
+    ray.shutdown()
+
+
+def _start(plan: Plan) -> None:
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     if ray.is_initialized():
@@ -59,8 +93,9 @@ def start_ray(plan: Plan) -> None:
     # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
     needed = plan.devices.count * CPUS_PER_WORKER
     cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
-    # Ray turns its token authentication on and warns that it did.
-    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    # Ray turns its token authentication on and warns that it did, and that it does not handle signals in a thread.
+    for warns in ("ray._private.authentication.authentication_token_setup", "ray._private.worker"):
+        logging.getLogger(warns).setLevel(logging.ERROR)
     try:
         with python_path_with(added_to_sys_path()), lean_ray():
             ray.init(

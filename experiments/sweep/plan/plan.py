@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
     from experiments.sweep.decide.search.searcher import StudySearcher
 
 
-def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSampler | None = None) -> Plan:
+def make_plan(
+    experiment: Experiment,
+    options: SweepOptions,
+    sampler: BaseSampler | None = None,
+    when_decided: Callable[[Plan], None] = lambda plan: None,
+) -> Plan:
     """Decide and check everything. Acquires no device, starts no worker and writes nothing.
 
     A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster. The first
     thing that cannot work is a SweepError with its rule, value and fix. A ``sampler`` takes the place of the one that
-    the options name.
+    the options name. ``when_decided`` hears of the plan when all that is left is to see that data, model and sampler
+    can be used, which may take seconds.
     """
     options = replace(checked(asdict(options)), notify=webhook(options.notify))  # as uri, it is in no sweep's file
     uri = tracking_uri(options.tracking_uri)
@@ -45,6 +52,7 @@ def make_plan(experiment: Experiment, options: SweepOptions, sampler: BaseSample
     asked = apply_options(experiment, options, devices.type.kind, earlier.winner)
     plan = decide(asked, devices, name, uri, cluster, holds_out=earlier.held_out)
     plan = look_back(plan, earlier)
+    when_decided(plan)
     sampler = tried_sampler(plan, sampler)
     return replace(plan, sampler=sampler, facts=check(plan, earlier.own))
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from trainables.runtime.devices.device import DeviceType
 
+DEV = Path("/dev")
+FILES = ("nvidia*", "nvhost*", "dxg", "kfd")
+"""Without any of these in /dev torch has no GPU. NVIDIA's driver makes them on servers, on Jetson and in WSL, and AMD's
+makes the last, whose GPUs torch calls cuda, too."""
+
 
 class Cuda(DeviceType):
     """An NVIDIA GPU."""
+
+    def count_here(self) -> int:
+        """Return how many there are on this machine. Importing torch only to hear that there is none takes a second."""
+        return super().count_here() if any(any(DEV.glob(file)) for file in FILES) else 0
 
     def monitor(self, indices: Sequence[int]) -> Any:
         """Return MLflow's monitor of these GPUs."""

@@ -52,6 +52,17 @@ def test_a_device_that_is_not_there_is_an_error_that_says_what_is() -> None:
         find_devices("tpu", None)
 
 
+def test_gpus_are_counted_by_torch_only_where_a_driver_may_have_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = DEVICE_TYPES["cuda"]
+    monkeypatch.setattr("trainables.runtime.devices.cuda.DEV", tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert cuda.count_here() == 0
+    (tmp_path / "nvidiactl").touch()
+    assert cuda.count_here() == 2
+
+
 @pytest.mark.processes
 def test_finding_devices_imports_no_torch_ray_or_habana() -> None:
     code = """
