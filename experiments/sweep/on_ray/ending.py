@@ -46,12 +46,21 @@ class EarlyEnd:
             self._searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
             self._tell(SweepEnding(ending=ending))
 
-    def heed_signals(self) -> None:
-        """End the sweep if a signal asked for it; at once, if it was ending already."""
-        asked, ending = self.signals.asked, self._state.ending
+    def heed_sigterm(self) -> None:
+        """End the process if SIGTERM asked for it: if Ray got the signal, too, its next call would end it without a
+        word."""
+        asked = self.signals.asked
         if asked is not None and asked.status == TERMINATED:
-            # Not by way of Tune: if Ray got the signal, too, its next call would end this process without a word.
             self._leave_without_ray(asked)
+
+    def heed_signals(self) -> None:
+        """End the sweep if a signal asked for it; at once, if it was ending already.
+
+        At the end of a step of Tune's: a sweep that ends proposes nothing more, and if no trial runs, Tune would wait
+        ten minutes for a proposal in the rest of the step.
+        """
+        self.heed_sigterm()
+        asked, ending = self.signals.asked, self._state.ending
         if asked is None or asked == ending or (ending is not None and ending.at_once):
             return
         self.ask(asked if ending is None or asked.at_once else ending._replace(at_once=True))

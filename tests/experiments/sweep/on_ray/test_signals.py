@@ -281,6 +281,22 @@ def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, t
         assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)
 
 
+class CtrlC(tune.Callback):
+    """Comes when the sweep has taken over the signals, and no trial has begun."""
+
+    def setup(self, **info: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_real_sweep_ends_on_ctrl_c_before_its_first_trial(ray_here: None, tmp_path: Path) -> None:
+    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
+    before, began = signal.getsignal(signal.SIGINT), time.monotonic()
+    SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlC()], trackers=[]).fit()
+    assert time.monotonic() - began < 300, "Tune waits ten minutes for a proposal, if there is to be none"
+    assert signal.getsignal(signal.SIGINT) == before
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
+
+
 @pytest.mark.parametrize("ends", [{"target": -0.5}, {"patience": 1}])
 def test_a_real_sweep_whose_loop_saves_nothing_ends_at_its_limit(
     ray_here: None, tmp_path: Path, ends: dict[str, Any]
