@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from experiments.sweep.decide.growth import choose_growth
-from experiments.sweep.decide.schedulers.population import check_changeable
 from experiments.sweep.define.budget import BUDGET_OPTIONS, Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe
@@ -61,6 +60,8 @@ def decide(
             f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"
         ) from error
     if options.scheduler == "pbt":
+        from experiments.sweep.decide.schedulers.population import check_changeable  # imports Tune: half a second
+
         check_changeable(experiment.search_space)
     return Plan(
         experiment=experiment,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from experiments.sweep.decide.search.samplers import tried_sampler
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions, checked, resumed, with_usual
 from experiments.sweep.define.plan import Plan
@@ -53,6 +52,8 @@ def make_plan(
     plan = decide(asked, devices, name, uri, cluster, holds_out=earlier.held_out)
     plan = look_back(plan, earlier)
     when_decided(plan)
+    from experiments.sweep.decide.search.samplers import tried_sampler  # half a second, which Ray may use to start
+
     sampler = tried_sampler(plan, sampler)
     return replace(plan, sampler=sampler, facts=check(plan, earlier.own))
 
