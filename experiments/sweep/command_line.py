@@ -148,8 +148,8 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         from experiments.sweep.plan.plan import make_plan
         from experiments.sweep.show.plan import plan_lines
 
-        runs = not (options.dry_run or options.evaluate)
-        plan = make_plan(experiment, options, when_decided=begin_ray if runs else lambda plan: None)
+        over = options.dry_run or options.evaluate or (options.resume and not options.add_trials)  # or may be
+        plan = make_plan(experiment, options, when_decided=(lambda plan: None) if over else begin_ray)
         plan = replace(plan, called=tuple(called))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from experiments.sweep.evaluate import evaluated

@@ -14,6 +14,7 @@ import ray
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path
+from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.internals.ray_core import lean_ray
 
@@ -57,9 +58,13 @@ _begun: Future[None] | None = None
 
 
 def begin_ray(plan: Plan) -> None:
-    """Begin to start a Ray of this sweep's own, which takes seconds. Then call :func:`start_ray` or :func:`end_ray`."""
+    """Begin to start a Ray of this sweep's own, which takes seconds, unless one is joined already.
+
+    Then call :func:`start_ray`, or :func:`end_ray` if the plan turns out not to work.
+    """
     global _begun
-    _begun = _IN_BACKGROUND.submit(_start, plan)
+    if not ray.is_initialized():
+        _begun = _IN_BACKGROUND.submit(_start, plan)
 
 
 def start_ray(plan: Plan) -> None:
@@ -71,17 +76,25 @@ def start_ray(plan: Plan) -> None:
     if _begun is None:
         _start(plan)
     else:
+        wait([_begun])  # and if that is interrupted, end_ray() must know of it
         begun, _begun = _begun, None
         begun.result()
 
 
 def end_ray() -> None:
-    """End the Ray of this process, also one that still starts."""
+    """End the Ray of this process, also one that still starts. Ctrl-C during that ends the process at once."""
     global _begun
-    begun, _begun = _begun, None
-    if begun is not None:
-        wait([begun])
+    try:
+        if _begun is not None:
+            wait([_begun])
+    except KeyboardInterrupt:
+        os._exit(CTRL_C)  # and the kernel ends what there is of Ray
+    _begun = None
     ray.shutdown()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "SIGTERM handler is not set" not in record.getMessage()
 
 
 def _start(plan: Plan) -> None:
@@ -93,9 +106,9 @@ def _start(plan: Plan) -> None:
     # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
     needed = plan.devices.count * CPUS_PER_WORKER
     cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
-    # Ray turns its token authentication on and warns that it did, and that it does not handle signals in a thread.
-    for warns in ("ray._private.authentication.authentication_token_setup", "ray._private.worker"):
-        logging.getLogger(warns).setLevel(logging.ERROR)
+    # Ray turns its token authentication on and warns that it did, and that in a thread it does not handle SIGTERM.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    logging.getLogger("ray._private.worker").addFilter(_is_news)
     try:
         with python_path_with(added_to_sys_path()), lean_ray():
             ray.init(

@@ -13,13 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import cloudpickle
 from ray.util import inspect_serializability
 
 import trainables
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.state.sweep_file import SweepFile
@@ -36,7 +34,7 @@ def check(plan: Plan, own: SweepFile | None) -> list[str]:
     check_profile(plan)
     if own is not None:
         check_same(plan, own)
-    check_sent(plan.experiment)
+    check_sent(plan)
     return check_trials(plan)
 
 
@@ -61,10 +59,11 @@ def check_same(plan: Plan, own: SweepFile) -> None:
         )
 
 
-def check_sent(experiment: Experiment) -> None:
+def check_sent(plan: Plan) -> None:
     """See that the train loop and its configuration class reach a worker: by name where they are in a module, else by
     value.
     """
+    experiment, joined = plan.experiment, plan.cluster is not None
     experiment.config_class.resolve_types()
     there = (Path(folder).absolute() / OURS.name for folder in sys.path)
     found = next((folder for folder in there if (folder / "__init__.py").is_file()), OURS)
@@ -81,19 +80,19 @@ def check_sent(experiment: Experiment) -> None:
                 f"{what} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
                 f"the train loop, or in a module of yours that the train loop imports"
             ) from error
-        if lost := sorted(name for name in reader.modules if not _found_by_workers(name)):
-            where = "PYTHONPATH before you start Ray" if ray.is_initialized() else "sys.path"
+        if lost := sorted(name for name in reader.modules if not _found_by_workers(name, joined=joined)):
+            where = "PYTHONPATH before you start Ray" if joined else "sys.path"
             raise SweepError(
                 f"{what} uses the module {', '.join(lost)}, and no worker can find it; add its folder to {where}, or "
                 f"put it next to your script"
             )
 
 
-def _found_by_workers(module: str) -> bool:
-    """Whether a worker can import a module, which this process has, by its name."""
+def _found_by_workers(module: str, *, joined: bool) -> bool:
+    """Whether a worker, perhaps of a Ray that was joined, can import a module, which this process has, by its name."""
     specs = [finder.find_spec(module, None) for finder in sys.meta_path if hasattr(finder, "find_spec")]
     spec = next((spec for spec in specs if spec is not None), None)
-    if spec is None or not ray.is_initialized():  # a Ray that the sweep starts has all of sys.path
+    if spec is None or not joined:  # a Ray that the sweep starts has all of sys.path
         return spec is not None
     places = spec.submodule_search_locations or [spec.origin or ""]
     return os.path.dirname(places[0]) not in added_to_sys_path()

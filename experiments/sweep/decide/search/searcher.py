@@ -39,7 +39,7 @@ from trainables.runtime.internals import optuna as internals
 ATTEMPTS = 50
 """How often to ask for a proposal that is likely to fit into the device's memory, before any is taken."""
 ASKED = 3
-"""How many of these come from the sampler, which may take a tenth of a second each; the others are random."""
+"""How many of these come from the sampler, which may take a while for each; the others are random."""
 TOLD: dict[type[BaseSampler], Told] = {TPESampler: Told(25, 225), GaussianProcessSampler: Told(75, 75)}
 """TPE counts the best tenth as good, 25 at most, and the others as bad; so of thousands it still sees every good one,
 and a sample of the bad."""

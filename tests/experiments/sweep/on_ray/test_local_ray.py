@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +15,68 @@ import ray
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.define.options import PROJECT_ROOT
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.local_ray import begin_ray, end_ray, start_ray
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
-def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
-    storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def busy(*address: str, **more: Any) -> None:
+@pytest.fixture
+def plan(storage: Path) -> Plan:
+    return make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
+
+
+class SlowRay:
+    """What Ray's calls do on a machine that is too busy to start one, and in which order they end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[str] = []
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", self._init)
+        monkeypatch.setattr(ray, "shutdown", lambda: self.ended.append("shutdown"))
+
+    def _init(self, *address: str, **more: Any) -> None:
+        time.sleep(0.5)
+        self.ended.append("init")
         raise TimeoutError("the machine is busy")
 
-    shut: list[bool] = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", busy)
-    monkeypatch.setattr(ray, "shutdown", lambda: shut.append(True))
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"), when_decided=begin_ray)
+
+def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SlowRay(monkeypatch)
+    begin_ray(plan)
     with pytest.raises(SweepError, match=r"Ray did not start on this machine \(the machine is busy\)"):
         start_ray(plan)
+
+
+def test_a_ray_that_still_starts_is_ended_after_that_and_forgotten(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRay(monkeypatch)
     begin_ray(plan)
     end_ray()
-    assert shut == [True]
+    assert slow.ended == ["init", "shutdown"]
     with pytest.raises(SweepError, match="Ray did not start"):
         start_ray(plan)
+    assert slow.ended == ["init", "shutdown", "init"]
+
+
+def test_ctrl_c_while_ray_is_waited_for_leaves_it_to_be_ended(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRay(monkeypatch)
+    begin_ray(plan)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        start_ray(plan)
+    assert not slow.ended
+    end_ray()
+    assert slow.ended == ["init", "shutdown"]
+
+
+def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRay(monkeypatch)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    begin_ray(plan)
+    start_ray(plan)
+    assert not slow.ended
 
 
 @pytest.mark.processes

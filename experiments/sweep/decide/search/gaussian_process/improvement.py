@@ -36,7 +36,8 @@ def of_best(process: Process, running: Array, random: np.random.Generator) -> Pr
     cases = CASES if len(running) else 1
     outlook = Outlook(process, running, random.standard_normal((cases, len(running))))
     best = np.maximum(process.scores.max(), outlook.supposed.max(axis=1, initial=-math.inf))
-    without = math.log(max((best - process.scores.max()).mean(), 1e-300))
+    gain = (best - process.scores.max()).mean()
+    without = math.log(gain) if gain > 0 else -math.inf
 
     def promise(points: Array) -> tuple[Array, Array]:
         means, deviations, slopes = outlook.of(points)

@@ -60,8 +60,8 @@ class Process:
     def _fitted(self, start: Array) -> Array:
         """Return the logarithms of the most likely kernel near this one."""
         trials = len(self.inputs)
-        squares = np.square(self.inputs[:, None] - self.inputs)
-        apart = np.stack([squares[..., self.of == i].sum(axis=-1).ravel() for i in range(self.of.max() + 1)], axis=1)
+        columns = [self.inputs[:, self.of == i] for i in range(self.of.max() + 1)]
+        apart = np.stack([_squares(own, own).ravel() for own in columns], axis=1)
 
         def loss(logs: Array) -> tuple[float, Array]:
             inverse, (scale, noise) = np.exp(logs[:-2]), np.exp(logs[-2:])

@@ -24,7 +24,7 @@ from experiments.sweep.define.ranges import middle
 from trainables.runtime.internals.optuna import set_study_attribute, study_attributes
 
 BEST = 2
-"""How many of the best trials the search for a proposal begins with; with one objective there is one."""
+"""How many of the best trials the search for a proposal begins with; with one objective only those that are equal."""
 STARTUP = 10
 """With fewer trials every proposal is random."""
 KERNELS = "gp:kernels"
@@ -119,6 +119,7 @@ def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection])
     signs = np.array([-1 if direction == StudyDirection.MINIMIZE else 1 for direction in directions])
     violated = np.array([any(v > 0 for v in trial.constraints.values()) for trial in trials], bool)
     scores = signs * np.array([trial.values for trial in trials])
+    scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)  # the square of 1e200 is no number
     kept = scores[~violated]
     # As far below the median as the best is above it.
     worst = 2 * np.median(kept, axis=0) - kept.max(axis=0) if len(kept) else np.zeros(len(signs))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import TrialState
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -90,11 +91,36 @@ def test_trials_that_violate_a_constraint_are_bad() -> None:
     assert np.mean([0.3 < x <= 0.5 for x in late]) > 0.4
 
 
-def test_running_and_failed_trials_are_passed_over() -> None:
-    study = tuned(12)
-    study.ask()
-    study.tell(study.ask(), state=TrialState.FAIL)
-    assert study.ask().suggest_float("x", 0.0, 1.0) >= 0
+def test_proposals_keep_away_from_running_trials_and_not_from_failed_ones() -> None:
+    """All begin with the same numbers, so that without any trial between them they are the same."""
+
+    def proposed(study: optuna.Study) -> float:
+        study.sampler = GaussianProcessSampler(seed=1)
+        return study.ask({"x": FloatDistribution(0.0, 1.0)}).params["x"]
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(lambda trial: (trial.suggest_float("x", 0.0, 1.0) - 0.3) ** 2, n_trials=12)
+    first = proposed(study)
+    study.tell(study.trials[-1].number, state=TrialState.FAIL)
+    again = proposed(study)
+    assert again == first
+    beside = proposed(study)
+    assert abs(beside - again) > 1e-4
+
+
+@pytest.mark.parametrize("values", [[0.1] * 139 + [0.9], [0.5] * 40, [1e308, -1e308] * 20])
+def test_scores_that_say_little_are_no_error_and_no_trial_is_proposed_twice(values: list[float]) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), direction="maximize")
+    space: dict[str, BaseDistribution] = {name: FloatDistribution(0.0, 1.0) for name in "abcdef"}
+    for value in values:
+        study.tell(study.ask(space), value)
+    known = [trial.params for trial in study.trials]
+    for seed in range(4):
+        sampler = GaussianProcessSampler(seed)
+        found = sampler.sample_relative(
+            study, study.trials[-1], sampler.infer_relative_search_space(study, study.trials[-1])
+        )
+        assert found and found not in known
 
 
 def test_an_outlier_does_not_hide_the_others() -> None:
@@ -146,14 +172,17 @@ def test_several_objectives_are_searched_together_also_in_a_branch() -> None:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each process was fitted; and each was computed in one thread."""
-    found = []
+    """Whether each process was fitted. Each began with the kernel of the one before, and was computed in one thread."""
+    found: list[bool] = []
+    kernels: list[Any] = [None]
 
     class Watched(Process):
         def __init__(self, *arguments: Any, fit: bool) -> None:
             found.append(fit)
+            assert arguments[-1] == kernels[-1]
             assert {pool["num_threads"] for pool in threadpool_info()} == {1}
             super().__init__(*arguments, fit=fit)
+            kernels.append(self.kernel if fit else kernels[-1])
 
     monkeypatch.setattr(sampler, "Process", Watched)
     return found
