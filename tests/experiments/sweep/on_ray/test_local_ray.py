@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ class SlowRay:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended: list[str] = []
+        self.gives_up = threading.Event()
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", self._init)
         monkeypatch.setattr(ray, "shutdown", lambda: self.ended.append("shutdown"))
 
     def _init(self, *address: str, **more: Any) -> None:
-        time.sleep(0.5)
+        self.gives_up.wait(60)
         self.ended.append("init")
         raise TimeoutError("the machine is busy")
 
@@ -44,8 +45,9 @@ class SlowRay:
 def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    SlowRay(monkeypatch)
+    slow = SlowRay(monkeypatch)
     begin_ray(plan)
+    threading.Timer(0.2, slow.gives_up.set).start()
     with pytest.raises(SweepError, match=r"Ray did not start on this machine \(the machine is busy\)"):
         start_ray(plan)
 
@@ -53,6 +55,7 @@ def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
 def test_a_ray_that_still_starts_is_ended_after_that_and_forgotten(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowRay(monkeypatch)
     begin_ray(plan)
+    threading.Timer(0.2, slow.gives_up.set).start()
     end_ray()
     assert slow.ended == ["init", "shutdown"]
     with pytest.raises(SweepError, match="Ray did not start"):
@@ -61,12 +64,14 @@ def test_a_ray_that_still_starts_is_ended_after_that_and_forgotten(plan: Plan, m
 
 
 def test_ctrl_c_while_ray_is_waited_for_leaves_it_to_be_ended(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = SlowRay(monkeypatch)
+    slow, before = SlowRay(monkeypatch), signal.signal(signal.SIGINT, signal.default_int_handler)
     begin_ray(plan)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         start_ray(plan)
+    signal.signal(signal.SIGINT, before)
     assert not slow.ended
+    slow.gives_up.set()
     end_ray()
     assert slow.ended == ["init", "shutdown"]
 
@@ -81,16 +86,21 @@ def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.Mo
 
 @pytest.mark.processes
 def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tmp_path: Path) -> None:
-    before = raylets()
-    done = subprocess.run(
-        [sys.executable, "experiments/tune_bert.py", "--data", str(tmp_path), "--storage", str(tmp_path / "results")],
-        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: --data {tmp_path}: the folder is empty")
-    assert raylets() <= before
-
-
-def raylets() -> set[int]:
-    return {process.pid for process in psutil.process_iter() if process.name() == "raylet"}
+    with tempfile.TemporaryDirectory() as rays:  # a short path, as Ray's sockets need it
+        command = [
+            sys.executable,
+            "experiments/tune_bert.py",
+            "--data",
+            str(tmp_path),
+            "--storage",
+            str(tmp_path / "new"),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, env={**os.environ, "RAY_TMPDIR": rays},
+        )  # fmt: skip
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: --data {tmp_path}: the folder is empty")
+        assert [*Path(rays).glob("**/raylet.out")], "it was begun"
+        assert not [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
