@@ -25,6 +25,8 @@ EPOCH_S = 1.0
 TITLES = {"worker": "WarmWorker", "actor": "Trainable"}
 """What the processes of a worker group have in their titles."""
 HUNG_AFTER_S = 20
+READ_WITHIN_S = 10
+"""How long the last lines of a driver that has ended may take to be read; a child that lives on keeps the pipe open."""
 UP_WITHIN_S = 600
 """How long the groups may take to train again after a fault."""
 GONE_WITHIN_S = 30
@@ -111,7 +113,8 @@ class Sweep:
             text=True,
             start_new_session=True,  # so that Ctrl-C can be sent as a terminal sends it: to all of them
         )
-        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -141,7 +144,9 @@ class Sweep:
         if not self.wait_until(lambda: not self.running, within_s):
             self.count("leaked", 1, f"the driver did not end within {within_s:.0f} s")
             self.driver.kill()
-        return self._process.wait()
+        status = self._process.wait()
+        self._reader.join(READ_WITHIN_S)
+        return status
 
     def of(self, kind: str) -> list[psutil.Process]:
         """Return the processes of a kind, by their ids."""
