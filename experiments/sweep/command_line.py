@@ -148,8 +148,9 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         from experiments.sweep.plan.plan import make_plan
         from experiments.sweep.show.plan import plan_lines
 
-        over = options.dry_run or options.evaluate or (options.resume and not options.add_trials)  # or may be
-        plan = make_plan(experiment, options, when_decided=(lambda plan: None) if over else begin_ray)
+        # A sweep that is resumed may have nothing left to do.
+        needs_ray = not (options.dry_run or options.evaluate) and (not options.resume or bool(options.add_trials))
+        plan = make_plan(experiment, options, when_decided=begin_ray if needs_ray else lambda plan: None)
         plan = replace(plan, called=tuple(called))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from experiments.sweep.evaluate import evaluated
@@ -170,7 +171,8 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
             return int(kept.summary["best"] is None), kept.summary
     with no_collection():
-        from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, and Ray is still starting
+        begin_ray(plan)
+        from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, while Ray starts
 
         start_ray(plan)
 

@@ -58,12 +58,12 @@ _begun: Future[None] | None = None
 
 
 def begin_ray(plan: Plan) -> None:
-    """Begin to start a Ray of this sweep's own, which takes seconds, unless one is joined already.
+    """Begin to start a Ray of this sweep's own, which takes seconds, unless that has begun or one is joined already.
 
     Then call :func:`start_ray`, or :func:`end_ray` if the plan turns out not to work.
     """
     global _begun
-    if not ray.is_initialized():
+    if _begun is None and not ray.is_initialized():
         _begun = _IN_BACKGROUND.submit(_start, plan)
 
 
