@@ -160,5 +160,5 @@ def _as_told(trial: FrozenTrial, values: Sequence[float] | npt.NDArray[np.float6
         distributions=trial.distributions,
         user_attrs={key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS},
         system_attrs=attributes,
-        intermediate_values={},
+        intermediate_values={} if trial.state == TrialState.FAIL else trial.intermediate_values,
     )

@@ -42,7 +42,8 @@ def best_row(promise: Promise, space: Space, known: Array, lengths: Array, rando
 
 def _uphill(promise: Promise, rows: Array, scale: Array) -> tuple[Array, Array]:
     """Go from each row in the direction in which the promise grows fastest, in length scales, as long as it grows."""
-    promises, slopes = promise(rows)
+    promises, derivatives = promise(rows)
+    slopes = derivatives()
     step = np.full(len(rows), FIRST)
     for _ in range(STEPS):
         outside = np.where(slopes > 0, rows >= 1, rows <= 0)
@@ -51,9 +52,9 @@ def _uphill(promise: Promise, rows: Array, scale: Array) -> tuple[Array, Array]:
         if not ((step > LAST) & (steepness > 0)).any():
             break
         moved = np.clip(rows + (step / np.maximum(steepness, 1e-300))[:, None] * uphill * scale, 0, 1)
-        found, of_found = promise(moved)
+        found, derivatives = promise(moved)
         better = found > promises
-        rows, slopes = np.where(better[:, None], moved, rows), np.where(better[:, None], of_found, slopes)
+        rows, slopes = np.where(better[:, None], moved, rows), np.where(better[:, None], derivatives(), slopes)
         promises, step = np.where(better, found, promises), step * np.where(better, LONGER, SHORTER)
     return rows, promises
 

@@ -11,9 +11,9 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from experiments.sweep.decide.search.gaussian_process.process import Array, Outlook, Process
 
-Promise: TypeAlias = Callable[[Array], tuple[Array, Array]]
+Promise: TypeAlias = Callable[[Array], tuple[Array, Callable[[], Array]]]
 """Takes configurations, (configurations, columns), and returns the logarithm of what each is expected to add,
-(configurations,), and its derivatives, (configurations, columns)."""
+(configurations,), and what gives its derivatives, (configurations, columns)."""
 
 CASES = 64
 """Of what running trials may give."""
@@ -39,7 +39,7 @@ def of_best(process: Process, running: Array, random: np.random.Generator) -> Pr
     gain = (best - process.scores.max()).mean()
     without = math.log(gain) if gain > 0 else -math.inf
 
-    def promise(points: Array) -> tuple[Array, Array]:
+    def promise(points: Array) -> tuple[Array, Callable[[], Array]]:
         means, deviations, slopes = outlook.of(points)
         above = (means - best) / deviations[:, None]
         logs = log_excess(above)
@@ -47,12 +47,16 @@ def of_best(process: Process, running: Array, random: np.random.Generator) -> Pr
         most = each.max(axis=1, keepdims=True)
         parts = np.exp(each - most)
         sums = parts.sum(axis=1, keepdims=True)
-        shares = parts / sums  # of each case
-        by_means = shares * np.exp(log_ndtr(above) - logs) / deviations[:, None]
-        by_deviations = (shares * np.exp(_log_density(above) - logs)).sum(axis=1) / deviations
         added = (most + np.log(sums / cases))[:, 0]
         promises = np.logaddexp(added, without)
-        return promises, np.exp(added - promises)[:, None] * slopes(by_means, by_deviations)
+
+        def derivatives() -> Array:
+            shares = parts / sums / deviations[:, None]  # of each case
+            by_means = shares * np.exp(log_ndtr(above) - logs)
+            by_deviations = (shares * np.exp(_log_density(above) - logs)).sum(axis=1)
+            return np.exp(added - promises)[:, None] * slopes(by_means, by_deviations)
+
+        return promises, derivatives
 
     return promise
 
@@ -95,19 +99,23 @@ def of_front(processes: Sequence[Process], running: Array, random: np.random.Gen
     supposed = reach(np.stack([outlook.supposed.T for outlook in outlooks], axis=-1)).min(axis=-1)
     best = np.maximum(known, supposed.max(axis=0, initial=0.0)) ** objectives
 
-    def promise(points: Array) -> tuple[Array, Array]:
+    def promise(points: Array) -> tuple[Array, Callable[[], Array]]:
         expected = [outlook.of(points) for outlook in outlooks]
         values = np.stack([m + d[:, None] * normal[:, i] for i, (m, d, _) in enumerate(expected)], axis=-1)
         reached = reach(values)
         least = reached.min(axis=-1)
         gains = np.maximum(least**objectives - best, 0.0)
         sums = gains.sum(axis=1) + NOTHING
-        by_least = np.where(gains > 0, objectives * least ** (objectives - 1), 0.0) / sums[:, None]
-        found = np.zeros_like(points)
-        for i, (_, _, slopes) in enumerate(expected):
-            by_means = np.where(reached.argmin(axis=-1) == i, by_least / directions[:, i], 0.0)
-            found += slopes(by_means, by_means @ normal[:, i])
-        return np.log(sums / CASES_OF_FRONT), found
+
+        def derivatives() -> Array:
+            by_least = np.where(gains > 0, objectives * least ** (objectives - 1), 0.0) / sums[:, None]
+            found = np.zeros_like(points)
+            for i, (_, _, slopes) in enumerate(expected):
+                by_means = np.where(reached.argmin(axis=-1) == i, by_least / directions[:, i], 0.0)
+                found += slopes(by_means, by_means @ normal[:, i])
+            return found
+
+        return np.log(sums / CASES_OF_FRONT), derivatives
 
     return promise
 
@@ -117,8 +125,8 @@ def for_its_time(promise: Promise, costs: Array | None) -> Promise:
     if costs is None:
         return promise
 
-    def less(points: Array) -> tuple[Array, Array]:
-        promises, slopes = promise(points)
-        return promises - points @ costs, slopes - costs
+    def less(points: Array) -> tuple[Array, Callable[[], Array]]:
+        promises, derivatives = promise(points)
+        return promises - points @ costs, lambda: derivatives() - costs
 
     return less

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -27,8 +28,11 @@ BEST = 2
 """How many of the best trials the search for a proposal begins with; with one objective only those that are equal."""
 STARTUP = 10
 """With fewer trials every proposal is random."""
-KERNELS = "gp:kernels"
-"""Attribute of a study: the kernels as they were fitted last, for which hyperparameters, and after how many trials."""
+FURTHEST = 0.75
+"""Share of the proposals that go by the trials that trained furthest, as many as it needs to begin (chosen in
+experiments/LOG.md, 2026-11-25)."""
+KERNELS, KERNELS_OF_FURTHEST = "gp:kernels", "gp:kernels_of_furthest"
+"""Attributes of a study: the kernels as they were fitted last, for what, and after how many trials."""
 GROWN = 1.1
 """They are fitted again once there are so many times as many trials, beginning with these."""
 NOT_REPORTED = 30
@@ -45,6 +49,10 @@ same, and a proposal does not depend on a clock."""
 
 class GaussianProcessSampler(RandomSampler):
     """Proposes what promises most, for the time that it takes.
+
+    What leads after an epoch may not lead at the end. So most proposals go by the trials that trained furthest, as in
+    BOHB (Falkner et al., 2018): each counts with the best value that it had when it was as far as the last of them, and
+    the other trials with a value are taken to have none yet. The rest of the proposals go by all trials.
 
     A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
     Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
@@ -72,8 +80,13 @@ class GaussianProcessSampler(RandomSampler):
         known = [past for past in trials if past.state == TrialState.COMPLETE]
         if len(known) < STARTUP or not search_space:
             return {}
-        running = [past for past in trials if past.state == TrialState.RUNNING and past.params][-NOT_REPORTED:]
-        return self._proposal(study, search_space, known, running)
+        running = [past for past in trials if past.state == TrialState.RUNNING and past.params]
+        end = sorted(map(_last_step, known))[-STARTUP]
+        others = [past for past in known if _last_step(past) < end]
+        if len(study.directions) > 1 or not others or self._generator.random() >= FURTHEST:
+            return self._proposal(study, search_space, known, running)
+        known = [_until(end, past, study.direction) for past in known if _last_step(past) >= end]
+        return self._proposal(study, search_space, known, [*others, *running], end)
 
     def _proposal(
         self,
@@ -81,13 +94,16 @@ class GaussianProcessSampler(RandomSampler):
         ranges: Mapping[str, BaseDistribution],
         known: Sequence[FrozenTrial],
         running: Sequence[FrozenTrial],
+        end: int | None = None,
     ) -> dict[str, Any]:
+        running = running[-NOT_REPORTED:]
         usual = {name: middle(range_) for name, range_ in ranges.items()}
         whole = [usual | trial.params for trial in [*known, *running]]
         space, scores = Space(ranges), _scores(known, study.directions)
         rows, beside = np.split(space.rows(whole), [len(known)])
-        kept = study_attributes(study).get(KERNELS, {"of": None})
-        of = [list(ranges), scores.shape[1]]
+        kernels_of = KERNELS if end is None else KERNELS_OF_FURTHEST
+        kept = study_attributes(study).get(kernels_of, {"of": None})
+        of = [list(ranges), scores.shape[1], end]
         same = kept["of"] == of
         begun = 1 + known[-1].number  # of which it may know some alone
         fit = not same or begun >= GROWN * kept["trials"]
@@ -104,7 +120,7 @@ class GaussianProcessSampler(RandomSampler):
             row = best_row(promise, space, rows[best], lengths, self._generator)
         if fit:
             kernels = [process.kernel for process in processes]
-            set_study_attribute(study, KERNELS, {"of": of, "trials": begun, "kernels": kernels})
+            set_study_attribute(study, kernels_of, {"of": of, "trials": begun, "kernels": kernels})
         return space.configuration(row)
 
 
@@ -112,6 +128,19 @@ class GaussianProcessSampler(RandomSampler):
 def _thread_pools() -> ThreadpoolController:
     """Return what limits threads; finding the libraries takes 2 ms."""
     return ThreadpoolController()
+
+
+def _last_step(trial: FrozenTrial) -> int:
+    """Return how far a trial has trained; 0 if it counts for other reasons, such as that it diverged."""
+    return max(trial.intermediate_values, default=0)
+
+
+def _until(end: int, trial: FrozenTrial, direction: StudyDirection) -> FrozenTrial:
+    """Return a trial with the best value that it had until then."""
+    best = max if direction == StudyDirection.MAXIMIZE else min
+    found = copy.copy(trial)
+    found.values = [best((v for step, v in trial.intermediate_values.items() if step <= end), default=trial.values[0])]
+    return found
 
 
 def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]) -> Array:

@@ -48,10 +48,7 @@ class Space:
 
     def rows(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
         """Return configurations as rows; (configurations, columns)."""
-        parts = [
-            np.array([part.row(configuration[name]) for configuration in configurations]).reshape(-1, part.width)
-            for name, part in self._parts.items()
-        ]
+        parts = [part.rows([each[name] for each in configurations]) for name, part in self._parts.items()]
         return np.concatenate(parts, axis=1)
 
     def configuration(self, row: Array) -> dict[str, Any]:
@@ -74,17 +71,17 @@ class _Number:
     def __init__(self, range_: BaseDistribution) -> None:
         assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
         self._range = range_
-        self._of: Callable[[Any], float] = math.log if range_.log else float
+        self._of: Callable[[Any], Any] = np.log if range_.log else np.asarray
         self._back: Callable[[Any], float] = math.exp if range_.log else float
-        self._low = self._of(range_.low)
-        self._span = self._of(range_.high) - self._low
+        self._low = float(self._of(range_.low))
+        self._span = float(self._of(range_.high)) - self._low
         self.few: Array | None = None
         if range_.step and (steps := round((range_.high - range_.low) / range_.step)) < FEW:
             values = [nearest(range_, range_.low + step * range_.step) for step in range(steps + 1)]
-            self.few = np.array([self.row(value) for value in values])
+            self.few = self.rows(values)
 
-    def row(self, value: Any) -> list[float]:
-        return [(self._of(value) - self._low) / self._span]
+    def rows(self, values: Sequence[Any]) -> Array:
+        return np.asarray((self._of(np.array(values, float)) - self._low) / self._span).reshape(-1, 1)
 
     def value(self, row: Array) -> Any:
         return nearest(self._range, self._back(self._low + float(row[0]) * self._span))
@@ -95,8 +92,8 @@ class _Choices:
         self._range, self.width = range_, len(range_.choices)
         self.few: Array = np.eye(self.width) / math.sqrt(2)
 
-    def row(self, value: Any) -> Array:
-        return np.asarray(self.few[int(self._range.to_internal_repr(value))])
+    def rows(self, values: Sequence[Any]) -> Array:
+        return self.few[[int(self._range.to_internal_repr(value)) for value in values]]
 
     def value(self, row: Array) -> Any:
         return self._range.choices[int(row.argmax())]

@@ -12,7 +12,7 @@ import optuna
 import pytest
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
@@ -51,7 +51,7 @@ def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
     return config
 
 
-def trials(searcher: StudySearcher) -> list[optuna.trial.FrozenTrial]:
+def trials(searcher: StudySearcher) -> list[FrozenTrial]:
     return searcher.study.get_trials(deepcopy=False)
 
 
@@ -61,8 +61,11 @@ def states(searcher: StudySearcher) -> list[TrialState]:
 
 def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
     """What the sampler would see of each trial."""
-    model = Surrogate(searcher.study).study(optuna.samplers.RandomSampler())
-    return [(trial.state, trial.values[0] if trial.values else None) for trial in model.get_trials(deepcopy=False)]
+    return [(trial.state, trial.values[0] if trial.values else None) for trial in seen(searcher)]
+
+
+def seen(searcher: StudySearcher) -> list[FrozenTrial]:
+    return Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).get_trials(deepcopy=False)
 
 
 def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
@@ -118,7 +121,7 @@ def test_a_prior_follows_the_baseline_and_others_are_near_it(sampler: str, tmp_p
 class Looks(optuna.samplers.RandomSampler):
     """Notes the learning rates that it is told a value of."""
 
-    def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self.told = [t.params["lr"] for t in study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
 
 
@@ -249,6 +252,7 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
         (TrialState.RUNNING, None),
     ]
     assert states(searcher) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
+    assert [trial.intermediate_values for trial in seen(searcher)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
 
 
 def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
@@ -256,9 +260,11 @@ def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: 
     for name in "abc":
         searcher.suggest(name)
     train(searcher, "a", 0.1, 0.2, 0.3)
-    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 1})
+    searcher.on_trial_result("b", {"score": 0.9, "epoch": 1})
+    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
     searcher.on_trial_complete("c", None, error=True)
     assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
+    assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
     assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
 
 

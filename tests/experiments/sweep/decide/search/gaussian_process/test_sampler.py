@@ -4,6 +4,7 @@ import math
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -199,3 +200,32 @@ def test_a_proposal_is_computed_in_one_thread_and_leaves_the_number_of_threads(f
 def test_kernels_are_fitted_again_once_there_are_a_tenth_more_trials(fits: list[bool]) -> None:
     tuned(45)
     assert [10 + place for place, fit in enumerate(fits) if fit] == [10, 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37, 41]
+
+
+def test_some_proposals_go_by_the_trials_that_trained_furthest_as_they_were_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After an epoch 0.9 leads, after nine 0.1 does, and one trial alone got to 27. Others diverged."""
+    study = optuna.create_study()
+    random = np.random.default_rng(0)
+    space: dict[str, BaseDistribution] = {"x": FloatDistribution(0.0, 1.0)}
+
+    def add(x: float, curve: dict[int, float], value: float) -> None:
+        study.add_trial(
+            optuna.trial.create_trial(params={"x": x}, distributions=space, intermediate_values=curve, value=value)
+        )
+
+    for number, x in enumerate(random.random(36).tolist()):
+        curve = {1: 1 + abs(x - 0.9)} | ({9: abs(x - 0.1)} if number % 3 == 0 else {})
+        add(x, curve, min(curve.values()))
+        add(x / 4, {}, 5.0)
+    add(0.55, {1: 1.35, 9: 0.45, 27: -1.0}, -1.0)
+
+    def proposed(share: float) -> npt.NDArray[np.float64]:
+        monkeypatch.setattr(sampler, "FURTHEST", share)
+        samplers = [GaussianProcessSampler(seed) for seed in range(12)]
+        return np.array([each.sample_relative(study, study.trials[-1], space)["x"] for each in samplers])
+
+    furthest, all_alike, both = proposed(1.0), proposed(0.0), proposed(0.5)
+    assert np.abs(furthest - 0.1).max() < 0.1 < np.abs(all_alike - 0.1).min()
+    assert (both == furthest).any() and (both == all_alike).any()
