@@ -43,8 +43,7 @@ class StoppingRules:
         """Return why the sweep ends, if its time is over: at once, for what its trials have reached is saved."""
         if self._seconds_left() > 0:
             return None
-        whole = duration(60 * (self._options.time_budget or 0))
-        return Ending(f"its time budget of {whole} is spent", status=0, at_once=True)
+        return Ending(f"{self._time_budget()} is spent", status=0, at_once=True)
 
     def last_in_time(self, trial: TrialState) -> bool:
         """Whether the next report of a trial would come too late, if it takes as long as the last."""
@@ -61,6 +60,13 @@ class StoppingRules:
         self._looked_at = time.monotonic()
         needed = state.seconds_to_finish(groups)
         return needed is not None and self._seconds_left() <= needed <= 60 * minutes / 2
+
+    def cut(self) -> Ending:
+        """Return why the sweep has ended, where :meth:`no_more_trials` cut it short."""
+        return Ending(f"{self._time_budget()} left no time for more trials", status=0, at_once=True)
+
+    def _time_budget(self) -> str:
+        return f"its time budget of {duration(60 * (self._options.time_budget or 0))}"
 
     def _seconds_left(self) -> float:
         """Return the seconds that are left of ``--time-budget``."""
@@ -85,18 +91,18 @@ class StoppingRules:
             if since_best >= self._options.patience:
                 why = f"{since_best} trials have paused or ended since the best value was reported"
                 return Ending(why, status=0, option="patience")
-        failed = state.ended_here[-1:]
+        failed = state.ended_in_a_row[-1:]
         if failed and CANNOT_USE in failed[0].reason and not any(trial.step for trial in state.trials.values()):
             return Ending(f"every trial would fail like this: {failed[0].reason}", status=1, at_once=True)
         limit = self._options.same_errors or 0
-        diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_here[-2 * limit :]]
+        diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_in_a_row[-2 * limit :]]
         if limit and state.leader is None and len(diverged) == 2 * limit and all(diverged):
-            why = state.ended_here[-1].reason
+            why = state.ended_in_a_row[-1].reason
             return Ending(f"{len(diverged)} trials in a row diverged, and no trial did better: {why}", status=1)
-        last = state.ended_here[-limit:] if limit else []
+        last = state.ended_in_a_row[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}
         if limit and len(last) == limit and len(kinds) == 1 and kinds != {""}:
-            last_line = state.ended_here[-1].reason.strip().splitlines()[-1]
+            last_line = state.ended_in_a_row[-1].reason.strip().splitlines()[-1]
             return Ending(f"{limit} trials in a row failed alike: {last_line}", status=1)
         return None
 

@@ -14,7 +14,7 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import counted, format_params
-from experiments.sweep.state.events import Event, Steered, StopAsked, TrialsAsked
+from experiments.sweep.state.events import Event, SearchCut, Steered, StopAsked, TrialsAsked
 from experiments.sweep.state.sweep_file import keep_num_samples
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import trial_name
@@ -92,13 +92,14 @@ class Steering:
             self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
-    def end_search(self, by: str = "by hand") -> None:
-        """Let no more trials begin, but those of the confirmation."""
-        self._searcher.wanted.clear()
-        self._want_trials(self._searcher.proposed, "end after the running trials", by)
+    def cut_search(self) -> None:
+        """Let no more trials begin, but those of the confirmation; a resumed sweep begins the others."""
+        self._end_search()
+        self._tell(SearchCut(num_trials=self._searcher.proposed))
 
     def _end(self) -> str:
-        self.end_search()
+        self._end_search()
+        self._want_trials(self._searcher.proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
         return f"no more trials begin: those that run end as the scheduler decides{rest}"
 
@@ -128,10 +129,17 @@ class Steering:
                 f"{self._plan.how_to_resume(with_more_trials=True)}"
             )
 
-    def _want_trials(self, number: int, what: str, by: str = "by hand") -> None:
+    def _end_search(self) -> None:
+        self._searcher.wanted.clear()
+        self._propose(self._searcher.proposed)
+
+    def _want_trials(self, number: int, what: str) -> None:
         """Have the search propose so many trials in all, also after a resume."""
+        self._propose(number)
+        keep_num_samples(self._plan.folder, number)
+        self._tell(TrialsAsked(what=what, num_trials=number))
+
+    def _propose(self, number: int) -> None:
         if (expect := getattr(self._scheduler, "expect", None)) is not None:
             expect(number)
         self._searcher.num_trials = number
-        keep_num_samples(self._plan.folder, number)
-        self._tell(TrialsAsked(what=what, by=by, num_trials=number))

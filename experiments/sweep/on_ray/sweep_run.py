@@ -316,7 +316,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._tune_files.copy_if_due(trials)
         to_begin = self.searcher.proposed < self.state.num_trials
         if to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
-            self.steering.end_search("--time-budget")
+            self.steering.cut_search()
         self.early_end.ask(self._stopping.out_of_time())
         self.early_end.heed_signals()
         if self.state.ending is not None:  # this goes through all trials
@@ -333,6 +333,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         """Close everything: the sweep is over."""
         free_orphans()
         self.early_end.watch.stop()  # nothing that follows needs Ray
+        if self.state.cut and self.state.ending is None:
+            self.early_end.ask(self._stopping.cut())
         self.state.close()
         self._keep_to_budget(trials)
         for trial in trials:

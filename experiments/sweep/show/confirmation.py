@@ -120,7 +120,7 @@ def verdict(result: Mapping[str, Any]) -> str:
         return f"{winner}: {gain['mean']:+.4f} against the baseline; too little to say with what confidence"
     low, high = gain["interval"]
     by = f"by {gain['mean']:.4f} ({low:.4f} to {high:.4f}), confidence {_share(gain['confidence'])}"
-    if gain["confidence"] >= CONVINCING:
+    if gain["confidence"] >= CONVINCING and low > 0:
         return f"{winner} beats the baseline {by}"
     if gain["mean"] > 0:
         return f"{winner} is ahead of the baseline {by}: that may be chance; more --seeds would tell"

@@ -46,7 +46,9 @@ class ShowProgress:
             case events.SweepBegan():
                 self._begin(state)
             case events.Steered():
-                self._say(f"{event.by}: {event.what}")
+                self._say(f"by hand: {event.what}")
+            case events.SearchCut():
+                self._say("--time-budget: no more trials begin; those that run and the confirmation need the time left")
             case events.SweepEnding():
                 waits = "" if event.ending.at_once else "; each running trial saves a checkpoint at its next report"
                 hint = "" if event.ending.at_once else " (Ctrl-C ends it at once)"

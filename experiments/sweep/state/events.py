@@ -131,12 +131,10 @@ class TrialEnded(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Steered(Event):
-    """A person, or an option in a person's place, asked something of the running sweep."""
+    """A person asked something of the running sweep."""
 
     what: str
     """In words."""
-    by: str = "by hand"
-    """Or the option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +150,14 @@ class TrialsAsked(Steered):
 
     num_trials: int
     """With those that it has had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchCut(Event):
+    """No more trials begin: those that run, and the confirmation, need the time that is left."""
+
+    num_trials: int
+    """How many the search has had."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ class SweepState:
         """
         self.objectives, self.others = (objective, *others), tuple(others)
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
+        self._asked_for = num_trials
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
@@ -59,8 +60,8 @@ class SweepState:
         """Trials of the search that have paused or ended since the best value was reported, or the front got its last
         point; one that a scheduler paused before does not count when it ends."""
         self._outcomes: Counter[events.Status] = Counter()
-        self.ended_here: list[TrialState] = []
-        """Trials that have ended in this process, in their order: none right after a resume."""
+        self.ended_in_a_row: list[TrialState] = []
+        """Trials that have ended in this process, in their order, since one last paused."""
         self.steered: list[tuple[float, str]] = []
         """What people asked of the sweep while it ran: clock time, and what in words."""
         self.ending: events.Ending | None = None
@@ -77,6 +78,8 @@ class SweepState:
                 self._begin(event)
             case events.Steered():
                 self._steer(event)
+            case events.SearchCut():
+                self.num_trials = event.num_trials
             case events.SweepEnding():
                 self.ending = event.ending
             case events.SweepEnded():
@@ -99,7 +102,9 @@ class SweepState:
                 self._end(trial, event)
 
     def close(self) -> None:
-        """Stop the clocks, and call the trials that run interrupted. No event follows but SweepEnded."""
+        """Stop the clocks, call the trials that run interrupted, and count what a cut search lacks. No event follows but
+        SweepEnded."""
+        self.num_trials = self._asked_for
         waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
         for trial in list(self.unended.values()):  # it may be another thread that closes
             saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
@@ -107,6 +112,11 @@ class SweepState:
             if trial.status != "paused":
                 trial.status = "interrupted"
         self.device_time.end()
+
+    @property
+    def cut(self) -> bool:
+        """Whether fewer trials begin than were asked for."""
+        return self.num_trials < self._asked_for
 
     @property
     def leader(self) -> tuple[float, int] | None:
@@ -355,6 +365,7 @@ class SweepState:
         if decision.verdict == "pause":
             self._count_since_best(trial)
             trial.status = "paused"
+            self.ended_in_a_row = []
             self.device_time.paused(trial.number)
 
     def _save(self, trial: TrialState, place: str) -> None:
@@ -374,7 +385,7 @@ class SweepState:
             trial.best, trial.point = None, ()
             if trial in self.front:
                 self._find_best()
-        self.ended_here.append(trial)
+        self.ended_in_a_row.append(trial)
         self._lead_at_end(trial)
 
     def _steer(self, event: events.Steered) -> None:
@@ -382,7 +393,7 @@ class SweepState:
         if isinstance(event, events.StopAsked):
             self.trials[event.trial].to_stop = True
         elif isinstance(event, events.TrialsAsked):
-            self.num_trials = event.num_trials
+            self.num_trials = self._asked_for = event.num_trials
 
     def _count_since_best(self, trial: TrialState) -> None:
         if trial.status == "running" and not trial.confirms:

@@ -143,6 +143,17 @@ def test_the_same_error_again_and_again_ends_the_sweep() -> None:
     assert stopping.after_trial(resumed.state) is None
 
 
+def test_failures_between_which_a_trial_pauses_are_not_in_a_row() -> None:
+    fed, stopping = Fed(), rules(same_errors=2)
+    failed(fed, 1, "ValueError: no sgd")
+    fed.begin(2)
+    fed.report(2, 1, 0.5, "pause")
+    failed(fed, 3, "ValueError: no sgd")
+    assert stopping.after_trial(fed.state) is None
+    failed(fed, 4, "ValueError: no sgd")
+    assert stopping.after_trial(fed.state) is not None
+
+
 def test_no_number_of_errors_ends_the_sweep_where_the_option_is_0() -> None:
     fed, stopping = Fed(), rules(same_errors=0)
     for number in range(1, 9):

@@ -14,6 +14,7 @@ from ray import tune
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.tune_files import OURS
 from experiments.sweep.on_ray.tuner import SweepTuner
@@ -169,3 +170,23 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
     run.state.over = True
     with pytest.raises(SweepError, match=r"the sweep has ended; resume it with: build_tuner"):
         asked(run, do="end")
+
+
+@pytest.mark.workers
+def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_a_resumed_one_begins_the_rest(
+    ray_here: None, storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(StoppingRules, "no_more_trials", lambda rules, state, groups: len(state.searched) >= 3)
+    options = SweepOptions(
+        name="cut", storage=storage, device="cpu", num_samples=50, epochs=2, confirm=1, seeds=2, time_budget=90
+    )
+    tuner = SweepTuner(make_plan(PLAIN, options))
+    tuner.fit()
+    summary, reason = tuner.run.summary, "its time budget of 1 h 30 m left no time for more trials"
+    assert summary is not None and [len(row["scores"]) for row in summary["confirmation"]["rivals"]] == [2]
+    assert (summary["complete"], summary["ended_early"]["why"]) == (False, reason)
+    begun = len(tuner.run.state.searched)
+    assert begun < 10 and summary["steered"] == []
+    assert f"{50 - begun} not begun" in (said := capsys.readouterr().out)
+    assert "--time-budget: no more trials begin" in said
+    assert make_plan(PLAIN, SweepOptions(resume="cut", storage=storage)).num_samples == 50

@@ -153,7 +153,7 @@ def test_a_snapshot_brings_all_of_it_back() -> None:
     assert again.best is again.trials[1]
     assert again.best_at_end is again.trials[1]
     assert again.since_best == fed.state.since_best
-    assert again.ended_here == []
+    assert again.ended_in_a_row == []
     assert len(again.device_time.intervals) == len(fed.state.device_time.intervals)
 
 
