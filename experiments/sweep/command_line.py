@@ -46,12 +46,19 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
     """
     if script.wanted:
         raise script.MainCalled(experiment, description)
+    arguments = sys.argv[1:] if arguments is None else arguments
     with readers_may_leave():
         try:
-            options = parsed(sys.argv[1:] if arguments is None else arguments, description)
+            options = parsed(arguments, description)
         except SweepError as error:
             print(f"error: {error}", file=sys.stderr)
+            if "--json" in arguments:
+                print(json.dumps({"error": str(error)}))
             sys.exit(WRONG)
+        except SystemExit as end:  # after --help, or after an error that was printed
+            if end.code and "--json" in arguments:
+                print(json.dumps({"error": "the command line cannot be read; the error output says why"}))
+            raise
         sys.exit(run(experiment, options, ["python", sys.argv[0]]))
 
 

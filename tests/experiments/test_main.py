@@ -142,6 +142,9 @@ def test_the_value_of_a_baseline_says_how_far_it_was_trained(storage: Path) -> N
     assert [summary["baseline_note"] for summary in notes] == ["after 1 of 9 epochs", ""]
     assert "(baseline 0.1 after 1 of 9 epochs)" in result_lines(plan.folder, notes[0])[0]
     assert "(baseline 0.9)" in result_lines(plan.folder, notes[1])[0]
+    fed.state.trials[1].config = {"x": 0.7}
+    fed.report(1, 9, 9.5)
+    assert summarise(plan, fed.state, {})["baseline_note"] == "with hyperparameters changed on the way"
     fed.end(1, "failed", "RuntimeError")
     assert summarise(plan, fed.state, {})["baseline_note"] == "failed"
 

@@ -47,6 +47,23 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
 
+def test_the_lines_of_a_space_that_branches_have_all_hyperparameters(storage: Path) -> None:
+    def space(trial: Any) -> None:
+        trial.suggest_float("x", -1.0, 1.0)
+        if trial.suggest_categorical("kind", ["near", "far"]) == "far":
+            trial.suggest_float("reach", 1.0, 2.0)
+
+    assert set(plan_of(replace(OWN, space=space), storage).experiment.display_params) == {"x", "kind", "reach"}
+
+
+def test_a_class_or_a_name_is_no_sampler(storage: Path) -> None:
+    for wrong in ("tpe", optuna.samplers.QMCSampler):
+        with pytest.raises(
+            SweepError, match=r"give an object, such as optuna.samplers.QMCSampler\(\); a name is search="
+        ):
+            build_tuner(OWN, storage=storage, sampler=wrong)  # type: ignore[arg-type]
+
+
 def test_a_recipe_that_the_experiment_lacks_is_an_error(storage: Path) -> None:
     with pytest.raises(SweepError, match="--recipe full: the experiment loops has no recipes; leave it out"):
         plan_of(OWN, storage, recipe="full")

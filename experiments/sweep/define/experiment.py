@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -93,7 +94,7 @@ class Experiment:
     """Turns the folder of a checkpoint into a model for MLflow, which predicts from raw input; a function of an
     importable module. None: MLflow gets only the checkpoint."""
     display_params: tuple[str, ...] = ()
-    """The hyperparameters to show in lines and tables. Default: the first three of the space."""
+    """The hyperparameters to show in lines and tables. Default: the first three of the space; all if it branches."""
     per_worker: tuple[str, ...] = ()
     """Hyperparameters that ``space`` and ``baseline`` give per worker, such as a batch that is published per device; a
     trial multiplies them by its workers."""
@@ -112,6 +113,15 @@ class Experiment:
                 f"train_loop must be a function of a configuration, but got {self.train_loop!r}; give the function "
                 f"itself, without calling it"
             )
+        try:
+            inspect.signature(self.train_loop).bind({})
+        except TypeError as error:
+            raise ValueError(
+                f"train_loop must take one argument, the configuration of a trial, but {self.train_loop!r} does not "
+                f"({error}); give the others with functools.partial"
+            ) from error
+        except ValueError:
+            pass  # of a built-in nobody knows
         if not isinstance(self.baseline, Mapping):
             raise ValueError(f"baseline must be values by name, such as {{'lr': 0.01}}, but got {self.baseline!r}")
         Recipe(budget=self.budget, num_samples=self.num_samples)  # says what is wrong with them
@@ -166,7 +176,11 @@ class Experiment:
             in_space = {name: space.values(name) for name in sorted(space.names)}
             known = {**{name: [value] for name, value in {**own.settings(), **space.fixed}.items()}, **in_space}
             found = replace(found, config_class=PlainConfig.knowing(known, space.always))
-        return found if found.display_params else replace(found, display_params=tuple(found.search_space.ranges)[:3])
+        if found.display_params:
+            return found
+        searched = tuple(found.search_space.ranges)
+        branches = found.search_space.asked_always != set(searched)  # then any may say which one it is
+        return replace(found, display_params=searched if branches else searched[:3])
 
     def config_with(self, settings: Mapping[str, Any]) -> TrialConfig:
         """Return the configuration of the baseline, else of any proposal, with these settings; a ValueError if the

@@ -35,6 +35,7 @@ OUR_WORDS = {
     "greater than or equal to": "at least",
     "greater than": "above",
     "less than": "below",
+    "a valid tuple": "a tuple, such as ('a', 'b')",
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
 }
@@ -254,7 +255,11 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     """
     known = [option.name for option in fields(SweepOptions)]
     if unknown := sorted(set(options) - set(known)):
-        wrong_names = ", ".join(f"{name}{did_you_mean(name, known)}" for name in unknown)
+        here = {flag(name).removeprefix("--"): name for name in known}
+        meant = {
+            name: f" (did you mean {here[name]}?)" if name in here else did_you_mean(name, known) for name in unknown
+        }
+        wrong_names = ", ".join(f"{name}{near}" for name, near in meant.items())
         raise SweepError(f"there is no option {wrong_names}; the options are {', '.join(known)}")
     try:
         valid = TypeAdapter(SweepOptions).validate_python(dict(options))

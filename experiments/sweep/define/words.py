@@ -14,6 +14,11 @@ def format_value(value: object, digits: int = 4) -> str:
     return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
+def format_score(value: float) -> str:
+    """Return a value of the metric for people: with four decimals, a small one with four digits."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.4g}"
+
+
 def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:
     """Return ``name=value name=value``, floats with so many significant digits.
 

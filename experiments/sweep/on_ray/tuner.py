@@ -63,6 +63,10 @@ def build_tuner(
         SweepError: The sweep cannot work: names the rule, the value and the fix.
     """
     if sampler is not None:
+        if not isinstance(sampler, BaseSampler):
+            raise SweepError(
+                f"sampler={sampler!r}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
+            )
         changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
     if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:

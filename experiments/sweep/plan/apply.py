@@ -193,7 +193,7 @@ def check_space(experiment: Experiment) -> None:
         possible, always = possible | there, always & there
     wrong = [
         ("the search space has keys that the train loop does not know", possible - known),
-        ("the search space has keys that are set by options such as --epochs and --seed", possible & BY_OPTION),
+        ("the search space has keys that options give, such as --epochs; leave them out", possible & BY_OPTION),
         ("the search space lacks keys that the train loop needs", needed - possible),
         (
             "the search space does not always have keys that the train loop needs (have it return a value for them "

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from experiments.sweep.define.plan import tested_on
-from experiments.sweep.define.words import counted, format_value
+from experiments.sweep.define.words import counted, format_score, format_value
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
 from trainables.runtime import names
@@ -119,15 +119,16 @@ def verdict(result: Mapping[str, Any]) -> str:
     if gain["confidence"] is None:
         return f"{winner}: {gain['mean']:+.4f} against the baseline; too little to say with what confidence"
     low, high = gain["interval"]
-    by = f"by {gain['mean']:.4f} ({low:.4f} to {high:.4f}), confidence {_share(gain['confidence'])}"
+    mean, *bounds = map(format_score, (gain["mean"], low, high))
+    by = f"by {mean} ({' to '.join(bounds)}), confidence {_share(gain['confidence'])}"
     if gain["confidence"] >= CONVINCING and low > 0:
         return f"{winner} beats the baseline {by}"
     if gain["mean"] > 0:
         return f"{winner} is ahead of the baseline {by}: that may be chance; more --seeds would tell"
-    return f"no trial beats the baseline: the best, {winner}, is behind by {-gain['mean']:.4f}"
+    return f"no trial beats the baseline: the best, {winner}, is behind by {format_score(-gain['mean'])}"
 
 
-def in_interval(row: Mapping[str, Any], write: Callable[[float], str] = "{:.4f}".format) -> str:
+def in_interval(row: Mapping[str, Any], write: Callable[[float], str] = format_score) -> str:
     """Return a mean with half its interval."""
     half = f" ± {write(row['interval'][1] - row['mean'])}" if row["interval"] else ""
     return f"{write(row['mean'])}{half}"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.define.plan import WITH_RUNGS, Plan
-from experiments.sweep.define.words import counted, duration, format_params, format_value
+from experiments.sweep.define.words import counted, duration, format_params, format_score, format_value
 from experiments.sweep.state import events
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -111,12 +111,14 @@ class ShowProgress:
         also = "".join(f"  {o.name} {format_value(trial.metrics.get(o.name))}" for o in state.others)
         if trial.confirms:
             tested = names.of_test(experiment.metric) in trial.metrics and trial.score is not None
-            best = f"  confirms {trial.confirms:03d}" + (f": {trial.score:.4f} on test data" if tested else "")
+            best = f"  confirms {trial.confirms:03d}" + (
+                f": {format_score(trial.score or 0.0)} on test data" if tested else ""
+            )
         earlier = ""
         if trial.best is not None and trial.best != value:
-            earlier = f" (best {', '.join([f'{trial.best:.4f}', *map(format_value, trial.point[1:])])})"
+            earlier = f" (best {', '.join([format_score(trial.best), *map(format_value, trial.point[1:])])})"
         params = format_params(trial.config, experiment.display_params)
-        values = f"{experiment.metric} {value:.4f}{also}{earlier}"
+        values = f"{experiment.metric} {format_score(value)}{also}{earlier}"
         reached = f"{state.budget.unit} {trial.step}  {values}  " if trial.step else ""
         return f"trial {trial.number:03d}  {params}  {reached}{how}{best}"
 
@@ -128,7 +130,9 @@ class ShowProgress:
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
         if state.best is not None:
             parts += [f"{len(state.front)} on the front"] if state.others else []
-            parts.append(f"best {state.objective.name} {state.best.best:.4f} (trial {state.best.number:03d})")
+            parts.append(
+                f"best {state.objective.name} {format_score(state.best.best or 0.0)} (trial {state.best.number:03d})"
+            )
         trained, left = state.trained() - self._trained_before, state.left_to_train()
         if running and trained and left:
             parts.append(f"about {duration((time.monotonic() - self._began) / trained * left)} left")
@@ -144,7 +148,7 @@ class ShowProgress:
                 format_params(trial.config, self._plan.experiment.display_params),
                 f"{trial.step}/{budget.total}",
                 ProgressBar(total=budget.total, completed=trial.step, width=20),
-                "" if trial.value is None else f"{trial.value:.4f}",
+                "" if trial.value is None else format_score(trial.value),
             )
         return table
 

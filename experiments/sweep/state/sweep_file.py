@@ -150,14 +150,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def winner_of(folder: Path) -> dict[str, Any]:
     """Return the configuration that won the sweep in ``folder``: its confirmation if it had one, else its search."""
+    summary = read_summary(folder)
     try:
-        summary = read_summary(folder)
         confirmed = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
         return dict(confirmed[0]["config"])
     except (LookupError, TypeError, AttributeError) as error:
+        why = "no trial of it has reported a value" if summary else f"it has not ended, or {SUMMARY_FILE} is torn"
         raise SweepError(
-            f"--baseline {folder.name}: {folder / SUMMARY_FILE} has no winner ({error!r}); give the name or the folder "
-            f"of a sweep that has one, or NAME:NUMBER for one of its trials"
+            f"--baseline {folder.name}: that sweep has no winner ({why}); give the name or the folder of a sweep that "
+            f"has one, or NAME:NUMBER for one of its trials"
         ) from error
 
 

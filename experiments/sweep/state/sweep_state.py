@@ -102,8 +102,10 @@ class SweepState:
                 self._end(trial, event)
 
     def close(self) -> None:
-        """Stop the clocks, call the trials that run interrupted, and count what a cut search lacks. No event follows but
-        SweepEnded."""
+        """Stop the clocks, call the trials that run interrupted, and expect again the trials that a cut search lacks.
+
+        No event follows but SweepEnded.
+        """
         self.num_trials = self._asked_for
         waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
         for trial in list(self.unended.values()):  # it may be another thread that closes

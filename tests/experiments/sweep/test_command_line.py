@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from experiments import main
+from experiments import SweepError, main
 from experiments.sweep.command_line import joined
-from experiments.sweep.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, flag
+from experiments.sweep.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, checked, flag
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
 
@@ -84,6 +85,19 @@ def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any],
 def test_an_unknown_option_or_value_is_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(*arguments) == 2
     assert arguments[0].strip("-") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--num-samples", "0"]])
+def test_an_error_of_the_command_line_is_json_if_that_was_asked_for(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(*arguments, "--json") == 2
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
+def test_an_option_goes_by_its_name_of_the_command_line_too() -> None:
+    with pytest.raises(SweepError, match=r"there is no option set \(did you mean settings\?\)"):
+        checked({"set": ("a=1",)})
 
 
 def test_a_repeated_set_keeps_all_its_values() -> None:

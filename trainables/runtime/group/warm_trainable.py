@@ -179,7 +179,7 @@ class WarmTrainable(tune.Trainable):
                 return report
             raise WorkerRaisedError(
                 f"{CANNOT_USE}: the loop returned without a report; call ray.train.report() or "
-                f"trainables.runtime.report() once an epoch"
+                f"trainables.runtime.report() once an epoch (ray.tune.report() does nothing here)"
             )
         if not report["asked"]:
             self._saved_at = 0  # it has begun again, whatever there is

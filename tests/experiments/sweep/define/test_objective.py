@@ -53,6 +53,7 @@ def test_an_experiment_has_one() -> None:
         ({"budget": 10}, r"budget must be a Budget, such as Budget\(epochs=10\), but got 10"),
         ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
         ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
+        ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
     ],
 )

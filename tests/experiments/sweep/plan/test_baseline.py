@@ -46,7 +46,7 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     assert larger.experiment.baseline["batch_size"] == batch
     assert larger.settings["lr_for_batch"] == usual.settings["lr_for_batch"], "its learning rate was for that batch"
     for name, says in (
-        ("none", "has no winner"),
+        ("none", "has no winner .no trial of it has reported a value"),
         (
             "gone",
             "no such sweep; give its folder, or the name of .*; found there: confirmed, larger, none, other, searched",

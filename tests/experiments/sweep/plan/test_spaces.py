@@ -49,7 +49,7 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
             "optimizer must be .* or 'lamb', but it may be 'lion'",
         ),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
-        ({"epochs": tune.randint(1, 9)}, "has keys that are set by options such as --epochs and --seed: epochs"),
+        ({"epochs": tune.randint(1, 9)}, "has keys that options give, such as --epochs; leave them out: epochs"),
         ({"lr": 0.5}, "the baseline differs from the constants of the search space in: lr"),
     ],
 )

@@ -46,6 +46,14 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
     assert last == "2 of 3 trials done, 1 stopped early, 1 finished, best score 0.2000 (trial 002)"
 
 
+def test_a_small_loss_has_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=3), progress("asha")
+    fed.trial(1, 6.183e-05)
+    shown.show(TrialEnded(trial=1, outcome="finished", reason=""), fed.state)
+    shown._say(shown._status(fed.state))
+    assert capsys.readouterr().out.count("score 6.183e-05") == 2
+
+
 def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_front(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
