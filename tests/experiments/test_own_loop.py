@@ -56,6 +56,13 @@ def test_the_lines_of_a_space_that_branches_have_all_hyperparameters(storage: Pa
     assert set(plan_of(replace(OWN, space=space), storage).experiment.display_params) == {"x", "kind", "reach"}
 
 
+def test_the_plan_says_what_is_left_to_an_own_loop(storage: Path) -> None:
+    alone, wide = plan_lines(plan_of(OWN, storage)), plan_lines(plan_of(OWN, storage, workers_per_trial=2, steps=9))
+    said = ["the train loop must divide the data among the workers", "the train loop gets steps and eval_every"]
+    assert [any(words in line for line in wide) for words in said] == [True, True]
+    assert not any(words in line for line in alone for words in said)
+
+
 def test_a_class_or_a_name_is_no_sampler(storage: Path) -> None:
     for wrong in ("tpe", optuna.samplers.QMCSampler):
         with pytest.raises(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from experiments.sweep.define.objective import Objective, usual_mode
 from experiments.sweep.define.plan import WITH_RUNGS, Plan, tested_on
 from experiments.sweep.define.words import counted, duration
+from trainables.runtime.training.training_config import TrainingConfig
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -25,6 +28,7 @@ def plan_lines(plan: Plan) -> list[str]:
             f"{plan.devices.type.kind}: {kept or plan.devices.reason}; {counted(plan.groups, 'trial')} at a time, "
             f"{counted(options.workers_per_trial, 'worker')} each",
         ),
+        *(("", said) for said in _left_to_the_loop(plan)),
         ("mode", f"{plan.mode.name}: {plan.mode.why}" if plan.mode and mode_matters else ""),
         *(("", fact) for fact in plan.facts),
         ("graphs", _graphs(plan)),
@@ -104,6 +108,19 @@ def _limits(plan: Plan) -> str:
     if options.patience is not None:
         ends.append(f"after {counted(options.patience, 'trial')} without a better value")
     return f"the sweep ends {', or '.join(ends)}" if ends else ""
+
+
+def _left_to_the_loop(plan: Plan) -> Iterator[str]:
+    """Say what a train loop must do itself that the shared one does; nothing shows whether it does."""
+    if issubclass(plan.experiment.config_class, TrainingConfig):
+        return
+    if plan.options.workers_per_trial > 1:
+        yield (
+            "the train loop must divide the data among the workers (prepare_data_loader and prepare_model of "
+            "ray.train.torch); else each trains the whole"
+        )
+    if plan.budget.steps:
+        yield "the train loop gets steps and eval_every in its configuration, and no epochs"
 
 
 def _graphs(plan: Plan) -> str:
