@@ -37,8 +37,6 @@ class ShowProgress:
         self._live: Live | None = None
         self._failure = ""
         """Why the last trial to end has failed."""
-        self._trained_before = 0
-        """Epochs or steps that the trials had when the sweep began in this process."""
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Say what happened, where a person wants to know."""
@@ -83,7 +81,7 @@ class ShowProgress:
                 self._say(self._line_of(state.trials[event.trial], how, state))
 
     def _begin(self, state: SweepState) -> None:
-        self._began, self._trained_before = time.monotonic(), state.trained()
+        self._began = time.monotonic()
         groups, width = counted(self._plan.groups, "worker group"), self._plan.options.workers_per_trial
         self._say(f"starting {groups} of {width} on {self._plan.devices.type.kind} ...")
         if self._console.is_terminal:
@@ -133,9 +131,9 @@ class ShowProgress:
             parts.append(
                 f"best {state.objective.name} {format_score(state.best.best or 0.0)} (trial {state.best.number:03d})"
             )
-        trained, left = state.trained() - self._trained_before, state.left_to_train()
-        if running and trained and left:
-            parts.append(f"about {duration((time.monotonic() - self._began) / trained * left)} left")
+        left, each = state.left_to_train(), state.seconds_each()
+        if running and left and each is not None:
+            parts.append(f"about {duration(left * each / self._plan.groups)} left")
         return ", ".join(parts)
 
     def _lanes(self, state: SweepState) -> Table:
