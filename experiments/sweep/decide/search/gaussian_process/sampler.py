@@ -29,8 +29,9 @@ BEST = 2
 STARTUP = 10
 """With fewer trials every proposal is random."""
 FURTHEST = 0.75
-"""Share of the proposals that go by the trials that trained furthest, as many as it needs to begin (chosen in
-experiments/LOG.md, 2026-11-25)."""
+"""Share of the proposals that go by the trials that trained furthest (chosen in experiments/LOG.md, 2026-11-25)."""
+NEARLY = 0.8
+"""Trials that trained this share of the steps of another trained as far: seconds are never the same."""
 KERNELS, KERNELS_OF_FURTHEST = "gp:kernels", "gp:kernels_of_furthest"
 """Attributes of a study: the kernels as they were fitted last, for what, and after how many trials."""
 GROWN = 1.1
@@ -50,9 +51,10 @@ same, and a proposal does not depend on a clock."""
 class GaussianProcessSampler(RandomSampler):
     """Proposes what promises most, for the time that it takes.
 
-    What leads after an epoch may not lead at the end. So most proposals go by the trials that trained furthest, as in
-    BOHB (Falkner et al., 2018): each counts with the best value that it had when it was as far as the last of them, and
-    the other trials with a value are taken to have none yet. The rest of the proposals go by all trials.
+    What leads after an epoch may not lead at the end. So with one objective, most proposals go by the trials that
+    trained furthest, as BOHB's do (Falkner et al., 2018): by the first :data:`STARTUP`, and all that got about as far
+    as the last of these, each with the best value that it had there. The other trials are taken to have no value yet,
+    but for those that count as bad since they failed. The rest of the proposals go by all trials alike.
 
     A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
     Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
@@ -81,12 +83,14 @@ class GaussianProcessSampler(RandomSampler):
         if len(known) < STARTUP or not search_space:
             return {}
         running = [past for past in trials if past.state == TrialState.RUNNING and past.params]
-        end = sorted(map(_last_step, known))[-STARTUP]
-        others = [past for past in known if _last_step(past) < end]
-        if len(study.directions) > 1 or not others or self._generator.random() >= FURTHEST:
+        steps = {past.number: max(past.intermediate_values, default=0) for past in known}
+        end = sorted(steps.values())[-STARTUP]
+        sooner = {number for number, last in steps.items() if 0 < last < NEARLY * end}
+        if len(study.directions) > 1 or not sooner or self._generator.random() >= FURTHEST:
             return self._proposal(study, search_space, known, running)
-        known = [_until(end, past, study.direction) for past in known if _last_step(past) >= end]
-        return self._proposal(study, search_space, known, [*others, *running], end)
+        furthest = [past for past in known if past.number not in sooner]
+        running = [*(past for past in known if past.number in sooner), *running]
+        return self._proposal(study, search_space, _until(end, furthest, study.direction), running, end)
 
     def _proposal(
         self,
@@ -96,15 +100,15 @@ class GaussianProcessSampler(RandomSampler):
         running: Sequence[FrozenTrial],
         end: int | None = None,
     ) -> dict[str, Any]:
-        running = running[-NOT_REPORTED:]
+        trials = [*known, *running[-NOT_REPORTED:]]
         usual = {name: middle(range_) for name, range_ in ranges.items()}
-        whole = [usual | trial.params for trial in [*known, *running]]
         space, scores = Space(ranges), _scores(known, study.directions)
-        rows, beside = np.split(space.rows(whole), [len(known)])
+        all_rows = space.rows([usual | trial.params for trial in trials])
+        rows, beside = np.split(all_rows, [len(known)])
         kernels_of = KERNELS if end is None else KERNELS_OF_FURTHEST
         kept = study_attributes(study).get(kernels_of, {"of": None})
-        of = [list(ranges), scores.shape[1], end]
-        same = kept["of"] == of
+        of = [list(ranges), scores.shape[1]]
+        same = kept["of"] == of and (end is None or NEARLY * end <= kept["end"] <= end / NEARLY)
         begun = 1 + known[-1].number  # of which it may know some alone
         fit = not same or begun >= GROWN * kept["trials"]
         kernels: Sequence[Kernel | None] = kept["kernels"] if same else [None] * scores.shape[1]
@@ -114,13 +118,13 @@ class GaussianProcessSampler(RandomSampler):
                 for column, kernel in zip(scores.T, kernels, strict=True)
             ]
             of_all = of_best(processes[0], beside, self._generator) if len(processes) == 1 else None
-            promise = for_its_time(of_all or of_front(processes, beside, self._generator), _costs(known, rows))
+            promise = for_its_time(of_all or of_front(processes, beside, self._generator), _costs(trials, all_rows))
             best = self._generator.permutation(on_front(scores.tolist()))[:BEST]
             lengths = np.min([process.lengths for process in processes], axis=0)
             row = best_row(promise, space, rows[best], lengths, self._generator)
         if fit:
             kernels = [process.kernel for process in processes]
-            set_study_attribute(study, kernels_of, {"of": of, "trials": begun, "kernels": kernels})
+            set_study_attribute(study, kernels_of, {"of": of, "end": end, "trials": begun, "kernels": kernels})
         return space.configuration(row)
 
 
@@ -130,16 +134,16 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _last_step(trial: FrozenTrial) -> int:
-    """Return how far a trial has trained; 0 if it counts for other reasons, such as that it diverged."""
-    return max(trial.intermediate_values, default=0)
-
-
-def _until(end: int, trial: FrozenTrial, direction: StudyDirection) -> FrozenTrial:
-    """Return a trial with the best value that it had until then."""
-    best = max if direction == StudyDirection.MAXIMIZE else min
-    found = copy.copy(trial)
-    found.values = [best((v for step, v in trial.intermediate_values.items() if step <= end), default=trial.values[0])]
+def _until(end: int, trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
+    """Return trials with the best value that each had until then; those that failed have the worst of these."""
+    best, worst = (max, min) if direction == StudyDirection.MAXIMIZE else (min, max)
+    found = [copy.copy(trial) for trial in trials]
+    for trial in found:
+        until = [value for step, value in trial.intermediate_values.items() if step <= end]
+        trial.values = [best(until, default=trial.values[0])]
+    least = worst(trial.values[0] for trial in found if trial.intermediate_values)
+    for trial in found:
+        trial.values = trial.values if trial.intermediate_values else [least]
     return found
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -202,30 +203,51 @@ def test_kernels_are_fitted_again_once_there_are_a_tenth_more_trials(fits: list[
     assert [10 + place for place, fit in enumerate(fits) if fit] == [10, 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37, 41]
 
 
-def test_some_proposals_go_by_the_trials_that_trained_furthest_as_they_were_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After an epoch 0.9 leads, after nine 0.1 does, and one trial alone got to 27. Others diverged."""
+LINE: dict[str, BaseDistribution] = {"x": FloatDistribution(0.0, 1.0)}
+
+
+def study_of(trials: Iterable[tuple[float, dict[int, float]]]) -> optuna.Study:
+    """Each with its x and its curve; one without a curve has failed, and counts as bad."""
     study = optuna.create_study()
-    random = np.random.default_rng(0)
-    space: dict[str, BaseDistribution] = {"x": FloatDistribution(0.0, 1.0)}
-
-    def add(x: float, curve: dict[int, float], value: float) -> None:
+    for x, curve in trials:
+        value = min(curve.values(), default=50.0)
         study.add_trial(
-            optuna.trial.create_trial(params={"x": x}, distributions=space, intermediate_values=curve, value=value)
+            optuna.trial.create_trial(params={"x": x}, distributions=LINE, intermediate_values=curve, value=value)
         )
+    return study
 
-    for number, x in enumerate(random.random(36).tolist()):
-        curve = {1: 1 + abs(x - 0.9)} | ({9: abs(x - 0.1)} if number % 3 == 0 else {})
-        add(x, curve, min(curve.values()))
-        add(x / 4, {}, 5.0)
-    add(0.55, {1: 1.35, 9: 0.45, 27: -1.0}, -1.0)
 
-    def proposed(share: float) -> npt.NDArray[np.float64]:
+@pytest.fixture
+def proposed(monkeypatch: pytest.MonkeyPatch) -> Callable[[optuna.Study, float], npt.NDArray[np.float64]]:
+    """What 12 samplers propose of which that share goes by the trials that trained furthest."""
+
+    def x_of(study: optuna.Study, share: float) -> npt.NDArray[np.float64]:
         monkeypatch.setattr(sampler, "FURTHEST", share)
         samplers = [GaussianProcessSampler(seed) for seed in range(12)]
-        return np.array([each.sample_relative(study, study.trials[-1], space)["x"] for each in samplers])
+        return np.array([each.sample_relative(study, study.trials[-1], LINE)["x"] for each in samplers])
 
-    furthest, all_alike, both = proposed(1.0), proposed(0.0), proposed(0.5)
+    return x_of
+
+
+def test_some_proposals_go_by_the_trials_that_trained_furthest_as_they_were_then(proposed: Any) -> None:
+    """After an epoch 0.9 leads, after nine 0.1 does, and one trial alone got to 27."""
+    xs = np.random.default_rng(0).random(36).tolist()
+    curves = [{1: 1 + abs(x - 0.9), 9: abs(x - 0.1)} if n % 3 == 0 else {1: 1 + abs(x - 0.9)} for n, x in enumerate(xs)]
+    study = study_of([*zip(xs, curves, strict=True), (0.55, {1: 1.35, 9: 0.45, 27: -1.0})])
+    furthest, all_alike, both = proposed(study, 1.0), proposed(study, 0.0), proposed(study, 0.5)
     assert np.abs(furthest - 0.1).max() < 0.1 < np.abs(all_alike - 0.1).min()
     assert (both == furthest).any() and (both == all_alike).any()
+
+
+def test_these_proposals_keep_away_from_trials_that_failed(proposed: Any) -> None:
+    xs = np.random.default_rng(0).random(36).tolist()
+    curves = [{} if x > 0.7 else {1: 2 - x, 9: 1 - x} if n % 2 else {1: 2 - x} for n, x in enumerate(xs)]
+    study = study_of(zip(xs, curves, strict=True))
+    assert 0.6 < np.median(proposed(study, 1.0)) < 0.75
+
+
+def test_trials_that_end_at_nearly_the_same_second_trained_as_far(proposed: Any) -> None:
+    """The longest by a little are far from 0.2, where the values are best; one trial was stopped soon."""
+    xs = np.random.default_rng(0).random(36).tolist()
+    study = study_of([*((x, {600 + round(100 * x): (x - 0.2) ** 2}) for x in xs), (0.5, {60: 3.0})])
+    assert np.abs(proposed(study, 1.0) - 0.2).max() < 0.05
