@@ -37,7 +37,7 @@ SEEDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked, and return the exit status."""
-    parser = _parser()
+    parser, arguments = _parser(), sys.argv[1:] if arguments is None else arguments
     with command_line.readers_may_leave():
         asked, others = parser.parse_known_args(arguments)
         if others and asked.command not in ("run", "rerun"):
@@ -45,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             status: int = asked.do(asked, others)
         except SweepError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return command_line.WRONG
+            return command_line.refused(error, arguments)
     return status
 
 

@@ -51,15 +51,16 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
         try:
             options = parsed(arguments, description)
         except SweepError as error:
-            print(f"error: {error}", file=sys.stderr)
-            if "--json" in arguments:
-                print(json.dumps({"error": str(error)}))
-            sys.exit(WRONG)
-        except SystemExit as end:  # after --help, or after an error that was printed
-            if end.code and "--json" in arguments:
-                print(json.dumps({"error": "the command line cannot be read; the error output says why"}))
-            raise
+            sys.exit(refused(error, arguments))
         sys.exit(run(experiment, options, ["python", sys.argv[0]]))
+
+
+def refused(error: SweepError, arguments: Sequence[str]) -> int:
+    """Print an error, with ``--json`` for programs, too, and return the exit status."""
+    print(f"error: {error}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": str(error)}))
+    return WRONG
 
 
 @contextmanager
@@ -99,11 +100,16 @@ def _parsed(arguments: Sequence[str], description: str | None, usual: Mapping[st
         own = {option.name: usual[option.name] for option in fields(kind) if option.name in usual}
         groups.append((name, kind, field(default=kind(**own))))
     grouped = make_dataclass("Options", groups)
-    found: Any = tyro.cli(
-        tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
-        description=description,
-        args=joined(joined(joined(arguments), "--learn-from"), "--objectives"),
-    )
+    try:
+        found: Any = tyro.cli(
+            tyro.conf.configure(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)(grouped),
+            description=description,
+            args=joined(joined(joined(arguments), "--learn-from"), "--objectives"),
+        )
+    except SystemExit as end:  # after --help, or after an error for people
+        if end.code and "--json" in arguments:
+            print(json.dumps({"error": "the command line cannot be read; the error output says why"}))
+        raise
     return checked({k: v for name in GROUPS for k, v in vars(getattr(found, name)).items()})
 
 

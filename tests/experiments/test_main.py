@@ -171,10 +171,10 @@ def test_a_sweep_is_shown_with_its_trials(
     assert [trial["status"] for trial in whole["search"]] == ["finished", "finished", "interrupted"]
     assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
     assert whole["summary"]["best"]["trial"] == 3
-    assert main(["show", "none", "--storage", str(storage)]) == 2
-    assert f"none: no such sweep; give its folder, or the name of one in {storage}; found there: early" in (
-        capsys.readouterr().err
-    )
+    assert main(["show", "none", "--storage", str(storage), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert f"none: no such sweep; give its folder, or the name of one in {storage}; found there: early" in err
+    assert f"error: {json.loads(out)['error']}\n" == err
     plan.summary_file.unlink()
     assert "mlflow" not in said(capsys, "show", str(plan.folder)), "nobody knows before the end"
 

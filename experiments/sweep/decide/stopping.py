@@ -61,8 +61,8 @@ class StoppingRules:
         needed = state.seconds_to_finish(groups)
         return needed is not None and self._seconds_left() <= needed <= 60 * minutes / 2
 
-    def cut(self) -> Ending:
-        """Return why the sweep has ended, where :meth:`no_more_trials` cut it short."""
+    def cut_short(self) -> Ending:
+        """Return why a sweep has ended whose search :meth:`no_more_trials` cut short."""
         return Ending(f"{self._time_budget()} left no time for more trials", status=0, at_once=True)
 
     def _time_budget(self) -> str:

@@ -94,7 +94,7 @@ class Experiment:
     """Turns the folder of a checkpoint into a model for MLflow, which predicts from raw input; a function of an
     importable module. None: MLflow gets only the checkpoint."""
     display_params: tuple[str, ...] = ()
-    """The hyperparameters to show in lines and tables. Default: the first three of the space; all if it branches."""
+    """The hyperparameters to show in lines and tables. Default: the first three of the space, eight if it branches."""
     per_worker: tuple[str, ...] = ()
     """Hyperparameters that ``space`` and ``baseline`` give per worker, such as a batch that is published per device; a
     trial multiplies them by its workers."""
@@ -108,20 +108,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         Objective(self.metric, self.mode)  # says what is wrong with them
-        if not callable(self.train_loop):
-            raise ValueError(
-                f"train_loop must be a function of a configuration, but got {self.train_loop!r}; give the function "
-                f"itself, without calling it"
-            )
-        try:
-            inspect.signature(self.train_loop).bind({})
-        except TypeError as error:
-            raise ValueError(
-                f"train_loop must take one argument, the configuration of a trial, but {self.train_loop!r} does not "
-                f"({error}); give the others with functools.partial"
-            ) from error
-        except ValueError:
-            pass  # of a built-in nobody knows
+        _check_train_loop(self.train_loop)
         if not isinstance(self.baseline, Mapping):
             raise ValueError(f"baseline must be values by name, such as {{'lr': 0.01}}, but got {self.baseline!r}")
         Recipe(budget=self.budget, num_samples=self.num_samples)  # says what is wrong with them
@@ -179,8 +166,8 @@ class Experiment:
         if found.display_params:
             return found
         searched = tuple(found.search_space.ranges)
-        branches = found.search_space.asked_always != set(searched)  # then any may say which one it is
-        return replace(found, display_params=searched if branches else searched[:3])
+        # Any may say which branch it is.
+        return replace(found, display_params=searched[: 8 if found.search_space.branches else 3])
 
     def config_with(self, settings: Mapping[str, Any]) -> TrialConfig:
         """Return the configuration of the baseline, else of any proposal, with these settings; a ValueError if the
@@ -232,6 +219,26 @@ class Experiment:
     def objective(self) -> Objective:
         """The metric and its mode in one value, which also says which of two values is better."""
         return Objective(self.metric, self.mode)
+
+
+def _check_train_loop(train_loop: TrainLoop) -> None:
+    """See that it can be called with a configuration; a ValueError if not."""
+    if not callable(train_loop):
+        raise ValueError(
+            f"train_loop must be a function of a configuration, but got {train_loop!r}; give the function "
+            f"itself, without calling it"
+        )
+    try:
+        inspect.signature(train_loop, follow_wrapped=False).bind({})
+    except TypeError as error:
+        raise ValueError(
+            f"train_loop must take one argument, the configuration of a trial, but {train_loop!r} does not "
+            f"({error}); give the others with functools.partial"
+        ) from error
+    except ValueError:
+        pass  # of a built-in nobody knows
+    if inspect.iscoroutinefunction(train_loop) or inspect.isgeneratorfunction(train_loop):
+        raise ValueError(f"train_loop must be a plain function, but {train_loop!r} is async, or yields")
 
 
 def _name_of(train_loop: TrainLoop) -> str:

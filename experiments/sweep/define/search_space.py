@@ -257,6 +257,11 @@ class SearchSpace:
         return dict(self._draws[0].config)
 
     @property
+    def branches(self) -> bool:
+        """Whether what the space asks for depends on the answers."""
+        return any(set(draw.asked.values()) != set(self._draws[0].asked.values()) for draw in self._draws)
+
+    @property
     def asked_always(self) -> set[str]:
         """The hyperparameters for which the space always asks, so that a baseline must have them."""
         return set(self.ranges) & self.always

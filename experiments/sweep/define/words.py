@@ -15,8 +15,8 @@ def format_value(value: object, digits: int = 4) -> str:
 
 
 def format_score(value: float) -> str:
-    """Return a value of the metric for people: with four decimals, a small one with four digits."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.4g}"
+    """Return a value of the metric for people: with four decimals, or four digits below 0.01."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.4g}"
 
 
 def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:

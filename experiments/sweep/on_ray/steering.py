@@ -93,7 +93,10 @@ class Steering:
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
     def cut_search(self) -> None:
-        """Let no more trials begin, but those of the confirmation; a resumed sweep begins the others."""
+        """Let no more trials begin, but those of the confirmation; a resumed sweep begins the others.
+
+        A trial that waits ends unless it is promoted, as at the end of any search.
+        """
         self._end_search()
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
@@ -123,6 +126,11 @@ class Steering:
         """Raise a SweepError if the search can have no more trials."""
         if self._plan.options.baseline_only:
             raise SweepError("--baseline-only trains the baseline alone; start a sweep without it to search")
+        if self._state.cut:
+            raise SweepError(
+                f"the time left is for the trials that run and the confirmation (--time-budget); once the sweep has "
+                f"ended, begin more with: {self._plan.how_to_resume(with_more_trials=True)}"
+            )
         if self._searcher.over:
             raise SweepError(
                 f"the search is over; once the sweep has ended, add trials with: "

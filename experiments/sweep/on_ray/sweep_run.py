@@ -334,7 +334,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         free_orphans()
         self.early_end.watch.stop()  # nothing that follows needs Ray
         if self.state.cut and self.state.ending is None:
-            self.early_end.ask(self._stopping.cut())
+            self.early_end.ask(self._stopping.cut_short())
         self.state.close()
         self._keep_to_budget(trials)
         for trial in trials:

@@ -17,8 +17,9 @@ from trainables.runtime import names
 
 LEVEL = 0.95
 """Confidence of the intervals."""
-CONVINCING = 0.95
-"""From this confidence on, a winner is said to beat the baseline."""
+CONVINCING = 0.975
+"""From this confidence on, a winner is said to beat the baseline: then the interval of the difference, which has two
+ends, lies above 0, too."""
 
 
 def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -117,11 +118,12 @@ def verdict(result: Mapping[str, Any]) -> str:
     """Return whether the winner beats the baseline, in one sentence; the result has both."""
     gain, winner = result["gain"], f"trial {result['rivals'][0]['trial']:03d}"
     if gain["confidence"] is None:
-        return f"{winner}: {gain['mean']:+.4f} against the baseline; too little to say with what confidence"
+        by = f"{'-' if gain['mean'] < 0 else '+'}{format_score(abs(gain['mean']))}"
+        return f"{winner}: {by} against the baseline; too little to say with what confidence"
     low, high = gain["interval"]
     mean, *bounds = map(format_score, (gain["mean"], low, high))
     by = f"by {mean} ({' to '.join(bounds)}), confidence {_share(gain['confidence'])}"
-    if gain["confidence"] >= CONVINCING and low > 0:
+    if gain["confidence"] >= CONVINCING:
         return f"{winner} beats the baseline {by}"
     if gain["mean"] > 0:
         return f"{winner} is ahead of the baseline {by}: that may be chance; more --seeds would tell"

@@ -44,6 +44,7 @@ class SweepState:
         self.objectives, self.others = (objective, *others), tuple(others)
         self.objective, self.budget, self.num_trials = objective, budget, num_trials
         self._asked_for = num_trials
+        """How many trials the search would have if it were not cut short."""
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
@@ -61,7 +62,7 @@ class SweepState:
         point; one that a scheduler paused before does not count when it ends."""
         self._outcomes: Counter[events.Status] = Counter()
         self.ended_in_a_row: list[TrialState] = []
-        """Trials that have ended in this process, in their order, since one last paused."""
+        """Trials that have ended in this process, in their order, since one that had got further than they paused."""
         self.steered: list[tuple[float, str]] = []
         """What people asked of the sweep while it ran: clock time, and what in words."""
         self.ending: events.Ending | None = None
@@ -367,7 +368,9 @@ class SweepState:
         if decision.verdict == "pause":
             self._count_since_best(trial)
             trial.status = "paused"
-            self.ended_in_a_row = []
+            # One that fails may fail where this one has not been yet.
+            if trial.step > max((ended.step for ended in self.ended_in_a_row), default=0):
+                self.ended_in_a_row = []
             self.device_time.paused(trial.number)
 
     def _save(self, trial: TrialState, place: str) -> None:

@@ -18,7 +18,7 @@ from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import qualitative, sample_colorscale
 
 from experiments.sweep.define.objective import Mode
-from experiments.sweep.define.words import format_params, format_value
+from experiments.sweep.define.words import format_params, format_score, format_value
 from experiments.sweep.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
 from experiments.sweep.state.events import Status
 
@@ -133,7 +133,7 @@ def learning_curves(view: SweepView) -> go.Figure:
             opacity=0.75,
             legendgroup=status,
             showlegend=False,
-            hovertemplate=f"trial %{{customdata}}, {unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+            hovertemplate=f"trial %{{customdata}}, {unit} %{{x}}: %{{y:.6g}}<extra></extra>",
         )
     _add_marks(figure, trials, lambda trial: next(reversed(trial.curve.items())))
     return figure.update_layout(xaxis_title=unit, yaxis_title=view.summary["metric"])
@@ -270,7 +270,7 @@ def _add_marks(
 
 
 def _about(trial: ShownTrial) -> str:
-    values = ", ".join([f"{trial.point[0]:.4f}", *map(format_value, trial.point[1:])])
+    values = ", ".join([format_score(trial.point[0]), *map(format_value, trial.point[1:])])
     params = [format_params(trial.params, [name]) for name in trial.params]
     return "<br>".join([f"trial {trial.number}: {values}, {trial.status}", *params])
 

@@ -143,14 +143,22 @@ def test_the_same_error_again_and_again_ends_the_sweep() -> None:
     assert stopping.after_trial(resumed.state) is None
 
 
-def test_failures_between_which_a_trial_pauses_are_not_in_a_row() -> None:
+@pytest.mark.parametrize("fails_after", [0, 1])
+def test_failures_between_which_a_trial_got_further_and_paused_are_not_in_a_row(fails_after: int) -> None:
     fed, stopping = Fed(), rules(same_errors=2)
-    failed(fed, 1, "ValueError: no sgd")
+
+    def fail(number: int) -> None:
+        fed.begin(number)
+        if fails_after:
+            fed.report(number, fails_after, 0.5)
+        fed.end(number, "failed", "ValueError: no sgd", raised=True)
+
+    fail(1)
     fed.begin(2)
     fed.report(2, 1, 0.5, "pause")
-    failed(fed, 3, "ValueError: no sgd")
-    assert stopping.after_trial(fed.state) is None
-    failed(fed, 4, "ValueError: no sgd")
+    fail(3)
+    assert (stopping.after_trial(fed.state) is None) is (fails_after == 0)
+    fail(4)
     assert stopping.after_trial(fed.state) is not None
 
 

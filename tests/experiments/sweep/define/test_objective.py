@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -38,6 +40,26 @@ def test_less_is_better_in_mode_min() -> None:
     assert not loss.leads(math.inf, 7, None)
 
 
+def yielding(config: dict[str, Any]) -> Iterator[int]:
+    yield 1
+
+
+def with_a_seed(loop: Callable[[dict[str, Any], int], None]) -> Callable[[dict[str, Any]], None]:
+    @wraps(loop)
+    def inner(config: dict[str, Any]) -> None:
+        loop(config, 3)
+
+    return inner
+
+
+def test_a_loop_may_be_decorated_with_something_that_gives_it_more() -> None:
+    @with_a_seed
+    def loop(config: dict[str, Any], seed: int) -> None:
+        pass
+
+    replace(QUADRATIC, train_loop=loop)
+
+
 def test_an_experiment_has_one() -> None:
     assert QUADRATIC.objective == Objective("score", "max")
     assert replace(QUADRATIC, metric="train_loss", mode="min").objective == Objective("train_loss", "min")
@@ -54,6 +76,7 @@ def test_an_experiment_has_one() -> None:
         ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
         ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
         ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
+        ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
     ],
 )

@@ -162,6 +162,14 @@ def test_a_wish_that_cannot_be_says_why(run: SweepRun, wish: dict[str, Any], mes
     assert not run.state.steered
 
 
+def test_a_search_that_the_time_budget_has_cut_short_takes_no_more(run: SweepRun) -> None:
+    run.steering.cut_search()
+    for wish in ({"do": "add", "trials": 1}, {"do": "try", "config": {"x": 0.5}}):
+        with pytest.raises(SweepError, match=r"the time left is for .*, begin more with: .*add_trials=N\)"):
+            asked(run, **wish)
+    assert run.state.cut
+
+
 def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
     run.searcher.over = True
     with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
@@ -173,7 +181,7 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
 
 
 @pytest.mark.workers
-def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_a_resumed_one_begins_the_rest(
+def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_keeps_what_was_asked_for(
     ray_here: None, storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(StoppingRules, "no_more_trials", lambda rules, state, groups: len(state.searched) >= 3)
