@@ -163,6 +163,7 @@ def test_a_wish_that_cannot_be_says_why(run: SweepRun, wish: dict[str, Any], mes
 
 
 def test_a_search_that_the_time_budget_has_cut_short_takes_no_more(run: SweepRun) -> None:
+    asked(run, do="add", trials=2)
     run.steering.cut_search()
     for wish in ({"do": "add", "trials": 1}, {"do": "try", "config": {"x": 0.5}}):
         with pytest.raises(SweepError, match=r"the time left is for .*, begin more with: .*add_trials=N\)"):
