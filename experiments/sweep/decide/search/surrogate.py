@@ -62,7 +62,8 @@ class Surrogate:
         self._known: list[FrozenTrial] = []
         self._told: list[FrozenTrial] = []
         self._unfinished: set[int] = set()
-        self._hopeless: set[int] = set()
+        self._hopeless: dict[int, list[float]] = {}
+        """Trials that count as the worst there is, and what each was told to be worth last."""
         self.ran_out: set[int] = set()
         """Trials that did not fit into the device's memory, at the last :meth:`update`."""
 
@@ -87,8 +88,11 @@ class Surrogate:
         self.update()
         scores = self._scores.copy()
         worst = np.nanmin(scores, axis=0) if np.isfinite(scores).any() else np.full(len(self._signs), math.nan)
-        for number in self._hopeless:
-            scores[number], self._told[number] = worst, _as_told(self._known[number], self._signs * worst)
+        values = (self._signs * worst).tolist()
+        for number, before in self._hopeless.items():
+            scores[number] = worst
+            if before != values:
+                self._told[number], self._hopeless[number] = _as_told(self._known[number], values), values
         told = list(self._told)
         if running is not None:
             scores[running], told[running] = math.nan, _as_told(self._known[running])
@@ -122,7 +126,7 @@ class Surrogate:
         if ran_out_of_memory(trial):
             self.ran_out.add(number)
         if diverged or number in self.ran_out:
-            self._hopeless.add(number)
+            self._hopeless[number] = []
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:
