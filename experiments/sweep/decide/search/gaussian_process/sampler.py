@@ -49,12 +49,13 @@ same, and a proposal does not depend on a clock."""
 
 
 class GaussianProcessSampler(RandomSampler):
-    """Proposes what promises most, for the time that it takes.
+    """Proposes what promises most, sometimes for the time that it takes.
 
     What leads after an epoch may not lead at the end. So with one objective, most proposals go by the trials that
     trained furthest, as BOHB's do (Falkner et al., 2018): by the first :data:`STARTUP`, and all that got about as far
     as the last of these, each with the best value that it had there. The other trials are taken to have no value yet,
-    but for those that count as bad since they failed. The rest of the proposals go by all trials alike.
+    but for those that count as bad since they failed. The rest of the proposals go by all trials alike, and prefer
+    what takes less time.
 
     A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
     Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
@@ -100,11 +101,10 @@ class GaussianProcessSampler(RandomSampler):
         running: Sequence[FrozenTrial],
         end: int | None = None,
     ) -> dict[str, Any]:
-        trials = [*known, *running[-NOT_REPORTED:]]
         usual = {name: middle(range_) for name, range_ in ranges.items()}
+        whole = [usual | trial.params for trial in [*known, *running[-NOT_REPORTED:]]]
         space, scores = Space(ranges), _scores(known, study.directions)
-        all_rows = space.rows([usual | trial.params for trial in trials])
-        rows, beside = np.split(all_rows, [len(known)])
+        rows, beside = np.split(space.rows(whole), [len(known)])
         kernels_of = KERNELS if end is None else KERNELS_OF_FURTHEST
         kept = study_attributes(study).get(kernels_of, {"of": None})
         of = [list(ranges), scores.shape[1]]
@@ -118,7 +118,8 @@ class GaussianProcessSampler(RandomSampler):
                 for column, kernel in zip(scores.T, kernels, strict=True)
             ]
             of_all = of_best(processes[0], beside, self._generator) if len(processes) == 1 else None
-            promise = for_its_time(of_all or of_front(processes, beside, self._generator), _costs(trials, all_rows))
+            costs = _costs(known, rows) if end is None else None
+            promise = for_its_time(of_all or of_front(processes, beside, self._generator), costs)
             best = self._generator.permutation(on_front(scores.tolist()))[:BEST]
             lengths = np.min([process.lengths for process in processes], axis=0)
             row = best_row(promise, space, rows[best], lengths, self._generator)
