@@ -73,9 +73,9 @@ class Experiment:
     mode: Mode = "max"
     """Whether more or less of ``metric`` is better."""
     budget: Budget = USUAL_BUDGET
-    """How long a trial trains if it is not stopped early. Recipes have budgets of their own."""
+    """How long a trial trains if it is not stopped early. A recipe may say another."""
     num_samples: int = USUAL_SAMPLES
-    """Trials in a sweep, the baseline included. Recipes have numbers of their own."""
+    """Trials in a sweep, the baseline included. A recipe may say another."""
     name: str = ""
     """Short name for sweeps and the MLflow experiment. Default: that of the file with the train loop."""
     config_class: type[TrialConfig] = PlainConfig

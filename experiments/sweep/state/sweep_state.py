@@ -62,7 +62,8 @@ class SweepState:
         point; one that a scheduler paused before does not count when it ends."""
         self._outcomes: Counter[events.Status] = Counter()
         self.ended_in_a_row: list[TrialState] = []
-        """Trials that have ended in this process, in their order, since one that had got further than they paused."""
+        """Trials that have ended in this process, in their order. Where one pauses that got further than those that
+        failed, the row begins again."""
         self.steered: list[tuple[float, str]] = []
         """What people asked of the sweep while it ran: clock time, and what in words."""
         self.ending: events.Ending | None = None
@@ -369,7 +370,8 @@ class SweepState:
             self._count_since_best(trial)
             trial.status = "paused"
             # One that fails may fail where this one has not been yet.
-            if trial.step > max((ended.step for ended in self.ended_in_a_row), default=0):
+            failed_at = [ended.step for ended in self.ended_in_a_row if ended.status == "failed"]
+            if trial.step > max(failed_at, default=0):
                 self.ended_in_a_row = []
             self.device_time.paused(trial.number)
 

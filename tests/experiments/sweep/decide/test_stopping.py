@@ -153,6 +153,7 @@ def test_failures_between_which_a_trial_got_further_and_paused_are_not_in_a_row(
             fed.report(number, fails_after, 0.5)
         fed.end(number, "failed", "ValueError: no sgd", raised=True)
 
+    fed.trial(9, 0.5)  # one that finished says nothing of where the others fail
     fail(1)
     fed.begin(2)
     fed.report(2, 1, 0.5, "pause")
