@@ -8,11 +8,11 @@ from experiments.sweep.decide.search.gaussian_process.improvement import Promise
 from experiments.sweep.decide.search.gaussian_process.process import Array
 from experiments.sweep.decide.search.gaussian_process.space import Space
 
-CANDIDATES = 512
+CANDIDATES = 256
 """Random configurations among which it is looked for."""
 ASCENTS = 4
 """From how many of them, besides the best trials, it goes uphill."""
-STEPS = 25
+STEPS = 12
 """Of an ascent, at most."""
 FIRST, LAST = 0.3, 0.01
 """Length of its first step, and the one at which it ends, in length scales."""

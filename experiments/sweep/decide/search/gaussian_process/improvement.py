@@ -15,7 +15,7 @@ Promise: TypeAlias = Callable[[Array], tuple[Array, Callable[[], Array]]]
 """Takes configurations, (configurations, columns), and returns the logarithm of what each is expected to add,
 (configurations,), and what gives its derivatives, (configurations, columns)."""
 
-CASES = 64
+CASES = 32
 """Of what running trials may give."""
 CASES_OF_FRONT = 256
 """With several objectives: of what a candidate may give, too, and of the direction in which the front grows."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -60,21 +61,26 @@ class Process:
     def _fitted(self, start: Array) -> Array:
         """Return the logarithms of the most likely kernel near this one."""
         trials = len(self.inputs)
+        pairs = np.tril_indices(trials, -1)
         columns = [self.inputs[:, self.of == i] for i in range(self.of.max() + 1)]
-        apart = np.stack([_squares(own, own).ravel() for own in columns], axis=1)
+        apart = np.stack([_squares(own, own)[pairs] for own in columns], axis=1)
 
         def loss(logs: Array) -> tuple[float, Array]:
             inverse, (scale, noise) = np.exp(logs[:-2]), np.exp(logs[-2:])
-            alike, slope = (of_pairs.reshape(trials, trials) for of_pairs in matern(apart @ inverse))
-            factor = cho_factor(scale * alike + (noise + LEAST_NOISE) * np.eye(trials), lower=True)
+            alike, slope = matern(apart @ inverse)
+            covariance = np.diag(np.full(trials, scale + noise + LEAST_NOISE))
+            covariance[pairs] = scale * alike
+            factor = cho_factor(covariance, lower=True)
             weights = cho_solve(factor, self.scores)
-            by_covariance = (np.outer(weights, weights) - cho_solve(factor, np.eye(trials))) / 2
+            precision, _ = dpotri(factor[0], lower=1)  # its lower half, like that of the covariance
+            by_own = ((weights**2 - np.diag(precision)) / 2).sum()
+            by_pairs = weights[pairs[0]] * weights[pairs[1]] - precision[pairs]
             likelihood = -np.log(np.diag(factor[0])).sum() - self.scores @ weights / 2
             prior = -0.1 * (1 / inverse + inverse).sum() + logs[-2] - scale + 0.1 * logs[-1] - 30 * noise
             by_logs = np.empty_like(logs)
-            by_logs[:-2] = scale * inverse * ((by_covariance * slope).ravel() @ apart) + 0.1 * (1 / inverse - inverse)
-            by_logs[-2] = scale * (by_covariance * alike).sum() + 1 - scale
-            by_logs[-1] = noise * by_covariance.trace() + 0.1 - 30 * noise
+            by_logs[:-2] = scale * inverse * ((by_pairs * slope) @ apart) + 0.1 * (1 / inverse - inverse)
+            by_logs[-2] = scale * (by_own + by_pairs @ alike) + 1 - scale
+            by_logs[-1] = noise * by_own + 0.1 - 30 * noise
             return -likelihood - prior, -by_logs
 
         options = {"gtol": FLAT_ENOUGH}
@@ -99,9 +105,9 @@ class Outlook:
         own, new = slice(len(process.inputs)), slice(len(process.inputs), None)
         noise = np.repeat([process.noise, EXACT * self._scale], [len(process.inputs), len(running)])
         covariance[np.diag_indices(len(covariance))] += noise
-        solved = cho_solve(cho_factor(covariance[own, own], lower=True), covariance[own])
-        spread = covariance[new, new] - covariance[new, own] @ solved[:, new]
-        self.supposed: Array = process.scores @ solved[:, new] + normal @ np.linalg.cholesky(spread).T
+        solved = cho_solve(cho_factor(covariance[own, own], lower=True), covariance[own, new])
+        spread = covariance[new, new] - covariance[new, own] @ solved
+        self.supposed: Array = process.scores @ solved + normal @ np.linalg.cholesky(spread).T
         """What the running trials give; (cases, running)."""
         self._inverse = cho_solve(cho_factor(covariance, lower=True), np.eye(len(covariance)))
         given = np.concatenate([np.repeat(process.scores[None], len(normal), axis=0), self.supposed], axis=1)
