@@ -268,8 +268,9 @@ class Groups:
 
     @property
     def num_actor_tasks(self) -> int:
-        """What actors are asked."""
-        return sum(len(actor.tasks) for actor in self._actors.values())
+        """What actors are asked; Tune's own manager need not count it."""
+        with self._unseen():
+            return sum(len(actor.tasks) for actor in self._actors.values())
 
     # Who has which device.
 

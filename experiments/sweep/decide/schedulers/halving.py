@@ -170,12 +170,13 @@ class SuccessiveHalving(Fifo):
         over = self._no_more() and not self._next
         if not self._next and not (over and self._held):
             return None
-        training = {trial.trial_id for trial in training_of(tune_controller)}
+        training = training_of(tune_controller)
         if len(training) < self._groups:
             for name in self._next:
                 if self._tunes[name].status == Trial.PAUSED:
                     return self._tunes[name]
-        if over and training.isdisjoint(self._bracket):  # those that confirm have no bracket
+        # Those that confirm have no bracket.
+        if over and not any(trial.trial_id in self._bracket for trial in training):
             for name in list(self._held):
                 end_paused(tune_controller, self._tunes[name])
         return None

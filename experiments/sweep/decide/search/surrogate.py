@@ -111,7 +111,8 @@ class Surrogate:
         order = np.argsort(-scores[valued, 0], kind="stable") if one else in_order(scores[valued].tolist())
         best, rest = np.split(valued[order], [of.best])
         others = np.random.default_rng(len(scores)).choice(rest, of.others, replace=False)
-        running = [number for number in self._unfinished if not np.isfinite(scores[number, 0])]
+        without = np.flatnonzero(np.isnan(scores[:, 0])).tolist()
+        running = [number for number in without if number in self._unfinished]
         return sorted([*best.tolist(), *others.tolist(), *running])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
