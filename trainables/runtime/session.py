@@ -70,7 +70,7 @@ def report(
     when the trial is stopped, so that ``finally`` blocks and context managers run.
 
     Raises:
-        ValueError: A metric is neither a number nor a text.
+        ValueError: A metric is neither a number nor a text, or its name is no text.
     """
     plain = {name: _plain(name, value) for name, value in metrics.items()}
     if checkpoint is not None and save is None:
@@ -126,6 +126,8 @@ class LocalContext:
 
 def _plain(name: str, value: Any) -> Any:
     """Return a metric as a plain number or text, which can be sent and compared."""
+    if not isinstance(name, str):
+        raise ValueError(f"report(): the name of a metric must be a text, but is {name!r}; name it {str(name)!r}")
     number = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch and numpy
     if number is None or isinstance(number, Real | str):
         return number

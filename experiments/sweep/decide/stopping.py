@@ -92,7 +92,7 @@ class StoppingRules:
                 why = f"{since_best} trials have paused or ended since the best value was reported"
                 return Ending(why, status=0, option="patience")
         failed = state.ended_in_a_row[-1:]
-        if failed and CANNOT_USE in failed[0].reason and not any(trial.step for trial in state.trials.values()):
+        if failed and CANNOT_USE in failed[0].reason and not any(trial.metrics for trial in state.trials.values()):
             return Ending(f"every trial would fail like this: {failed[0].reason}", status=1, at_once=True)
         limit = self._options.same_errors or 0
         diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_in_a_row[-2 * limit :]]

@@ -143,8 +143,8 @@ class Steering:
 
     def _want_trials(self, number: int, what: str) -> None:
         """Have the search propose so many trials in all, also after a resume."""
-        self._propose(number)
         keep_num_samples(self._plan.folder, number)
+        self._propose(number)
         self._tell(TrialsAsked(what=what, num_trials=number))
 
     def _propose(self, number: int) -> None:

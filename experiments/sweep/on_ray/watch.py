@@ -55,8 +55,14 @@ class RayWatch:
                 self._leave(asked)
             elif silent_s > GONE_AFTER_S:
                 self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
-            elif answers and any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes()):
+            elif answers and self._node_is_gone():
                 self._leave(Ending("Ray's process on this machine (raylet) is gone", status=1, at_once=True))
+
+    def _node_is_gone(self) -> bool:
+        try:
+            return any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes())
+        except Exception:  # the control service went away between two questions; it is asked again
+            return False
 
     def _answers(self) -> bool:
         host, _, port = self._address.rpartition(":")

@@ -37,7 +37,8 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     name, of_test = state.objective.name, names.of_test(state.objective.name)
     of_config: dict[int, list[TrialState]] = {}
     for trial in state.trials.values():
-        if trial.confirms and trial.status == "finished" and trial.score is not None and math.isfinite(trial.score):
+        whole = trial.has_ended and trial.status != "failed" and not trial.to_stop  # a loop may end its trial itself
+        if trial.confirms and whole and trial.score is not None and math.isfinite(trial.score):
             of_config.setdefault(trial.confirms, []).append(trial)
     if not of_config:
         return None

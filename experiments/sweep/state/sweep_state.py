@@ -388,12 +388,25 @@ class SweepState:
         self._outcomes[event.outcome] += 1
         self.unended.pop(trial.number, None)
         self.device_time.leave(trial.number, LOST if event.raised else WAITING)
-        if event.raised and not trial.checkpoints:  # nothing is left of what it reached: it may be its save that raised
-            trial.best, trial.point = None, ()
-            if trial in self.front:
-                self._find_best()
+        if event.raised:
+            self._keep_what_is_saved(trial)
         self.ended_in_a_row.append(trial)
         self._lead_at_end(trial)
+
+    def _keep_what_is_saved(self, trial: TrialState) -> None:
+        """Have a trial that an error ended stand for the best that it saved: it may be the save of a better one that
+        failed."""
+        saved = [checkpoint for checkpoint in trial.checkpoints if math.isfinite(checkpoint.value)]
+        if trial.best is None or any(checkpoint.value == trial.best for checkpoint in saved):
+            return
+        if saved:
+            best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
+            trial.best, trial.best_step, trial.best_config = best.value, best.step, best.config
+            trial.point = (best.value, *best.others)
+        else:
+            trial.best, trial.point = None, ()
+        if trial in self.front:
+            self._find_best()
 
     def _steer(self, event: events.Steered) -> None:
         self.steered.append((event.time, event.what))

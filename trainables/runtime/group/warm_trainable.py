@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
+from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from trainables.runtime import names
 from trainables.runtime.devices.device_metrics import PREFIX
@@ -30,7 +30,7 @@ from trainables.runtime.group.errors import (
 from trainables.runtime.group.place import Place
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
-from trainables.runtime.training.checkpoint import last_whole, seal
+from trainables.runtime.training.checkpoint import counted_from_0, last_whole, seal
 from trainables.runtime.training.profiling import Profile
 from trainables.runtime.writing import once_there_is_room
 
@@ -41,6 +41,8 @@ PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 take to close one; it also waits so long for one before it says that it is busy."""
 
 
+TUNES_OWN = {DONE, SHOULD_CHECKPOINT, RESULT_DUPLICATE, TRAINING_ITERATION}
+"""Entries of a report by which Tune would end or save a trial past the sweep, or count it differently."""
 NOT_THE_LOOPS = {names.EPOCH, names.STEP, *names.BOOKED, *names.DEVICE_COUNTS}
 """Entries of a report that are no metric of a train loop's own."""
 
@@ -63,7 +65,8 @@ class WarmTrainable(tune.Trainable):
     _trained_s: float
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
-    """Whether the loop counts its epochs or steps from 0, as many do."""
+    """Whether the loop counts its epochs or steps from 0, as many do. A checkpoint keeps it, for where a loop that reports
+    more or less than once an epoch goes on, its count says nothing."""
     _place: Place
     """What the trial trains on."""
     _next_place: Place | None
@@ -113,8 +116,8 @@ class WarmTrainable(tune.Trainable):
             lost_s = time.monotonic() - ordered_at
         if report["kind"] == "finished":
             # The loop returned without another report: for Tune, the last one then ends the trial.
-            return {RESULT_DUPLICATE: True, "done": True}
-        reported: dict[str, Any] = report["metrics"]
+            return {RESULT_DUPLICATE: True, DONE: True}
+        reported = {name: value for name, value in report["metrics"].items() if name not in TUNES_OWN}
         if lost_s:
             reported[names.LOST_SECONDS] = reported.get(names.LOST_SECONDS, 0.0) + lost_s
         assert self.group is not None, "it has just reported"
@@ -159,7 +162,7 @@ class WarmTrainable(tune.Trainable):
 
     def _first_report(self) -> dict[str, Any]:
         """Start the trial, from its last checkpoint if there is one, and return its first report that is new."""
-        began = time.time()
+        began, clock = time.monotonic(), time.time()
         if self._checkpoint is not None:
             self._go_on_from(Path(self._checkpoint), self._saved_at)
         config = {**self.settings, **self.trial_config, **self._place.settings}
@@ -171,7 +174,7 @@ class WarmTrainable(tune.Trainable):
                 f"the trial actor cannot read the configuration of the trial: {type(error).__name__}: {error}"
             ) from error
         group = self._group_with(environment)
-        ready = time.time()
+        ready_s = time.monotonic() - began
         profiled, profile = self.profile or ("", None)
         report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
         if report["kind"] == "finished":
@@ -183,18 +186,22 @@ class WarmTrainable(tune.Trainable):
             )
         if not report["asked"]:
             self._saved_at = 0  # it has begun again, whatever there is
-        # The count of a loop that goes on from its checkpoint says how many it has finished, or which one this is.
-        self._from_0 = report["metrics"].get(self._unit) == self._saved_at
+        if not self._saved_at:
+            self._from_0 = report["metrics"].get(self._unit) == 0
         self._checked(report)
-        first_step_at, again_from = report["metrics"].get(names.FIRST_STEP_AT, ready), time.time()
+        again_s = time.monotonic() - began
+        first_step_s = report["metrics"].get(names.FIRST_STEP_AT, clock + ready_s) - clock
+        start_s = min(max(0.0, first_step_s), again_s)  # the clocks of two processes, which may have been set meanwhile
         known = self.iteration - self._saved_at  # reported before the workers were lost; each report is one iteration
         for _ in range(known):
-            again_from = time.time()
+            again_s = time.monotonic() - began
             report = self._checked(group.next_report())
+            if report["kind"] == "finished":  # sooner than before its workers were lost: a time limit, or other numbers
+                return report
         self._started = True
-        report.setdefault("metrics", {})[names.START_SECONDS] = first_step_at - began
+        report.setdefault("metrics", {})[names.START_SECONDS] = start_s
         if known:
-            report["metrics"][names.LOST_SECONDS] = again_from - first_step_at
+            report["metrics"][names.LOST_SECONDS] = again_s - start_s
         return report
 
     def _checked(self, report: dict[str, Any]) -> dict[str, Any]:
@@ -246,20 +253,18 @@ class WarmTrainable(tune.Trainable):
 
     def save(self, checkpoint_dir: str | None = None) -> Saved:
         """Save as Tune does, and remember the folder, to go on from there if the workers are lost."""
-        with tempfile.TemporaryDirectory() as temporary:
-            saved = once_there_is_room(
-                lambda: self._save_in(checkpoint_dir or temporary), f"a checkpoint of {self.trial_id}"
-            )
+        saved = once_there_is_room(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
         self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
         return saved
 
-    def _save_in(self, directory: str) -> Saved:
-        try:
-            return super().save(directory)
-        except OSError:
-            if (folder := checkpoint_folder(self)) is not None:  # a partial copy would fill the disk further
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
+    def _save_in(self, directory: str | None) -> Saved:
+        with tempfile.TemporaryDirectory() as temporary:  # each try has an empty one
+            try:
+                return super().save(directory or temporary)
+            except OSError:
+                if (folder := checkpoint_folder(self)) is not None:  # a partial copy would fill the disk further
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
 
     def restore(self, checkpoint_path: Saved) -> None:
         """Restore as Tune does, even if the checkpoint is gone.
@@ -278,7 +283,7 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        seal(Path(checkpoint_dir), self.iteration)
+        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint, at its next step; what Tune already knows is not reported again."""
@@ -288,7 +293,7 @@ class WarmTrainable(tune.Trainable):
     def _go_on_from(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""
         whole, self._saved_at = last_whole(checkpoint, report)
-        self._checkpoint = None if whole is None else str(whole)
+        self._checkpoint, self._from_0 = (None, False) if whole is None else (str(whole), counted_from_0(whole))
         if whole != checkpoint:
             logger.warning("%s is gone or torn: continuing from %s", checkpoint, whole or "the beginning")
 

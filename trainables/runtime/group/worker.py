@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -119,10 +120,16 @@ class _WarmSession:
                 if self._save is None:
                     raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
                 directory = Path(command["path"])
-                directory.mkdir(parents=True, exist_ok=True)
-                once_there_is_room(partial(self._save, directory), f"a checkpoint in {directory}")
+                once_there_is_room(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
             command = MAILBOX.hand_in({"kind": "saved"})
         return command
+
+
+def _save_into(directory: Path, save: SaveFunction) -> None:
+    """Have a loop save into a folder that is empty, also after a try that found the disk full."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    save(directory)
 
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:

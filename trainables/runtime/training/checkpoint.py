@@ -16,7 +16,8 @@ TRAINED_MODEL = "trained_model"
 TRAINING_ALONE = ("optimizer", TRAINED_MODEL)
 """Parts of the state that only training needs, not prediction."""
 SEAL_FILE = "seal.json"
-"""The file in a checkpoint's directory that is written last: the report that it belongs to, the sizes of its files."""
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, how its loop counts, and the
+sizes of its files."""
 _ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
@@ -61,10 +62,23 @@ def copy_to_predict(checkpoint: Path, directory: Path) -> None:
         write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
 
 
-def seal(directory: Path, report: int) -> None:
-    """Mark a checkpoint as whole, and note after which report of its trial (from 1) it was written."""
-    sizes = {str(file.relative_to(directory)): file.stat().st_size for file in directory.rglob("*") if file.is_file()}
-    (directory / SEAL_FILE).write_text(json.dumps({"report": report, "sizes": sizes}))
+def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
+    """Mark a checkpoint as whole.
+
+    Args:
+        directory: What has been written. A seal in it, which a loop may have copied from elsewhere, is replaced.
+        report: After which report of its trial (from 1) it was written.
+        from_0: Whether the train loop counts its epochs or steps from 0.
+    """
+    seal_file = directory / SEAL_FILE
+    files = [file for file in directory.rglob("*") if file.is_file() and file != seal_file]
+    sizes = {str(file.relative_to(directory)): file.stat().st_size for file in files}
+    seal_file.write_text(json.dumps({"report": report, "from_0": from_0, "sizes": sizes}))
+
+
+def counted_from_0(checkpoint: Path) -> bool:
+    """Return whether the loop that wrote a whole checkpoint counts from 0."""
+    return bool(json.loads((checkpoint / SEAL_FILE).read_text()).get("from_0"))
 
 
 def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:

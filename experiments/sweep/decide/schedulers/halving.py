@@ -129,6 +129,8 @@ class SuccessiveHalving(Fifo):
             in_each[self._bracket[name]] += 1
         elif self._pausing and trial.status == Trial.PENDING and (name in self._held or name in self._next):
             trial.set_status(Trial.PAUSED)  # before Tune files it: what is pending is started, groups or not
+        elif not self._pausing and name in self._held:  # it was to end, and had not when the sweep was interrupted
+            self._come_by_again(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Decide at a rung; between rungs a trial goes on."""
@@ -192,7 +194,7 @@ class SuccessiveHalving(Fifo):
         """
         name = trial.trial_id
         if name in self._held:
-            self._at[name] = self._held[name] - 1
+            self._come_by_again(name)
             if self._pausing:
                 searcher_of(tune_controller).on_unpause(name)
         self.on_trial_remove(tune_controller, trial)
@@ -202,6 +204,10 @@ class SuccessiveHalving(Fifo):
         self._changed = True
         self._held.pop(trial.trial_id, None)
         self._next = [name for name in self._next if name != trial.trial_id]
+
+    def _come_by_again(self, name: str) -> None:
+        """Decide again at the rung at which a trial was held."""
+        self._at[name] = self._held.pop(name) - 1
 
     @property
     def promoted(self) -> int:
