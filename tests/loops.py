@@ -173,8 +173,8 @@ def dying(config: dict[str, Any]) -> None:
 
 
 def counting(config: dict[str, Any]) -> None:
-    """Report three epochs, the first of which has the number that the configuration says; from ``alone_from`` on, no
-    worker may have company."""
+    """Report three times, first the number that the configuration says, and ``each_epoch`` times the same number, with
+    what there is ``also``; from ``alone_from`` on, no worker may have company."""
     checkpoint, done = get_checkpoint(), 0
     if checkpoint is not None:
         with checkpoint.as_directory() as directory:
@@ -182,7 +182,8 @@ def counting(config: dict[str, Any]) -> None:
     for epoch in range(done, 3):
         if get_context().get_world_size() > 1 and epoch >= config.get("alone_from", 3):
             raise RuntimeError("failed on purpose")
-        report({"epoch": config["first"] + epoch}, save=partial(_write, epoch=epoch + 1))
+        number = config["first"] + epoch // config.get("each_epoch", 1)
+        report({"epoch": number, **config.get("also", {})}, save=partial(_write, epoch=epoch + 1))
 
 
 def forgetful(config: dict[str, Any]) -> None:

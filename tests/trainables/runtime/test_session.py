@@ -63,6 +63,11 @@ def test_what_is_no_metric_is_an_error_that_names_it(value: Any, what: str) -> N
         reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
 
 
+def test_the_name_of_a_metric_is_a_text() -> None:
+    with pytest.raises(ValueError, match="the name of a metric must be a text, but is 3; name it '3'"):
+        reports_of(lambda config: report({"loss": 0.1, 3: 0.5}), {})  # type: ignore[dict-item]
+
+
 def test_numbers_of_torch_and_numpy_are_numbers() -> None:
     (reported,) = reports_of(
         lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}

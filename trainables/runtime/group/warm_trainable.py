@@ -65,8 +65,7 @@ class WarmTrainable(tune.Trainable):
     _trained_s: float
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool
-    """Whether the loop counts its epochs or steps from 0, as many do. A checkpoint keeps it, for where a loop that reports
-    more or less than once an epoch goes on, its count says nothing."""
+    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so. Checkpoints keep it."""
     _place: Place
     """What the trial trains on."""
     _next_place: Place | None

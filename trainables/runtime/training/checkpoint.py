@@ -16,8 +16,8 @@ TRAINED_MODEL = "trained_model"
 TRAINING_ALONE = ("optimizer", TRAINED_MODEL)
 """Parts of the state that only training needs, not prediction."""
 SEAL_FILE = "seal.json"
-"""The file in a checkpoint's directory that is written last: the report that it belongs to, how its loop counts, and the
-sizes of its files."""
+"""The file in a checkpoint's directory that is written last: the report that it belongs to, how its train loop counts,
+and the sizes of its files."""
 _ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 

@@ -208,6 +208,6 @@ def test_a_first_report_that_cannot_be_used_ends_the_sweep_at_once() -> None:
 def test_a_report_that_cannot_be_used_fails_its_trial_alone_once_another_could_be() -> None:
     fed = Fed()
     fed.begin(1, 2)
-    fed.report(2, 1, 0.5)
+    fed.report(2, 0, 0.5)  # of a budget in seconds, within the first
     failed(fed, 1, f"{CANNOT_USE}: no score")
     assert rules().after_trial(fed.state) is None

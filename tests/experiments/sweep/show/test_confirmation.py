@@ -10,6 +10,7 @@ from scipy import stats
 
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.show.confirmation import confirmed, in_lines, verdict
+from experiments.sweep.state.events import StopAsked
 from tests.experiments.sweep.fed_state import Fed
 
 BASELINE, FIRST, SECOND = [0.50, 0.52, 0.51], [0.60, 0.63, 0.61], [0.58, 0.66, 0.56]
@@ -105,6 +106,22 @@ def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
     fed.trial(1, 0.5)
     fed.trial(2, 0.6, outcome=None, confirms=1, seed=0)
     assert confirmed(fed.state) is None
+
+
+def test_a_loop_that_ends_its_trials_itself_is_confirmed_too_and_what_a_person_stopped_does_not_count() -> None:
+    fed = Fed(trials=2, confirm=1, seeds=2)
+    fed.trial(1, 0.5)
+    fed.trial(2, 0.6)
+    for number, (confirms, score) in enumerate(((1, 0.50), (1, 0.52), (2, 0.60), (2, 0.62), (2, 0.1)), start=3):
+        fed.begin(number, confirms=confirms, seed=number)
+        fed.report(number, 1, score)
+        if score == 0.1:
+            fed.state.apply(StopAsked(trial=number, what="stop"))
+        fed.end(number, "stopped early", "its train loop returned after epoch 1 of 4")
+    result = confirmed(fed.state)
+    assert result is not None
+    assert result["baseline"]["scores"] == [0.50, 0.52]
+    assert [row["scores"] for row in result["rivals"]] == [[0.60, 0.62]]
 
 
 def test_of_several_objectives_each_has_its_mean_on_test_data_where_there_is_some() -> None:

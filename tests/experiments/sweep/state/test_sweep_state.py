@@ -249,6 +249,31 @@ def test_a_trial_of_the_front_of_which_nothing_is_left_leaves_it() -> None:
     assert front_of(fed) == [(1, (0.5, 3.0))]
 
 
+def test_a_trial_whose_best_could_not_be_saved_stands_for_what_was() -> None:
+    fed = Fed("max")
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.5)
+    fed.save(1)
+    fed.report(2, 1, 0.8)
+    fed.report(1, 2, 0.9)
+    assert fed.state.leader == (0.9, 1)
+    fed.end(1, "failed", "its save failed", raised=True)
+    assert fed.state.leader == (0.8, 2)
+    first = fed.state.trials[1]
+    assert (first.best, first.best_step, first.point) == (0.5, 1, (0.5,))
+
+
+def test_a_trial_that_fails_after_its_best_was_saved_still_has_it() -> None:
+    fed = Fed("max")
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.9)
+    fed.save(1)
+    fed.report(1, 2, 0.5)
+    fed.report(2, 1, 0.8)
+    fed.end(1, "failed", "killed", raised=True)
+    assert fed.state.leader == (0.9, 1)
+
+
 def test_a_snapshot_keeps_the_front() -> None:
     fed, restored = several(), several()
     fed.begin(1, 2, 3)

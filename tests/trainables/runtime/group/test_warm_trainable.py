@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +93,47 @@ def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: Any, t
         trainable.reset(trial("counting", first=first))
         trainable.restore(saved)
         assert [trainable.train()["epoch"] for _ in range(2)] == [2, 3]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_epochs_go_on_where_a_trial_does_also_if_each_is_reported_twice(
+    trainable: Any, tmp_path: Path, first: int
+) -> None:
+    for reports in (1, 2):
+        trainable.reset(trial("counting", first=first, each_epoch=2))
+        assert [trainable.train()["epoch"] for _ in range(reports)] == [1, 1][:reports]
+        saved = trainable.save(str(tmp_path / f"{reports}"))
+        trainable.reset(trial("counting", first=first, each_epoch=2))
+        trainable.restore(saved)
+        assert [trainable.train()["epoch"] for _ in range(3 - reports)] == [1, 2][reports - 1 :]
+
+
+@pytest.mark.parametrize("set_by", [-3600, 3600])
+def test_a_clock_that_is_set_costs_no_trial_its_seconds(trainable: Any, set_by: int) -> None:
+    trainable.reset(trial("counting", first=1, also={names.FIRST_STEP_AT: time.time() + set_by}))
+    result = trainable.train()
+    assert 0 <= result[names.START_SECONDS] <= result[names.STEP_SECONDS]
+    assert 0 <= result[names.SECOND] <= result[names.STEP_SECONDS]
+
+
+def test_a_report_has_no_say_in_what_tune_does(trainable: Any) -> None:
+    trainable.reset(trial("counting", first=1, also={"done": True, "should_checkpoint": False, "loss": 0.5}))
+    result = trainable.train()
+    assert result["loss"] == 0.5
+    assert not result["done"]
+    assert "should_checkpoint" not in result
+
+
+def test_a_trial_that_ends_sooner_than_it_got_before_its_workers_were_lost_has_ended(
+    trainable: Any, tmp_path: Path
+) -> None:
+    trainable.reset(trial("counting", first=1))
+    trainable.train()
+    trainable.save(str(tmp_path / "checkpoint_000000"))
+    gone = tune.Checkpoint(str(tmp_path / "checkpoint_000001"))
+    trainable.reset(trial("counting", first=1))
+    trainable.restore(SimpleNamespace(checkpoint=gone, metrics={TRAINING_ITERATION: 5}))
+    assert trainable.train()["done"]  # the loop reports three times
 
 
 def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.runtime.training.checkpoint import STATE_FILE, last_whole, read_state, seal, write_state
+from trainables.runtime.training.checkpoint import STATE_FILE, counted_from_0, last_whole, read_state, seal, write_state
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -33,6 +33,16 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     torch.save({"model": Evil()}, tmp_path / STATE_FILE)
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         read_state(tmp_path)
+
+
+def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
+    """After a try that found the disk full, or where a loop copies an earlier checkpoint with its seal."""
+    write_state(tmp_path, {"epoch": 1})
+    seal(tmp_path, 1)
+    write_state(tmp_path, {"epoch": 1000})
+    seal(tmp_path, 1000, from_0=True)
+    assert last_whole(tmp_path, 1000) == (tmp_path, 1000)
+    assert counted_from_0(tmp_path)
 
 
 def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path) -> None:

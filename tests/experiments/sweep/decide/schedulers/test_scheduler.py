@@ -532,6 +532,16 @@ def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
     assert sweep.report("c", 2, 1) == STOP  # from a checkpoint of the rung
 
 
+def test_a_trial_that_was_to_end_when_the_sweep_was_interrupted_is_told_again() -> None:
+    sweep = asha()
+    sweep.report("a", 1, 5)
+    assert sweep.report("b", 1, 1) == STOP
+    restored = asha()
+    restored.scheduler.set_state(pickle.loads(pickle.dumps(sweep.scheduler.get_state())))
+    restored.add("b", "PENDING")
+    assert restored.report("b", 1, 1) == STOP
+
+
 def test_a_trial_that_is_lost_while_it_pauses_counts_as_training_again_and_is_told_again() -> None:
     sweep = promoting()
     sweep.report("a", 1, 5)
