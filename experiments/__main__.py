@@ -16,6 +16,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,14 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
     own = {"storage": asked.storage, "seed": other}
     options = command_line.parsed(others, description, {**usual, **baseline, **lists, **own})
+    options = replace(options, settings=with_settings(lists["settings"], options.settings))
     return command_line.run(experiment, options, [*asked.program, "run", began.script])
+
+
+def with_settings(had: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """Return settings, KEY=VALUE, with others given beside them or in their place."""
+    keys = {entry.partition("=")[0] for entry in given}
+    return (*(entry for entry in had if entry.partition("=")[0] not in keys), *given)
 
 
 def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:

@@ -174,6 +174,18 @@ class Experiment:
         train loop does not take them."""
         return self.config_class.from_dict({**settings, **self.first_params})
 
+    def read_value(self, name: str, given: Any) -> Any:
+        """Return the value of a hyperparameter or a setting that a person gave, perhaps as text.
+
+        Raises:
+            ValueError: It is of another type.
+        """
+        for choice in self.search_space.values(name):  # which may be None, or of several types
+            text = str(choice)
+            if str(given) in ({text, text.lower()} if isinstance(choice, bool) else {text}):  # TOML writes true
+                return choice
+        return self.config_class.typed(name, given)
+
     def read_config(self, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration of the search space from what a person gave: values by hyperparameter, numbers perhaps
         as text; an empty text is none.
@@ -186,10 +198,9 @@ class Experiment:
             raise SweepError(f"{missing[0]}: every trial needs a value; give one in its range, {words[missing[0]]}")
         config: dict[str, Any] = {}
         for name, value in given.items():
-            same = [choice for choice in space.values(name) if str(choice) == str(value)]  # a choice may be None
             try:
-                config[name] = same[0] if same else self.config_class.typed(name, value)
-            except ValueError as error:
+                config[name] = self.read_value(name, value)
+            except ValueError as error:  # noqa: PERF203  (a few values)
                 raise SweepError(f"{error}; its range is {words[name]}") from error
         for name in space.outside(config):
             near = format_value(middle(space.ranges[name][0]))

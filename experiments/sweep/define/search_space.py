@@ -166,6 +166,8 @@ class SearchSpace:
         asked = _Asked(trial, self._changes, answers)
         try:
             constants = self._ask(asked)
+        except SweepError:
+            raise
         except Exception as error:
             if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
                 raise SweepError(
@@ -359,6 +361,11 @@ class _Asked:
             if own in self._changes.others:
                 return self._ask_other(own, self.name_in_trial(name))
             factor = self._changes.times.get(own, 1)
+            if factor > 1 and attribute == "suggest_int" and kwargs.get("log"):
+                raise SweepError(
+                    f"{own} counts for each worker, and the numbers of a logarithmic range do not divide among "
+                    f"{factor}; give it choices, such as tune.choice([16, 32, 64])"
+                )
             if prior is not None:
                 self.priors[own] = _multiplied(prior, factor)
             bounds = [_multiplied(value, factor) for value in args]

@@ -25,6 +25,7 @@ from experiments.sweep.decide.search.confirmation import confirmations
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
+from experiments.sweep.define.budget import REPORTS
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.ending import EarlyEnd
@@ -157,6 +158,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             value=float(result.get(metric, math.nan)),
             metrics={k: v for k, v in result.items() if k not in NO_METRICS and not k.startswith("config/")},
             config=trial.config,
+            count=int(result.get(REPORTS, 0)),
         )
         self.state.apply(report)
         if result.get(names.BEGINS_ANEW) and not self._said_begins_anew:

@@ -243,7 +243,7 @@ def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict
         if key in given:
             raise SweepError(f"--set {entry}{file}: {key} is given twice; give it once")
         try:
-            given[key] = experiment.config_class.typed(key, value)
+            given[key] = experiment.read_value(key, value)
         except ValueError as error:
             raise SweepError(f"--set {entry}{file}: {error}") from error
         own = experiment.search_space.fixed.get(key, given[key])

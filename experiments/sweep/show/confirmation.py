@@ -42,10 +42,10 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
             of_config.setdefault(trial.confirms, []).append(trial)
     if not of_config:
         return None
-    rows = {number: _row(state, state.trials[number], trials) for number, trials in of_config.items()}
+    tested = all(trial.tested for trials in of_config.values() for trial in trials)
+    rows = {number: _row(state, state.trials[number], trials, tested) for number, trials in of_config.items()}
     baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
     rivals = sorted(rows.values(), key=lambda row: row["mean"], reverse=state.objective.mode == "max")
-    tested = all(of_test in trial.metrics for trials in of_config.values() for trial in trials)
     return {
         "metric": of_test if tested else name,
         "tested": tested,  # on data that this search has not seen
@@ -56,9 +56,9 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     }
 
 
-def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState]) -> dict[str, Any]:
+def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], tested: bool) -> dict[str, Any]:
     """Return what became of a configuration, and mean and interval of each objective but the first."""
-    scores = [float(trial.score or 0.0) for trial in trials]
+    scores = [float((trial.score if tested else trial.best) or 0.0) for trial in trials]
     others = zip(state.others, zip(*(trial.other_scores for trial in trials), strict=True), strict=True)
     return {
         "trial": searched.number,

@@ -108,10 +108,8 @@ class ShowProgress:
         best = "" if trial not in state.front else "  on the front" if state.others else "  best so far"
         also = "".join(f"  {o.name} {format_value(trial.metrics.get(o.name))}" for o in state.others)
         if trial.confirms:
-            tested = names.of_test(experiment.metric) in trial.metrics and trial.score is not None
-            best = f"  confirms {trial.confirms:03d}" + (
-                f": {format_score(trial.score or 0.0)} on test data" if tested else ""
-            )
+            on_test = f": {format_score(trial.score or 0.0)} on test data" if trial.tested else ""
+            best = f"  confirms {trial.confirms:03d}{on_test}"
         earlier = ""
         if trial.best is not None and trial.best != value:
             earlier = f" (best {', '.join([format_score(trial.best), *map(format_value, trial.point[1:])])})"

@@ -88,6 +88,8 @@ class Reported(TrialEvent):
     """All that the train loop reported: numbers and texts by name."""
     config: Mapping[str, Any]
     """The configuration that it trained with; pbt changes it while a trial runs."""
+    count: int = 0
+    """Which report of the trial it is, from 1; one that is made again has the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

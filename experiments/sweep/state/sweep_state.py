@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -315,12 +316,14 @@ class SweepState:
         self.device_time.reported(trial.number, event.metrics)
         if trial.value is None:
             return
-        trial.curve[event.step] = trial.value
+        there = trial.curve.get(event.step)  # of an earlier report in the same epoch or second
+        trial.curve[event.step] = trial.value if there is None or self.objective.better(trial.value, there) else there
         leader = self.leader
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.point = point
             trial.score, *scores = self._on_test_data(event.metrics, point)
+            trial.tested = isinstance(event.metrics.get(names.of_test(self.objective.name)), Real)
             trial.other_scores = tuple(scores)
             if self.others and not trial.confirms:
                 self._join_front(trial)
@@ -362,7 +365,8 @@ class SweepState:
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
         """Return what a report has of the objectives on test data, and the point where there is none."""
         of_test = [names.of_test(objective.name) for objective in self.objectives]
-        return [float(metrics.get(name, value)) for name, value in zip(of_test, point, strict=True)]
+        found = zip(map(metrics.get, of_test), point, strict=True)
+        return [float(tested) if isinstance(tested, Real) else value for tested, value in found]
 
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason

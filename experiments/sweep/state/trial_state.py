@@ -65,6 +65,8 @@ class TrialState:
     """All objectives in that report, the first of which is ``best``; empty where there is no ``best``."""
     score: float | None = None
     """What that report has of the objective on test data; where there is none, ``best``."""
+    tested: bool = False
+    """Whether ``score`` is of test data."""
     other_scores: tuple[float, ...] = ()
     """Likewise of the other objectives."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)

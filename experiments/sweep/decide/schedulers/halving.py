@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
@@ -140,7 +141,8 @@ class SuccessiveHalving(Fifo):
             self._next.remove(name)
         if not all(map(math.isfinite, (self._score(result), *others))):
             return TrialScheduler.STOP
-        score = (self._score(result), *(others or [-float(result.get(names.VAL_LOSS, 0.0))]))
+        loss = result.get(names.VAL_LOSS)
+        score = (self._score(result), *(others or [-float(loss) if isinstance(loss, Real) else 0.0]))
         rung = self._rung_reached(name, self._budget.progress(result), first=result.get(REPORTS) == 1)
         if rung is None:
             return TrialScheduler.CONTINUE

@@ -255,8 +255,10 @@ class StudySearcher(Searcher):
                 break
             known = [trial.values for trial in model.get_trials(deepcopy=False) if trial.values]
             worst = [min if objective.mode == "max" else max for objective in self._objectives]
-            # So that it looks elsewhere.
-            model.tell(number, [of(values) for of, values in zip(worst, zip(*known, strict=True), strict=True)])
+            if known:  # so that it looks elsewhere
+                model.tell(number, [of(values) for of, values in zip(worst, zip(*known, strict=True), strict=True)])
+            else:
+                model.tell(number, state=TrialState.FAIL)
         return config, asked
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -268,11 +270,13 @@ class StudySearcher(Searcher):
         earlier = trial.intermediate_values.values()
         best = all(self._objectives[0].better(point[0], than=value) for value in earlier)
         step, constraints = self._budget.progress(result), constraints_of(result)
+        there = trial.intermediate_values.get(step)  # of an earlier report in the same epoch or second
+        value = point[0] if there is None or self._objectives[0].better(point[0], than=there) else there
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
         seconds = result.get(names.SECOND) if not (earlier or self._budget.seconds) else None
 
         def add(study: optuna.Study, at: int) -> None:
-            internals.set_intermediate_value(study, at, step, point[0])
+            internals.set_intermediate_value(study, at, step, value)
             if len(point) > 1 and best:
                 internals.set_user_attribute(study, at, ATTR_POINT, point)
             if constraints:

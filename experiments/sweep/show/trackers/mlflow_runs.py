@@ -33,6 +33,8 @@ STATUS, FAILURE, STOPPED_BECAUSE = "status", "failure", "stopped_because"
 """Tags of a trial's run that say how it ended."""
 ON_FRONT = "pareto_front"
 """Tag of a trial's run in a sweep of several objectives that is on the front ("true"), or was ("false")."""
+MAX_NAME = 250
+"""MLflow's limit for the length of a name, of a run or a metric. SQLite takes longer ones, PostgreSQL does not."""
 MAX_TAG = 5000
 """MLflow's limit for the length of a tag."""
 MAX_METRICS = 800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping
 from numbers import Real
@@ -15,7 +16,15 @@ from experiments.sweep.show.confirmation import verdict
 from experiments.sweep.show.trackers import records
 from experiments.sweep.show.trackers.best_model import load_line
 from experiments.sweep.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
-from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, FAILURE, MAX_TAG, ON_FRONT, STATUS, STOPPED_BECAUSE
+from experiments.sweep.show.trackers.mlflow_runs import (
+    EXPERIMENT,
+    FAILURE,
+    MAX_NAME,
+    MAX_TAG,
+    ON_FRONT,
+    STATUS,
+    STOPPED_BECAUSE,
+)
 from experiments.sweep.show.trackers.outbox import Outbox
 from experiments.sweep.show.trackers.provenance import provenance
 from experiments.sweep.show.trackers.records import SWEEP, RunStatus, Update, run_of
@@ -46,6 +55,7 @@ class MlflowTracker:
         # What is in the outbox, which after a crash may be more than the state knows.
         self._begun: set[str] = set()  # runs
         self._steps: dict[str, int] = {}  # of the last report, by run
+        self._counts: dict[str, int] = {}  # likewise, which report that was; only of this process
         self._configs: dict[str, dict[str, Any]] = {}  # likewise
         self._best: tuple[float, int] | None = None  # value and number of the trial
         self._front: set[str] = set()  # runs of the trials on it, with several objectives
@@ -176,7 +186,8 @@ class MlflowTracker:
         params = {_named(name): str(value) for name, value in event.config.items()}
         again = f"confirms {run_of(confirms)} " if (confirms := event.config.get(names.CONFIRMS)) else ""
         name = f"trial {run} {again}{format_params(event.config, self._plan.experiment.display_params, digits=3)}"
-        self._put(records.BeginRun(run=run, time_ms=at, name=name, tags={"kind": "trial", "trial": run}, params=params))
+        about = {"kind": "trial", "trial": run}
+        self._put(records.BeginRun(run=run, time_ms=at, name=name[:MAX_NAME], tags=about, params=params))
         self._put(Update(run=run, time_ms=at, tags=trial_id))
 
     def _report(self, event: events.Reported, state: SweepState, at: int) -> None:
@@ -185,8 +196,9 @@ class MlflowTracker:
         # too, but with another configuration.
         took_over = self._configs.get(run, event.config) != event.config
         self._configs[run] = dict(event.config)
-        if took_over or event.step > self._steps.get(run, -1):
-            self._steps[run] = event.step
+        known, step = self._counts.get(run, math.inf), self._steps.get(run, -1)
+        if took_over or event.step > step or (event.step == step and event.count > known):
+            self._steps[run], self._counts[run] = event.step, event.count
             values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
             # Parameters of a run cannot change; pbt changes hyperparameters.
             began_with = state.trials[event.trial].began_with
@@ -280,5 +292,6 @@ def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _named(name: str) -> str:
-    """Return a name that MLflow takes: it refuses a whole batch for the ``@`` of ``acc@1``."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
+    """Return a name that MLflow takes; for another, such as ``acc@1`` or ``val/``, it refuses a whole batch."""
+    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", ".."))[:MAX_NAME] or "_"

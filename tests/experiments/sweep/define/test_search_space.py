@@ -275,3 +275,9 @@ def test_bounds_and_choices_can_be_multiplied(definition: Any) -> None:
     assert space.fix({"lr": 0.1}).ranges["width"] == [IntDistribution(32, 128, step=32)]
     choices = SearchSpace({"batch_size": CategoricalDistribution([8, 16])}).multiply(["batch_size"], 2)
     assert choices.values("batch_size") == [16, 32]
+
+
+def test_a_logarithmic_range_of_whole_numbers_cannot_count_for_each_worker() -> None:
+    space = SearchSpace({"lr": tune.uniform(0, 1), "batch_size": tune.lograndint(8, 65)})
+    with pytest.raises(SweepError, match=r"batch_size counts for each worker, .* divide among 2; give it choices"):
+        space.multiply(["batch_size"], 2).propose(optuna.create_study())

@@ -12,7 +12,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from ray import tune
 
-from experiments import SweepError, SweepOptions
+from experiments import Experiment, SweepError, SweepOptions
 from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.ranges import middle
 from experiments.sweep.plan.plan import make_plan, make_searcher
@@ -20,6 +20,7 @@ from experiments.tune_bert import EXPERIMENT
 from tests.experiments.sweep.plan.bert import plan_for, with_space
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.loops import QuadraticConfig
+from trainables.runtime import report
 from trainables.runtime.devices.find import find_devices
 
 SPACE = {
@@ -138,6 +139,28 @@ def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
     assert plan.experiment.baseline == {"x": 0.9, "optimizer": "adamw"}
     with pytest.raises(SweepError, match=r"--set x=0\.5: nothing is left to search"):
         make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", settings=("x=0.5",)))
+
+
+@pytest.mark.parametrize(
+    ("choices", "given", "value"),
+    [
+        ([None, 0.1], "None", None),
+        ([None, "linear"], "None", None),
+        ([False, "auto"], "False", False),
+        ([False, "auto"], "false", False),
+        ([1, 2, "all"], "1", 1),
+        ([1, 2, "all"], "all", "all"),
+    ],
+)
+def test_what_is_set_has_the_type_of_its_choice(choices: list[Any], given: str, value: Any, storage: Path) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        report({"score": config["x"]})
+
+    space = {"x": tune.uniform(0, 1), "mode": tune.choice(choices)}
+    experiment = Experiment(train_loop=loop, space=space, metric="score", mode="max")
+    plan = make_plan(experiment, SweepOptions(storage=storage, name="x", settings=(f"mode={given}",)))
+    assert plan.settings["mode"] == value
+    assert type(plan.settings["mode"]) is type(value)
 
 
 def test_where_a_space_does_not_ask_the_recipe_counts(storage: Path) -> None:

@@ -108,6 +108,19 @@ def test_before_a_trial_of_it_has_ended_there_is_nothing_to_say() -> None:
     assert confirmed(fed.state) is None
 
 
+def test_where_the_best_epoch_of_a_seed_has_no_test_data_all_are_held_against_each_other_by_validation() -> None:
+    fed = Fed(trials=1, confirm=0, seeds=2)
+    fed.trial(1, 0.5)
+    for number, tested in ((2, None), (3, 0.4)):
+        fed.begin(number, confirms=1, seed=number)
+        fed.report(number, 1, 0.6, test_score=tested)
+        fed.report(number, 2, 0.5, test_score=0.3)
+        fed.end(number)
+    result = confirmed(fed.state)
+    assert result is not None
+    assert (result["metric"], result["baseline"]["scores"]) == ("score", [0.6, 0.6])
+
+
 def test_a_loop_that_ends_its_trials_itself_is_confirmed_too_and_what_a_person_stopped_does_not_count() -> None:
     fed = Fed(trials=2, confirm=1, seeds=2)
     fed.trial(1, 0.5)

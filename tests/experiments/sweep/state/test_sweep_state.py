@@ -274,6 +274,24 @@ def test_a_trial_that_fails_after_its_best_was_saved_still_has_it() -> None:
     assert fed.state.leader == (0.9, 1)
 
 
+def test_a_score_on_test_data_that_is_no_number_is_none() -> None:
+    fed = Fed("max")
+    fed.begin(1)
+    fed.report(1, 1, 0.5, test_score=None)
+    trial = fed.state.trials[1]
+    assert (trial.score, trial.tested) == (0.5, False)
+    fed.report(1, 2, 0.6, test_score=0.4)
+    assert (trial.score, trial.tested) == (0.4, True)
+
+
+def test_of_two_reports_in_one_epoch_the_better_one_is_its_value() -> None:
+    fed = Fed("max")
+    fed.begin(1)
+    for value in (0.3, 0.8, 0.5):
+        fed.report(1, 1, value)
+    assert fed.state.trials[1].curve == {1: 0.8}
+
+
 def test_a_snapshot_keeps_the_front() -> None:
     fed, restored = several(), several()
     fed.begin(1, 2, 3)

@@ -80,7 +80,7 @@ class Controller:
         self.trials[name] = ATrial(name, status)
         self.scheduler.on_trial_add(self, self.trials[name])
 
-    def report(self, name: str, epoch: int, score: float, **metrics: float) -> str:
+    def report(self, name: str, epoch: int, score: float, **metrics: Any) -> str:
         if name not in self.trials:
             self.add(name)
         result = {"epoch": epoch, "score": score, **metrics}
@@ -200,6 +200,13 @@ def test_equal_scores_are_told_apart_by_the_validation_loss() -> None:
     sweep.add("d")
     weaker = {"epoch": 1, "score": 0.9, "val_loss": 0.6}
     assert sweep.scheduler.on_trial_result(sweep, sweep.trials["d"], weaker) == STOP
+
+
+@pytest.mark.parametrize("loss", [None, "n/a"])
+def test_a_validation_loss_that_is_no_number_tells_nothing_apart(loss: Any) -> None:
+    sweep = asha()
+    assert sweep.report("a", 1, 5, val_loss=loss) == CONTINUE
+    assert sweep.report("b", 1, 4, val_loss=0.1) == STOP
 
 
 def test_one_in_so_many_goes_on() -> None:

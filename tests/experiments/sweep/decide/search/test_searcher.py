@@ -495,6 +495,31 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
     assert isinstance(searcher.suggest("c"), dict)
 
 
+def test_of_several_reports_in_an_epoch_the_best_is_recorded(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    proposal(searcher, "a")
+    for count, (epoch, score) in enumerate(((0.5, 0.1), (1.0, 0.9), (1.5, 0.3), (2.0, 0.4), (3.0, 0.5)), start=1):
+        searcher.on_trial_result("a", {"score": score, "epoch": epoch, "training_iteration": count})
+    searcher.on_trial_complete("a")
+    (trial,) = trials(searcher)
+    assert trial.intermediate_values == {0: 0.1, 1: 0.9, 2: 0.4, 3: 0.5}
+    assert trial.value == 0.9
+
+
+def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
+    """One has reported, which says that it fits, and then failed."""
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        proposal(searcher, name)
+    searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
+    searcher.on_error("a", "ValueError: something else")
+    searcher.on_trial_complete("a", error=True)
+    for name in "bc":
+        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_trial_complete(name, error=True)
+    assert all(proposal(searcher, name) for name in "defgh")
+
+
 def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, sampler="random")
     kept = Surrogate(searcher._record.memory)

@@ -154,6 +154,27 @@ def test_epochs_that_are_counted_from_0_are_there_once_each(storage: Path) -> No
     assert history(plan, runs_of(plan)["001"], "score") == [(0, 0.0), (1, 0.25), (2, 0.5)]
 
 
+def test_all_reports_of_an_epoch_are_there_once_each(storage: Path) -> None:
+    plan = plan_of(storage, "often")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    for epoch, count in ((1, 1), (1, 2), (1, 2), (2, 3), (1, 1), (1, 2), (2, 3), (2, 4)):
+        happen(tracker, state, replace(reported(1, epoch, count / 4), count=count))
+    over(tracker, state)
+    assert history(plan, runs_of(plan)["001"], "score") == [(1, 0.25), (1, 0.5), (2, 0.75), (2, 1.0)]
+
+
+def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
+    plan = plan_of(storage, "named")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    odd = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0}
+    happen(tracker, state, SweepBegan(), began(1, layers="conv " * 100), reported(1, 1, 0.5, odd))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert {run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250)} == {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
+
+
 def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
     """The outbox knows more than the snapshot: trial 2 began, and trial 1 failed, after it was taken."""
     plan = plan_of(storage, "killed")
