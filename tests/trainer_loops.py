@@ -42,7 +42,7 @@ def hugging_face(config: dict[str, Any]) -> None:
         arguments = TrainingArguments(
             output_dir=folder, num_train_epochs=config["epochs"], learning_rate=config["lr"], eval_strategy="epoch",
             save_strategy="no", bf16=config.get("bf16", False), report_to="none", disable_tqdm=True, use_cpu=True,
-            gradient_accumulation_steps=config.get("accumulate", 1),
+            gradient_accumulation_steps=config.get("accumulate", 1), **config.get("schedule", {}),
         )  # fmt: skip
         callbacks = [hf.ReportCallback()]
         trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
+from trainables.integrations.plateau import after_its_step
 from trainables.runtime import get_checkpoint, names, report
 
 
@@ -45,7 +46,8 @@ class ReportCallback(TrainerCallback):
         if not self._training or not state.global_step:
             return
         finished = {names.EPOCH: round(state.epoch or 0.0, 3), names.STEP: state.global_step}
-        report({**metrics, **finished}, save=partial(_save, model, more, state))
+        watched = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+        report({**metrics, **finished}, save=partial(_save, model, more, state, metrics.get(watched)))
 
 
 def checkpoint_folder() -> str | None:
@@ -54,9 +56,10 @@ def checkpoint_folder() -> str | None:
     return None if checkpoint is None else str(checkpoint.path)
 
 
-def _save(model: Any, parts: Mapping[str, Any], state: TrainerState, folder: Path) -> None:
-    """Write what ``resume_from_checkpoint`` reads, and ``from_pretrained``."""
+def _save(model: Any, parts: Mapping[str, Any], state: TrainerState, watched: float | None, folder: Path) -> None:
+    """Write what ``resume_from_checkpoint`` reads, and ``from_pretrained``; a schedule may look at what is watched."""
     model.save_pretrained(folder)
-    torch.save(parts["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
-    torch.save(parts["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
+    with after_its_step(parts["lr_scheduler"], watched):
+        torch.save(parts["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
+        torch.save(parts["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
     state.save_to_json(str(folder / TRAINER_STATE_NAME))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
+from trainables.integrations.plateau import after_its_step
 from trainables.runtime import get_checkpoint, names, report
 from trainables.runtime.internals.lightning import write_checkpoint
 
@@ -51,4 +53,8 @@ def checkpoint_file() -> str | None:
 
 
 def _save(trainer: Trainer, folder: Path) -> None:
-    write_checkpoint(trainer, folder / CHECKPOINT_FILE)
+    with ExitStack() as after:
+        for each in trainer.lr_scheduler_configs:
+            if each.interval == "epoch" and (trainer.current_epoch + 1) % each.frequency == 0:
+                after.enter_context(after_its_step(each.scheduler, trainer.callback_metrics.get(each.monitor or "")))
+        write_checkpoint(trainer, folder / CHECKPOINT_FILE)
