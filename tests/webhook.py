@@ -26,6 +26,13 @@ class Webhook:
                 webhook.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 webhook.answers.wait(20)
                 self.send_response(webhook.status)
+                if webhook.status == 301:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                """What a redirect leads to answers everybody."""
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:

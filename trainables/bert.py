@@ -72,6 +72,7 @@ def train_loop(config: dict[str, Any]) -> None:
         val_data=texts.val,
         test_data=texts.test,
         describe=partial(_describe, model, texts.tokenizer),
+        check_fit=partial(_check_fit, texts.labels),
     )
     train(task, bert)
 
@@ -172,6 +173,14 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
 def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     logits: torch.Tensor = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     return logits
+
+
+def _check_fit(labels: list[str], checkpoint: Path) -> None:
+    from transformers import AutoConfig
+
+    there = list(AutoConfig.from_pretrained(checkpoint).id2label.values())
+    if there != labels:
+        raise ValueError(f"it was trained with the classes {there}, and this data has {labels}")
 
 
 def _describe(model: PreTrainedModel, tokenizer: Path, directory: Path) -> None:

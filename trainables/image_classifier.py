@@ -44,6 +44,7 @@ def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any])
         val_data=images.val,
         test_data=images.test,
         describe=partial(_describe, config, images.classes, network),
+        check_fit=partial(_check_fit, config, images.classes),
     )
     train(task, config)
 
@@ -126,7 +127,17 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     return logits
 
 
+def _check_fit(config: ImageConfig, classes: list[str], checkpoint: Path) -> None:
+    trained_with = _description(checkpoint)
+    for name, own in {"classes": classes, **_preparation(config)}.items():
+        if (there := trained_with[name]) != own:
+            raise ValueError(f"it was trained with {name} {there}, and this data has {own}")
+
+
+def _preparation(config: ImageConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in ("image_size", "resize", "normalization")}
+
+
 def _describe(config: ImageConfig, classes: list[str], network: dict[str, Any], directory: Path) -> None:
-    prepared = {name: getattr(config, name) for name in ("image_size", "resize", "normalization")}
-    description = {"classes": classes, **prepared, "network": network}
+    description = {"classes": classes, **_preparation(config), "network": network}
     (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1))

@@ -10,6 +10,7 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 from torchvision.models.resnet import Bottleneck, ResNet
 
+from trainables.data.fetch import download
 from trainables.pretrained import RANDOM
 from trainables.runtime.node_cache import prepare_once
 
@@ -90,7 +91,7 @@ def _fetcher(architecture: str, weights: str) -> Any:
 
     def fetch(folder: Path) -> None:
         try:
-            torch.hub.download_url_to_file(chosen.url, str(folder / WEIGHTS_FILE), progress=False)
+            download(chosen.url, folder / WEIGHTS_FILE)  # torch.hub's takes one that was cut off for whole
         except OSError as error:
             raise ValueError(
                 f"--model {weights}: {chosen.url} cannot be fetched ({error}); fetch it where there is a network and "

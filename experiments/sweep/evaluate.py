@@ -25,7 +25,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     try:
         with open_session(keep_report):
             experiment.train_loop({**plan.settings, **experiment.baseline, "evaluate": str(place)})
-    except (OSError, RuntimeError, KeyError) as error:  # torch's, of weights that do not fit
+    except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch's, of weights that do not fit
         raise SweepError(
             f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
             f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"

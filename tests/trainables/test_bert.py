@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from search_spaces.bert import BASELINE
-from trainables.bert import BertConfig, check
+from trainables.bert import BertConfig, _check_fit, check
 from trainables.data.text import tokenized
 
 Configure = Callable[..., BertConfig]
@@ -77,6 +77,37 @@ def test_sample_counts_take_the_first_rows(configure: Configure) -> None:
     few, more = tokenized(configure(train_samples=16, val_samples=4)), tokenized(configure(train_samples=32))
     assert (len(few.train), len(few.val)) == (16, 4)
     np.testing.assert_array_equal(few.train.input_ids, more.train.input_ids[:16])
+
+
+def test_first_rows_that_are_sorted_by_class_are_refused(configure: Configure, tmp_path: Path) -> None:
+    mine = write_csv(
+        tmp_path / "mine", "train", [(f"{label} film", label) for label in ("bad", "good") for _ in range(9)]
+    )
+    write_csv(mine, "validation", [("good", "good"), ("bad", "bad")])
+    columns = {"data": str(mine), "text_column": "review", "label_column": "stars", "batch_size": 2}
+    with pytest.raises(
+        ValueError, match=r"the first 8 of 18 rows of the split train have 1 of 2 classes, .*_samples=0"
+    ):
+        tokenized(configure(**columns, train_samples=8))
+    assert len(tokenized(configure(**columns, train_samples=10)).train) == 10
+
+
+def test_many_texts_are_tokenized_as_few_are(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    at_once = tokenized(configure())
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr("trainables.data.text.AT_A_TIME", 7)
+    in_parts = tokenized(configure())
+    np.testing.assert_array_equal(in_parts.train.input_ids, at_once.train.input_ids)
+    np.testing.assert_array_equal(in_parts.val.lengths, at_once.val.lengths)
+
+
+def test_a_checkpoint_of_other_classes_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "id2label": {"0": "bad", "1": "good"}}))
+    _check_fit(["bad", "good"], tmp_path)
+    with pytest.raises(ValueError, match=r"trained with the classes \['bad', 'good'\], and this data has \['good', "):
+        _check_fit(["good", "bad"], tmp_path)
 
 
 def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:

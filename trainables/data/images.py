@@ -231,6 +231,11 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
+    if unseen := sorted({label for _, label in listed.test} - set(classes)):
+        raise ValueError(
+            f"--data {data}: no image of the classes {unseen} is left to train on, and test/ has some; fix those in "
+            f"train/, or remove these classes from test/"
+        )
     for split, files in (("train", listed.train), ("val", listed.val), ("test", listed.test)):
         if not files:
             continue

@@ -27,6 +27,8 @@ VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
 BUILDERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """How datasets reads a file, by its ending."""
+AT_A_TIME = 1000
+"""Texts that are tokenized at a time: one of 512 tokens takes 80 kB until it is written."""
 TOKENIZED_FORMAT = 3
 """Raised when the tokenized arrays of the same text change."""
 
@@ -97,14 +99,33 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.model_max_length = config.max_length  # kept with the tokenizer, for those who load it to predict
     for split, rows in splits.items():
         limit = config.train_samples if split == "train" else config.val_samples
+        whole = _label_names(rows, config.label_column)
         rows = rows.select(range(min(limit or len(rows), len(rows))))
-        encoded = encode(tokenizer, list(map(str, rows[config.text_column])))
-        np.save(folder / f"{split}_input_ids.npy", encoded["input_ids"].astype(np.int32))
-        np.save(folder / f"{split}_lengths.npy", encoded["attention_mask"].sum(axis=1))
-        classes = [labels.index(str(label)) for label in _label_names(rows, config.label_column)]
+        _check_classes(config, split, whole[: len(rows)], whole)
+        shape = (len(rows), config.max_length)
+        ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
+        lengths = np.empty(len(rows), dtype=np.int64)
+        for start in range(0, len(rows), AT_A_TIME):
+            part = slice(start, start + AT_A_TIME)
+            encoded = encode(tokenizer, list(map(str, rows[part][config.text_column])))
+            ids[part], lengths[part] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
+        ids.flush()
+        np.save(folder / f"{split}_lengths.npy", lengths)
+        classes = [labels.index(str(label)) for label in whole[: len(rows)]]
         np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
     (folder / "labels.json").write_text(json.dumps(labels))
     tokenizer.save_pretrained(folder / "tokenizer")
+
+
+def _check_classes(config: TextConfig, split: str, taken: list[Any], whole: list[Any]) -> None:
+    """See that the first rows of a split are no worse than a draw: rows may be sorted by class."""
+    there, all_of_them = set(taken), set(whole)
+    if len(there) < len(all_of_them) / 2 or len(there) == 1 < len(all_of_them):
+        limit = "train_samples" if split == "train" else "val_samples"
+        raise ValueError(
+            f"--data {config.data}: the first {len(taken)} of {len(whole)} rows of the split {split} have {len(there)} "
+            f"of {len(all_of_them)} classes, so they must be sorted; take all with --set {limit}=0, or shuffle them"
+        )
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +35,8 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):  # the system releases the lock when the process ends, however it ends
         if not folder.is_dir():
-            partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+            partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
+            partial.mkdir()  # for whom the umask says; tempfile's are for one user alone
             try:
                 prepare(partial)
                 partial.replace(folder)

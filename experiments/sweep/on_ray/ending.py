@@ -97,7 +97,11 @@ class EarlyEnd:
     def _leave_without_ray(self, ending: Ending) -> None:
         """Close the sweep and end the process: Tune's event loop waits for a Ray that is gone, or soon will be."""
         self._leaving.acquire()  # for good: a second caller waits for the end of the process
-        self.ask(ending)
-        self._close()
-        print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
-        os._exit(ending.status)
+        try:
+            self.ask(ending)
+            self._close()
+            print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
+        except Exception:
+            logger.exception("the sweep could not be closed; it can be resumed from its last snapshot")
+        finally:
+            os._exit(ending.status)

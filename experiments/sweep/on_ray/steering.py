@@ -49,12 +49,17 @@ class Steering:
         """
         answer: Future[str] = Future()
         self._wishes.put((wish, answer))
+        if self._state.over:  # Tune's event loop has ended
+            self.heed()
         return answer
 
     def heed(self) -> None:
         """Grant what was asked for since the last time."""
-        while not self._wishes.empty():
-            wish, answer = self._wishes.get()
+        while True:
+            try:
+                wish, answer = self._wishes.get_nowait()
+            except queue.Empty:
+                return
             try:
                 answer.set_result(self._grant(wish))
             except Exception as error:  # the sweep goes on, and who asked is told

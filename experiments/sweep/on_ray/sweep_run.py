@@ -341,8 +341,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._keep_to_budget(trials)
         for trial in trials:
             self._tune_files.forget_deleted_checkpoints(trial)
+        self._tune_files.copy(trials)  # the trackers may take a minute, and a batch system may not wait
         self.close()
-        self._tune_files.copy(trials)
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
     # What the sweep does itself.
@@ -363,6 +363,7 @@ class SweepRun(KeptInProcess, tune.Callback):
                 self.summary["search"] = in_brief(self.searcher.trials(), self.plan.experiment.mode, paused)
             write_summary(self.plan.summary_file, self.summary)
             self.tell(events.SweepEnded(summary=self.summary))
+            self.steering.heed()  # who asked for something since Tune's last step is told that it is over
             for tracker in self.trackers:
                 with errors_are_logged():
                     tracker.close()

@@ -100,9 +100,16 @@ class Notify:
             before.join()
         try:
             asked = urllib.request.Request(self._address, message, {"Content-Type": "application/json"})
-            urllib.request.urlopen(asked, timeout=ANSWER_WITHIN_S).close()
+            urllib.request.build_opener(_NoRedirect).open(asked, timeout=ANSWER_WITHIN_S).close()
         except Exception as error:  # what goes wrong with a network has many names, and some hold the address
             if not self._failed:
                 why = f"it answered {error.code}" if isinstance(error, HTTPError) else type(error).__name__
                 logger.warning("--notify: could not post a message (%s); the sweep continues", why)
             self._failed = True
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for an error: urllib would follow it without the message."""
+
+    def redirect_request(self, *_: Any, **more: Any) -> None:
+        return None

@@ -14,6 +14,7 @@ from PIL import Image
 from trainables.data.configs import ImageConfig
 from trainables.data.images import as_validated, augmentation, images_of, normalization
 from trainables.data.sample_digits import sample_digits
+from trainables.image_classifier import _check_fit, _describe
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
 
@@ -324,3 +325,23 @@ def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
     pickled = pickle.dumps(data)
     assert len(pickled) < 3000
     assert torch.equal(pickle.loads(pickled).__getitems__([2])["images"], data.__getitems__([2])["images"])
+
+
+@pytest.mark.parametrize("changes", [{"image_size": 64}, {"normalization": "none"}])
+def test_a_checkpoint_whose_images_were_prepared_otherwise_does_not_fit(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    _describe(config(folder), ["ants", "bees"], {}, tmp_path)
+    _check_fit(config(folder), ["ants", "bees"], tmp_path)
+    with pytest.raises(ValueError, match="it was trained with "):
+        _check_fit(config(folder, **changes), ["ants", "bees"], tmp_path)
+    with pytest.raises(ValueError, match=r"trained with classes \['ants', 'bees'\], .* has \['bees', 'ants'\]"):
+        _check_fit(config(folder), ["bees", "ants"], tmp_path)
+
+
+def test_a_class_of_which_nothing_is_left_to_train_on_is_named(folder: Path) -> None:
+    draw(folder / "test" / "cats" / "1.png")
+    (folder / "train" / "cats").mkdir()
+    (folder / "train" / "cats" / "1.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"no image of the classes \['cats'\] is left to train on"):
+        images_of(config(folder, skip_bad_images=True, hold_out=True))

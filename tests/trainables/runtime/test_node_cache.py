@@ -1,4 +1,5 @@
 import multiprocessing
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,15 @@ def test_many_processes_at_once_prepare_once() -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         assert pool.map(prepare, range(4)) == ["done"] * 4
     assert (cache_root() / "fills.log").read_text() == "filled\n"
+
+
+def test_a_folder_is_for_whom_the_umask_says() -> None:
+    before = os.umask(0o022)
+    try:
+        folder = prepare_once("thing", {"for": "all"}, lambda folder: (folder / "data").touch())
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o755
 
 
 def test_another_key_is_another_folder() -> None:

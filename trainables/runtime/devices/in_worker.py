@@ -46,11 +46,12 @@ class InWorker:
         return torch.device(self.kind)
 
     def own_index(self) -> int | None:
-        """Return the number of this worker's device on its node, None where devices have none."""
+        """Return the number of this worker's device on its node; None where it has none, as a CUDA_VISIBLE_DEVICES of
+        UUIDs has it."""
         import ray  # here, so that a trained model can be loaded without Ray
 
         (index,) = ray.get_runtime_context().get_accelerator_ids()[self.resource]
-        return int(index)
+        return int(index) if str(index).isdecimal() else None
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given; its work is queued otherwise."""

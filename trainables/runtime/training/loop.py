@@ -85,6 +85,9 @@ class Task:
     """Of the learning rate. None: the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
     """Writes to a checkpoint what is needed to build the model again besides its state."""
+    check_fit: Callable[[Path], None] | None = None
+    """Raises a ValueError for a checkpoint that would score wrong here without a word: it was trained with other
+    classes, or with data that were prepared otherwise."""
 
 
 def train(task: Task, config: TrainingConfig) -> None:
@@ -98,6 +101,8 @@ def train(task: Task, config: TrainingConfig) -> None:
     """
     trial = _Trial(task, config)
     if config.evaluate:
+        if task.check_fit is not None:
+            task.check_fit(Path(config.evaluate))
         trial.scored_model.load_state_dict(read_state(Path(config.evaluate))["model"])
         report(trial.scores())
         return

@@ -85,6 +85,18 @@ def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, in
     assert len(interrupts) == 1
 
 
+def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
+    run: SweepRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    run.plan.folder.parent.mkdir(exist_ok=True)
+    run.plan.folder.write_text("no folder")  # the summary cannot be written
+    run.early_end._leave_without_ray(Ending("Ray is gone", 1, at_once=True))
+    assert left == [1]
+    assert "the sweep could not be closed" in caplog.text
+
+
 def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, interrupts: list[float]) -> None:
     run.early_end.ask(Ending("for a test", 0))
     turn(run)

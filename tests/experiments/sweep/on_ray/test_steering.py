@@ -181,6 +181,14 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
         asked(run, do="end")
 
 
+def test_who_asks_after_the_last_step_is_told_at_once(run: SweepRun) -> None:
+    waits = run.steering.ask({"do": "add", "trials": 1})
+    run.close()
+    for answer in (waits, run.steering.ask({"do": "end"})):
+        with pytest.raises(SweepError, match="the sweep has ended; resume it with: "):
+            answer.result(0)
+
+
 @pytest.mark.workers
 def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_keeps_what_was_asked_for(
     ray_here: None, storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

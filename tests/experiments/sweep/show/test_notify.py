@@ -96,13 +96,15 @@ def test_a_sweep_without_a_result_has_failed(plan: Plan, webhook: Webhook) -> No
     )
 
 
-@pytest.mark.parametrize("how", ["refuses", "is gone", "is no address"])
+@pytest.mark.parametrize("how", ["refuses", "redirects", "is gone", "is no address"])
 def test_an_address_that_takes_nothing_is_logged_once_and_never_named(
     how: str, plan: Plan, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "BEST_EVERY_S", 0.0)
     if how == "refuses":
         webhook.status = 404
+    elif how == "redirects":
+        webhook.status = 301
     elif how == "is gone":
         webhook.server.server_close()
     else:
