@@ -64,8 +64,9 @@ class WarmTrainable(tune.Trainable):
     """Iteration at which it was written."""
     _trained_s: float
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
-    _from_0: bool
-    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so. Checkpoints keep it."""
+    _from_0: bool | None
+    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so, and checkpoints do.
+    None: the one that it went on from, of an older version, does not."""
     _place: Place
     """What the trial trains on."""
     _next_place: Place | None
@@ -185,8 +186,8 @@ class WarmTrainable(tune.Trainable):
             )
         if not report["asked"]:
             self._saved_at = 0  # it has begun again, whatever there is
-        if not self._saved_at:
-            self._from_0 = report["metrics"].get(self._unit) == 0
+        if not self._saved_at or self._from_0 is None:
+            self._from_0 = report["metrics"].get(self._unit) == self._saved_at
         self._checked(report)
         again_s = time.monotonic() - began
         first_step_s = report["metrics"].get(names.FIRST_STEP_AT, clock + ready_s) - clock
@@ -282,7 +283,7 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0)
+        seal(Path(checkpoint_dir), self.iteration, from_0=bool(self._from_0))
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint, at its next step; what Tune already knows is not reported again."""

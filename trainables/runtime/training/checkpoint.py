@@ -76,9 +76,10 @@ def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
     seal_file.write_text(json.dumps({"report": report, "from_0": from_0, "sizes": sizes}))
 
 
-def counted_from_0(checkpoint: Path) -> bool:
-    """Return whether the loop that wrote a whole checkpoint counts from 0."""
-    return bool(json.loads((checkpoint / SEAL_FILE).read_text()).get("from_0"))
+def counted_from_0(checkpoint: Path) -> bool | None:
+    """Return whether the loop that wrote a whole checkpoint counts from 0; None where an older version sealed it."""
+    from_0: bool | None = json.loads((checkpoint / SEAL_FILE).read_text()).get("from_0")
+    return from_0
 
 
 def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:

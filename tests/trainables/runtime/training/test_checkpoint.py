@@ -42,7 +42,9 @@ def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
     write_state(tmp_path, {"epoch": 1000})
     seal(tmp_path, 1000, from_0=True)
     assert last_whole(tmp_path, 1000) == (tmp_path, 1000)
-    assert counted_from_0(tmp_path)
+    assert counted_from_0(tmp_path) is True
+    (tmp_path / "seal.json").write_text('{"report": 1000, "sizes": {}}')
+    assert counted_from_0(tmp_path) is None  # as an older version sealed it
 
 
 def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path) -> None:
