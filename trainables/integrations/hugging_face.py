@@ -19,7 +19,7 @@ class ReportCallback(TrainerCallback):
     """Reports each evaluation of a Trainer, with ``eval_strategy="epoch"`` or ``"steps"``.
 
     A trial that is stopped there ends on all of its workers: all wait for the same answer. A checkpoint is written only
-    when one is wanted, so the Trainer needs none of its own (``save_strategy="no"``). It has model, optimizer,
+    when one is wanted, so the Trainer need not write any (``save_strategy="no"``). It has model, optimizer,
     schedule and position, and no state of random generators; :func:`checkpoint_folder` goes on from it.
     """
 

@@ -101,7 +101,7 @@ class EarlyEnd:
             self.ask(ending)
             self._close()
             print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
-        except Exception:
+        except Exception:  # the process ends all the same: nobody else would end it
             logger.exception("the sweep could not be closed; it can be resumed from its last snapshot")
         finally:
             os._exit(ending.status)

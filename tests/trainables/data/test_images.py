@@ -274,7 +274,7 @@ def test_erasing_leaves_a_rectangle_of_the_mean_in_that_share_of_the_images(fold
 
 
 def test_mixup_blends_images_as_it_blends_their_labels(folder: Path) -> None:
-    """Each class has a shade of its own, so an image says how much of which class is in it."""
+    """Each class has another shade, so an image says how much of which class is in it."""
     for label, shade in (("ants", 0), ("bees", 255)):
         for file in (folder / "train" / label).glob("*.png"):
             draw(file, shade=shade)

@@ -46,8 +46,8 @@ class InWorker:
         return torch.device(self.kind)
 
     def own_index(self) -> int | None:
-        """Return the number of this worker's device on its node; None where it has none, as a CUDA_VISIBLE_DEVICES of
-        UUIDs has it."""
+        """Return the number of this worker's device on its node; None where it has none, or goes by a UUID in
+        CUDA_VISIBLE_DEVICES."""
         import ray  # here, so that a trained model can be loaded without Ray
 
         (index,) = ray.get_runtime_context().get_accelerator_ids()[self.resource]
@@ -117,7 +117,7 @@ class InWorker:
     def attention(self) -> Callable[..., torch.Tensor]:
         """Return attention as one kernel, where there is one: of queries, keys and values, each of shape (samples,
         heads, tokens, size), a mask to add or None, the dropout probability, whether it is causal, and the scale."""
-        raise NotImplementedError(f"{self.kind} has no attention of its own")
+        raise NotImplementedError(f"{self.kind} has no attention kernel")
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
         """Scale all gradients down together so that their norm is at most ``max_norm``."""

@@ -65,8 +65,8 @@ class WarmTrainable(tune.Trainable):
     _trained_s: float
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
     _from_0: bool | None
-    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so, and checkpoints do.
-    None: the one that it went on from, of an older version, does not."""
+    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so, and so do checkpoints.
+    None where the checkpoint is of an older version, which does not."""
     _place: Place
     """What the trial trains on."""
     _next_place: Place | None
