@@ -43,6 +43,10 @@ class Objective:
         """Whether ``value`` is strictly better than another."""
         return value > than if self.mode == "max" else value < than
 
+    def best_of(self, value: float, earlier: float | None) -> float:
+        """Return the better of a value and an earlier one, if there is one."""
+        return value if earlier is None or self.better(value, than=earlier) else earlier
+
     def score(self, value: float) -> float:
         """Return ``value`` so that more is better."""
         return value if self.mode == "max" else -value

@@ -316,8 +316,8 @@ class SweepState:
         self.device_time.reported(trial.number, event.metrics)
         if trial.value is None:
             return
-        there = trial.curve.get(event.step)  # of an earlier report in the same epoch or second
-        trial.curve[event.step] = trial.value if there is None or self.objective.better(trial.value, there) else there
+        # Of several reports in the same epoch or second the best.
+        trial.curve[event.step] = self.objective.best_of(trial.value, trial.curve.get(event.step))
         leader = self.leader
         if trial.best is None or self.objective.better(trial.value, than=trial.best):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config

@@ -270,8 +270,8 @@ class StudySearcher(Searcher):
         earlier = trial.intermediate_values.values()
         best = all(self._objectives[0].better(point[0], than=value) for value in earlier)
         step, constraints = self._budget.progress(result), constraints_of(result)
-        there = trial.intermediate_values.get(step)  # of an earlier report in the same epoch or second
-        value = point[0] if there is None or self._objectives[0].better(point[0], than=there) else there
+        # Of several reports in the same epoch or second the best.
+        value = self._objectives[0].best_of(point[0], trial.intermediate_values.get(step))
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
         seconds = result.get(names.SECOND) if not (earlier or self._budget.seconds) else None
 

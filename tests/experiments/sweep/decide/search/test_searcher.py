@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,73 +16,25 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from experiments.sweep.decide.search.guesses import GUESSED
 from experiments.sweep.decide.search.samplers import SAMPLERS, make_sampler
-from experiments.sweep.decide.search.searcher import TOLD, StudySearcher
+from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import number_of, trials_to_resume
-from experiments.sweep.decide.search.surrogate import Surrogate, Told
+from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
-from experiments.sweep.plan.plan import make_plan
-from search_spaces.bert import BASELINE as PUBLISHED
-from search_spaces.bert import space as space_of_bert
-from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.experiments.sweep.decide.search.searchers import (
+    BASELINE,
+    BUDGET,
+    SPACE,
+    crashed,
+    proposal,
+    searcher_in,
+    states,
+    train,
+    trials,
+)
 from trainables.runtime import names
-from trainables.runtime.devices.device import OUT_OF_MEMORY
-from trainables.runtime.internals.optuna import study_attributes
-
-SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
-BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
-BUDGET = Budget(epochs=3)
-
-
-def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
-    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0, "budget": BUDGET}
-    arguments |= {"storage": f"sqlite:///{folder}/optuna.db", **changes}
-    return StudySearcher(SearchSpace(space), metric="score", mode="max", study_name="a-sweep", **arguments)
-
-
-def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
-    config = searcher.suggest(trial_id)
-    assert isinstance(config, dict)
-    return config
-
-
-def trials(searcher: StudySearcher) -> list[FrozenTrial]:
-    return searcher.study.get_trials(deepcopy=False)
-
-
-def states(searcher: StudySearcher) -> list[TrialState]:
-    return [trial.state for trial in trials(searcher)]
-
-
-def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
-    """What the sampler would see of each trial."""
-    return [(trial.state, trial.values[0] if trial.values else None) for trial in seen(searcher)]
-
-
-def seen(searcher: StudySearcher) -> list[FrozenTrial]:
-    return Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).get_trials(deepcopy=False)
-
-
-def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
-    """Report one epoch after another; the last of the budget ends the trial."""
-    for epoch, score in enumerate(scores, start=1):
-        result = {"score": score, "epoch": epoch}
-        if epoch == BUDGET.total:
-            searcher.on_trial_complete(trial_id, result)
-        else:
-            searcher.on_trial_result(trial_id, result)
-
-
-def crashed(searcher: StudySearcher, snapshot: Path, **changes: Any) -> StudySearcher:
-    """A searcher of a new process that has the snapshot and the database, to which all had been written."""
-    assert searcher._open_record is not None
-    searcher._open_record._writes.join()
-    restored = searcher_in(snapshot.parent, **changes)
-    restored.restore(str(snapshot))
-    return restored
 
 
 def test_the_baseline_comes_first_and_constants_are_kept(tmp_path: Path) -> None:
@@ -223,57 +173,6 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
         searcher.on_trial_complete(name, result)
     assert [trial.intermediate_values for trial in trials(searcher)] == [{20: 0.2}, {61: 0.1}, {20: 0.1}]
     assert states(searcher) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED]
-
-
-@pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
-def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
-    tmp_path: Path, budget: Budget, seconds_each: float | None
-) -> None:
-    searcher = searcher_in(tmp_path, budget=budget)
-    proposal(searcher, "a")
-    for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
-        searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
-    (known,) = Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).trials
-    assert known.user_attrs.get("seconds_each") == seconds_each
-
-
-def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
-    for name in "abcd":
-        searcher.suggest(name)
-    train(searcher, "a", 0.5, 0.9, 0.8)
-    train(searcher, "b", 0.5)
-    searcher.on_trial_complete("c", {"score": 0.2, "epoch": 1})
-    complete = TrialState.COMPLETE
-    assert told(searcher) == [
-        (complete, 0.9),
-        (complete, 0.5),
-        (complete, 0.2),
-        (TrialState.RUNNING, None),
-    ]
-    assert states(searcher) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
-    assert [trial.intermediate_values for trial in seen(searcher)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
-
-
-def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
-    for name in "abc":
-        searcher.suggest(name)
-    train(searcher, "a", 0.1, 0.2, 0.3)
-    searcher.on_trial_result("b", {"score": 0.9, "epoch": 1})
-    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
-    searcher.on_trial_complete("c", None, error=True)
-    assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
-    assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
-    assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
-
-
-def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path)
-    searcher.suggest("a")
-    train(searcher, "a", 0.9)
-    searcher.on_trial_complete("a", None, error=True)
-    assert told(searcher) == [(TrialState.FAIL, None)]
 
 
 def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) -> None:
@@ -506,196 +405,12 @@ def test_of_several_reports_in_an_epoch_the_best_is_recorded(tmp_path: Path) -> 
     assert trial.value == 0.9
 
 
-def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
-    """One has reported, which says that it fits, and then failed."""
-    searcher = searcher_in(tmp_path)
-    for name in "abc":
-        proposal(searcher, name)
-    searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
-    searcher.on_error("a", "ValueError: something else")
-    searcher.on_trial_complete("a", error=True)
-    for name in "bc":
-        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
-        searcher.on_trial_complete(name, error=True)
-    assert all(proposal(searcher, name) for name in "defgh")
-
-
-def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path, sampler="random")
-    kept = Surrogate(searcher._record.memory)
-    random = optuna.samplers.RandomSampler()
-    for number in range(70):  # more than there is room for at first
-        name = str(number)
-        searcher.suggest(name)
-        for epoch in range(1, 1 + number % 4):
-            searcher.on_trial_result(name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
-            if number % 5 == 0:
-                kept.study(random)
-        if number % 3:
-            last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
-            searcher.on_trial_complete(name, last, error=number % 11 == 0)
-    rebuilt = Surrogate(searcher._record.memory).study(random).get_trials()
-    assert kept.study(random).get_trials() == rebuilt
-    assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_run(tmp_path: Path, sampler: str) -> None:
-    searcher = searcher_in(tmp_path, sampler="random")
-    for number in range(60):
-        searcher.suggest(str(number))
-        searcher.on_trial_result(str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
-        if number % 2:
-            searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
-    for number in range(3):
-        searcher.suggest(f"has not reported {number}")
-    surrogate = Surrogate(searcher._record.memory)
-    every = surrogate.study(make_sampler(sampler, 0)).get_trials(deepcopy=False)
-    model = surrogate.study(make_sampler(sampler, 0), of=Told(best=2, others=18))
-    told = model.get_trials(deepcopy=False)
-    assert [trial.number for trial in told[-3:]] == [60, 61, 62]
-    assert all(trial is every[trial.number] for trial in told)
-    values = sorted((trial.values[0] for trial in told[:-3]), reverse=True)
-    ranked = sorted((trial.values[0] for trial in every[:60]), reverse=True)
-    assert values[:2] == ranked[:2]
-    assert len(values) == 20
-    assert values != ranked[:20]
-    assert model.best_trial.values == values[:1]
-    assert set(model.ask(searcher._space.of_study).params) == set(every[0].params)
-    searcher.on_trial_complete("has not reported 0", error=True)
-    few = surrogate.study(make_sampler(sampler, 0), of=Told(best=30, others=30))
-    assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
-
-
-def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(TOLD, type(make_sampler("gp", 0)), Told(best=6, others=6))
-    made, seen = Surrogate.study, list[int]()
-
-    def watched(*arguments: Any, **named: Any) -> optuna.Study:
-        seen.append(len((study := made(*arguments, **named)).get_trials(deepcopy=False)))
-        return study
-
-    monkeypatch.setattr(Surrogate, "study", watched)
-    searcher = searcher_in(tmp_path, sampler="gp")
-    for number in range(30):
-        searcher.suggest(str(number))
-        searcher.on_trial_complete(str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
-    assert max(seen) == 12
-    kernels = study_attributes(searcher._record.memory)["gp:kernels"]
-    assert kernels["trials"] > 24, "fitted again, although no more are told of"
-
-
-def test_samplers_go_by_short_name_or_class_name() -> None:
-    for short, class_name in SAMPLERS.items():
-        assert type(make_sampler(short, 0)).__name__ == class_name
-    assert type(make_sampler("BruteForceSampler", 0)).__name__ == "BruteForceSampler"
-
-
-def test_samplers_take_arguments_but_for_the_seed() -> None:
-    grid = make_sampler("GridSampler(search_space={'x': [1, 2]})", 0)
-    study = optuna.create_study(sampler=grid)
-    assert {study.ask({"x": optuna.distributions.IntDistribution(1, 9)}).params["x"] for _ in range(2)} == {1, 2}
-    assert isinstance(make_sampler("tpe(n_startup_trials=3, multivariate=True)", 0), optuna.samplers.TPESampler)
-    for given, why in {
-        "tpe(seed=3)": "the seed comes from --seed",
-        "tpe(3)": "arguments need their names",
-        "tpe(n_startup_trials=": "as in Python",
-        "tpe(n_startup_trials=lots)": "malformed node",
-        "tpe(startup=3)": "unexpected keyword argument",
-        "no_such_module.mine": "cannot be imported",
-        "json.dumps": r"cannot be created \(.*correct its arguments",
-        "pathlib.Path": "it returned a PosixPath",
-    }.items():
-        with pytest.raises(SweepError, match=rf"--search {re.escape(given)}: .*{why}"):
-            make_sampler(given, 0)
-
-
-class Remembering(optuna.samplers.RandomSampler):
-    """As many of OptunaHub's do, it keeps what it learns in itself, with the trial, and in the study."""
-
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(seed)
-        self.heard: list[tuple[int, TrialState, Any]] = []
-
-    def after_trial(self, study: Any, trial: Any, state: TrialState, values: Any) -> None:
-        self.heard.append((trial.number, state, values))
-        study._storage.set_trial_system_attr(trial._trial_id, "mine", len(self.heard))
-        study._storage.set_study_system_attr(study._study_id, "heard", len(self.heard))
-
-
-def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_keeps_is_kept(tmp_path: Path) -> None:
-    usual = SweepOptions(storage=tmp_path, device="cpu", search="tpe(n_startup_trials=3)")
-    assert make_plan(QUADRATIC, usual).sampler is None
-    sampler = make_plan(QUADRATIC, replace(usual, search=f"{__name__}.Remembering")).sampler
-    assert isinstance(sampler, Remembering)
-    searcher = searcher_in(tmp_path, sampler=sampler)
-    for name in "abc":
-        searcher.suggest(name)
-    searcher.on_trial_complete("a", {"score": 0.5, "epoch": 3})
-    searcher.on_trial_result("b", {"score": 0.3, "epoch": 1})
-    searcher.on_trial_complete("b")
-    searcher.on_trial_complete("c", None, error=True)
-    assert sampler.heard == [
-        (0, TrialState.COMPLETE, [0.5]), (1, TrialState.COMPLETE, [0.3]), (2, TrialState.FAIL, None),
-    ]  # fmt: skip
-    assert [trial.system_attrs["mine"] for trial in trials(searcher)] == [1, 2, 3]
-    assert study_attributes(searcher.study)["heard"] == 3
-    assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
-
-
-@pytest.mark.parametrize("name", ["tpo", "BaseSampler", "GridSampler"])
-def test_an_unknown_sampler_is_an_error_that_names_those_there_are(name: str) -> None:
-    with pytest.raises(SweepError, match=f"--search {name}: "):
-        make_sampler(name, 0)
-
-
-LARGE: dict[str, tuple[dict[str, Any], int]] = {
-    "choices": ({"size": tune.choice([32, 64, 128, 256, 512, 1024])}, 128),
-    "whole numbers": ({"size": tune.randint(1, 1025)}, 512),
-}
-"""Spaces of which half fits, and the largest size that does; the larger the better."""
-
-
-@pytest.mark.parametrize("kind", LARGE)
-def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
-    sizes, largest = LARGE[kind]
-    space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
-    baseline = {"size": 64, "lr": 1e-2}
-    searcher = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
-    for number in range(80):
-        config, trial_id = proposal(searcher, str(number)), str(number)
-        if config["size"] > largest:
-            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller pass_size needs less")
-            searcher.on_trial_complete(trial_id, error=True)
-            out_of_memory.append(number)
-        else:
-            train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
-    assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
-    (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
-    assert OUT_OF_MEMORY in why
-
-
 def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
     own, same = searcher_in(tmp_path), searcher_in(tmp_path, storage=InMemoryStorage(), trial_seed=7)
     assert len({proposal(own, str(n))["seed"] for n in range(3)}) == 3
     proposed = [proposal(same, str(n)) for n in range(3)]
     assert {config["seed"] for config in proposed} == {7}
     assert len({config["lr"] for config in proposed}) == 3
-
-
-def test_each_branch_of_berts_space_is_drawn_together_with_a_learning_rate_of_its_own() -> None:
-    study, bert = optuna.create_study(sampler=make_sampler("gp", seed=0)), SearchSpace(space_of_bert)
-    bert.enqueue(study, PUBLISHED)
-    for number in range(15):
-        config, at = bert.propose(study)
-        low, high = (1e-4, 3e-2) if config["optimizer"] == "sgd" else (5e-6, 1e-4)
-        assert low <= config["lr"] <= high
-        assert ("momentum" in config) == (config["optimizer"] == "sgd")
-        study.tell(at, float(number))
-    together = study.sampler.infer_relative_search_space(study, study.get_trials()[0])
-    assert {"optimizer", "sgd.lr", "sgd.weight_decay", "momentum", "adamw.lr", "adamw.weight_decay"} <= set(together)
 
 
 SECONDS = [Objective("seconds", "min")]

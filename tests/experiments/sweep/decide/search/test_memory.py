@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.storages import InMemoryStorage
+from ray import tune
+
+from tests.experiments.sweep.decide.search.searchers import BUDGET, proposal, searcher_in, train, trials
+from trainables.runtime.devices.device import OUT_OF_MEMORY
+
+
+def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
+    """One has reported, which says that it fits, and then failed."""
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        proposal(searcher, name)
+    searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
+    searcher.on_error("a", "ValueError: something else")
+    searcher.on_trial_complete("a", error=True)
+    for name in "bc":
+        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_trial_complete(name, error=True)
+    assert all(proposal(searcher, name) for name in "defgh")
+
+
+LARGE: dict[str, tuple[dict[str, Any], int]] = {
+    "choices": ({"size": tune.choice([32, 64, 128, 256, 512, 1024])}, 128),
+    "whole numbers": ({"size": tune.randint(1, 1025)}, 512),
+}
+"""Spaces of which half fits, and the largest size that does; the larger the better."""
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
+    sizes, largest = LARGE[kind]
+    space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
+    baseline = {"size": 64, "lr": 1e-2}
+    searcher = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
+    for number in range(80):
+        config, trial_id = proposal(searcher, str(number)), str(number)
+        if config["size"] > largest:
+            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller pass_size needs less")
+            searcher.on_trial_complete(trial_id, error=True)
+            out_of_memory.append(number)
+        else:
+            train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
+    assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
+    (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
+    assert OUT_OF_MEMORY in why
