@@ -24,7 +24,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:
         with open_session(keep_report):
-            experiment.train_loop({**plan.settings, **experiment.baseline, "evaluate": str(place)})
+            experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch's, of weights that do not fit
         raise SweepError(
             f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "

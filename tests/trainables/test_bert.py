@@ -86,10 +86,20 @@ def test_first_rows_that_are_sorted_by_class_are_refused(configure: Configure, t
     write_csv(mine, "validation", [("good", "good"), ("bad", "bad")])
     columns = {"data": str(mine), "text_column": "review", "label_column": "stars", "batch_size": 2}
     with pytest.raises(
-        ValueError, match=r"the first 8 of 18 rows of the split train have 1 of 2 classes, .*_samples=0"
+        ValueError, match=r"the first 8 of 18 rows .* train have 1 of 2 classes, where a draw has about 2, .*_samples=0"
     ):
         tokenized(configure(**columns, train_samples=8))
     assert len(tokenized(configure(**columns, train_samples=10)).train) == 10
+
+
+def test_few_rows_of_many_classes_are_no_sorted_ones(configure: Configure, tmp_path: Path) -> None:
+    rows = [(f"text {n}", f"class {n * 7 % 40}") for n in range(200)]
+    mine = write_csv(write_csv(tmp_path / "mine", "train", rows), "validation", rows)
+    columns = {"data": str(mine), "text_column": "review", "label_column": "stars", "batch_size": 2}
+    assert len(tokenized(configure(**columns, val_samples=12)).val) == 12
+    write_csv(mine, "validation", sorted(rows, key=lambda row: row[1]))
+    with pytest.raises(ValueError, match=r"the first 30 of 200 .* val have 6 of 40 .* about 22, so"):
+        tokenized(configure(**columns, val_samples=30))
 
 
 def test_many_texts_are_tokenized_as_few_are(

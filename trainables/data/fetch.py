@@ -87,7 +87,8 @@ def download(address: str, file: Path) -> None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             goes_on = answer.status == 206  # else the server sends everything again
-            expected = int(answer.headers.get("Content-Length", 0)) + (had if goes_on else 0)
+            length = answer.headers.get("Content-Length")
+            expected = int(length) + (had if goes_on else 0) if length else 0
             with partial.open("ab" if goes_on else "wb") as into:
                 shutil.copyfileobj(answer, into, CHUNK)
     except urllib.error.HTTPError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,8 @@ BUILDERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parqu
 """How datasets reads a file, by its ending."""
 AT_A_TIME = 1000
 """Texts that are tokenized at a time: one of 512 tokens takes 80 kB until it is written."""
+RARELY = 5
+"""How many standard deviations fewer classes than a draw has are no chance."""
 TOKENIZED_FORMAT = 3
 """Raised when the tokenized arrays of the same text change."""
 
@@ -119,12 +122,14 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
 
 def _check_classes(config: TextConfig, split: str, taken: list[Any], whole: list[Any]) -> None:
     """See that the first rows of a split are no worse than a draw: rows may be sorted by class."""
-    there, all_of_them = set(taken), set(whole)
-    if len(there) < len(all_of_them) / 2 or len(there) == 1 < len(all_of_them):
+    there, sizes = len(set(taken)), np.array([*Counter(whole).values()])
+    chances = 1 - (1 - len(taken) / len(whole)) ** sizes  # that a draw of so many rows has a class
+    if there < chances.sum() - RARELY * np.sqrt(chances @ (1 - chances)):
         limit = "train_samples" if split == "train" else "val_samples"
         raise ValueError(
-            f"--data {config.data}: the first {len(taken)} of {len(whole)} rows of the split {split} have {len(there)} "
-            f"of {len(all_of_them)} classes, so they must be sorted; take all with --set {limit}=0, or shuffle them"
+            f"--data {config.data}: the first {len(taken)} of {len(whole)} rows of the split {split} have {there} of "
+            f"{len(sizes)} classes, where a draw has about {chances.sum():.0f}, so they must be sorted; take all with "
+            f"--set {limit}=0, or shuffle them"
         )
 
 

@@ -124,9 +124,9 @@ class SearchSpace:
         constants = self._ask(asked)
         return self._drawn(asked, trial, constants).config, trial.number
 
-    def enqueue(self, study: Study, params: Mapping[str, Any]) -> None:
-        """Make ``params``, by hyperparameter, the study's next configuration."""
-        study.enqueue_trial({name: params[own] for own, name in self.at(params).asked.items()})
+    def enqueue(self, study: Study, params: Mapping[str, Any], **attributes: Any) -> None:
+        """Make ``params``, by hyperparameter, the study's next configuration, with these attributes."""
+        study.enqueue_trial({name: params[own] for own, name in self.at(params).asked.items()}, attributes)
 
     def at(self, params: Mapping[str, Any], number: int = 0) -> Draw:
         """Return what the space says where it is answered with ``params``.

@@ -70,7 +70,7 @@ class Notify:
             return
         self._told, self._told_at = best, time.monotonic()
         assert state.best is not None, "it has a value"
-        reached = {"value": best[0], "trial": best[1], "config": state.best.config}
+        reached = {"value": best[0], "trial": best[1], "config": state.best.best_config}
         self._tell("best", f"{self._plan.name}: new best", reached)
 
     def _end(self, summary: Mapping[str, Any]) -> None:

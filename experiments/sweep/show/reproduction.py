@@ -23,7 +23,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
     metric, unit = plan.experiment.metric, plan.budget.unit
     seconds = [seconds_of(report) for report in reports]
     steps = [0, *(report.get(names.STEP, 0) for report in reports)]
-    batch = reports[0].get("config", {}).get("batch_size", 0)
+    batch = {**plan.settings, **reports[0].get("config", {})}.get("batch_size", 0)
     table: list[Sequence[str]] = [(unit, metric, "seconds", "samples/s", "last step", "overall")]
     for report, taken, (before, after) in zip(reports, seconds, pairwise(steps), strict=True):
         over_all = batch * (after - before) / taken if taken else 0.0

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,11 @@ def winner_of(folder: Path) -> dict[str, Any]:
 
 def last_summaries(storage: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and summary of each sweep in a folder that has one, the last first; none is read in advance."""
-    files = [folder / SUMMARY_FILE for folder in sweeps_in(storage)]
-    for file in sorted(filter(os.path.isfile, files), key=lambda file: -file.stat().st_mtime):
+    written: dict[Path, float] = {}
+    for folder in sweeps_in(storage):
+        with suppress(OSError):  # it has none, or was removed just now
+            written[folder / SUMMARY_FILE] = (folder / SUMMARY_FILE).stat().st_mtime
+    for file in sorted(written, key=lambda file: -written[file]):
         yield file.parent.name, read_summary(file.parent)
 
 

@@ -29,6 +29,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.break_after, self.asked_for = archive(), 0, list[str]()
+        self.says_length = True
 
     @property
     def address(self) -> str:
@@ -44,7 +45,8 @@ class Handler(BaseHTTPRequestHandler):
         start = int(wanted.removeprefix("bytes=").removesuffix("-"))
         rest = self.server.content[start:]
         self.send_response((206 if start else 200) if rest else 416)
-        self.send_header("Content-Length", str(len(rest)))
+        if self.server.says_length:
+            self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
         self.wfile.write(rest[: self.server.break_after or None])
 
@@ -77,6 +79,13 @@ def test_a_download_that_was_interrupted_goes_on(server: Server, tmp_path: Path)
     download(server.address, tmp_path / "things.zip")
     assert (tmp_path / "things.zip").read_bytes() == server.content
     assert server.asked_for == ["bytes=0-", "bytes=100-"]
+
+
+def test_a_server_need_not_say_how_much_is_left(server: Server, tmp_path: Path) -> None:
+    server.says_length = False
+    (tmp_path / "things.zip.partial").write_bytes(server.content[:100])
+    download(server.address, tmp_path / "things.zip")
+    assert (tmp_path / "things.zip").read_bytes() == server.content
 
 
 def test_a_download_that_had_all_but_its_name_is_taken(server: Server, tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ ASKED = 3
 TOLD: dict[type[BaseSampler], Told] = {TPESampler: Told(25, 225), GaussianProcessSampler: Told(75, 75)}
 """TPE counts the best tenth as good, 25 at most, and the others as bad; so of thousands it still sees every good one,
 and a sample of the bad."""
+WANTED = "wanted"
+"""Attribute of a trial that a person wanted."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
@@ -185,10 +187,11 @@ class StudySearcher(Searcher):
         of = TOLD.get(type(sampler)) if isinstance(self._sampler, str) else None
         model = self._surrogate.study(sampler, of=of)
         given = self._baseline if self._proposed == 1 else {}
-        if not given and self.wanted:
-            given = self.wanted.pop(0)
         if given:
             self._space.enqueue(model, given)
+        elif self.wanted:
+            given = self.wanted.pop(0)
+            self._space.enqueue(model, given, **{WANTED: True})
         elif near := self._guess(own_seed):
             model.enqueue_trial(near, user_attrs={GUESSED: True})
         config, asked = self._proposal(model, any_will_do=bool(given))
@@ -358,6 +361,8 @@ class StudySearcher(Searcher):
                 continue
             if self._length is not None and trial.number >= self._length:
                 self._again.append(trial.number)
+                if WANTED in trial.user_attrs:  # the snapshot may still have it among those that wait
+                    self.wanted = self.wanted[1:]
             elif trial.state == TrialState.RUNNING:
                 record.change(trial.number, fail)
 

@@ -60,6 +60,21 @@ def test_a_new_best_and_the_end_are_told(
     assert caplog.text == ""
 
 
+def test_the_best_is_told_with_the_configuration_that_reached_it(
+    plan: Plan, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Population-based training changes the configuration of a trial that goes on."""
+    monkeypatch.setattr(notify, "BEST_EVERY_S", 0.0)
+    fed = Fed(trials=1)
+    view = run(plan, fed)
+    fed.trial(1, 0.5, outcome=None, x=0.1)
+    fed.begin(1, x=0.9)
+    fed.report(1, 2, 0.4)
+    view.tick(fed.state)
+    end(view, plan, fed)
+    assert [message["config"]["x"] for message in webhook.got] == [0.1, 0.1]
+
+
 def test_improvements_one_after_another_are_one_message(plan: Plan, webhook: Webhook) -> None:
     fed = Fed(trials=3)
     end(run(plan, fed, 0.5, 0.6, 0.7), plan, fed)

@@ -46,3 +46,11 @@ def test_measured_stands_beside_published(storage: Path) -> None:
     ]
     assert any(line.startswith("here: 1 cpu worker, recipe sample, eager, ") for line in said)
     assert any("73 of the 76 images" in line for line in said)
+
+
+def test_a_batch_that_is_fixed_counts_as_one_that_is_searched(storage: Path) -> None:
+    fixed = SweepOptions(storage=storage, name="again", device="cpu", baseline_only=True, settings=("batch_size=64",))
+    plan = make_plan(EXPERIMENT, fixed)
+    assert EXPERIMENT.published is not None
+    said = compared([report(1, 0.5) | {"config": {}}], plan, EXPERIMENT.published)
+    assert said[3].split()[-1] == f"{64 * 7 / 1.5:.1f}"

@@ -100,6 +100,8 @@ def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
         (folder / SUMMARY_FILE).write_text(text)
         assert read_summary(folder) == {}
     assert list(last_summaries(folder.parent)) == [("sweep", {})]
+    (folder / SUMMARY_FILE).unlink()
+    assert list(last_summaries(folder.parent)) == []
 
 
 @pytest.mark.parametrize(

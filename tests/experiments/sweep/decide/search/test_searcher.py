@@ -226,6 +226,20 @@ def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path:
     assert trials(restored)[2].intermediate_values == {1: 0.1}
 
 
+def test_what_people_wanted_is_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    first, second = ({"lr": lr, "optimizer": "sgd"} for lr in (2e-3, 3e-3))
+    searcher.want(first)
+    searcher.want(second)
+    searcher.save(str(tmp_path / "state"))
+    assert proposal(searcher, "b")["lr"] == 2e-3
+    restored = crashed(searcher, tmp_path / "state")
+    assert [proposal(restored, name)["lr"] for name in "cd"] == [2e-3, 3e-3]
+    assert restored.wanted == []
+    assert proposal(restored, "e")["lr"] not in (2e-3, 3e-3)
+
+
 @pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])
 def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int, tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)

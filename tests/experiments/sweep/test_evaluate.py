@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from experiments import Experiment, SweepOptions
+from experiments.sweep.evaluate import evaluated
+from experiments.sweep.plan.plan import make_plan
+from tests.sessions import reports_of
+from tests.small_task import SmallConfig, small_loop
+from trainables.runtime import names
+
+SPACE = {"lr": tune.loguniform(1e-3, 1.0), "batch_size": 8}
+
+
+@pytest.mark.parametrize("baseline", [{}, {"lr": 0.1}])
+def test_a_checkpoint_is_scored_with_what_the_space_says_of_every_trial(
+    baseline: dict[str, Any], storage: Path
+) -> None:
+    """With a baseline or without one, and with constants among the ranges."""
+    checkpoint = storage / "checkpoint"
+    trained = reports_of(small_loop, {"lr": 0.1, "batch_size": 8, "epochs": 1}, save_at=1, save_to=checkpoint)
+    experiment = Experiment(
+        name="small", train_loop=small_loop, config_class=SmallConfig, space=SPACE, baseline=baseline,
+        metric=names.VAL_ACCURACY, mode="max",
+    )  # fmt: skip
+    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", evaluate=checkpoint, epochs=1))
+    assert evaluated(plan, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
