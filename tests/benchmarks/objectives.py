@@ -73,8 +73,8 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(task.dimensions)}
     budget = Budget(epochs=task.epochs)
     searcher = StudySearcher(
-        SearchSpace(space), metric="loss", mode="min", baseline={}, sampler=search, seed=seed, study_name=name,
-        storage=InMemoryStorage(), budget=budget, others=others,
+        SearchSpace(space), objectives=[Objective("loss", "min"), *others], baseline={}, sampler=search, seed=seed,
+        study_name=name, storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
     halving = make_scheduler(cast(Any, scheduler), budget, trials=10**9, groups=workers, others=others)
     return OnTwo(searcher, halving, workers)

@@ -33,6 +33,7 @@ from ray.tune.search.optuna import OptunaSearch
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 
@@ -278,7 +279,7 @@ def make_strategy(
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
     budget = Budget(epochs=epochs)
     own = StudySearcher(
-        SearchSpace(with_priors), metric="loss", mode="min", baseline={}, sampler=search, seed=seed,
+        SearchSpace(with_priors), objectives=[Objective("loss", "min")], baseline={}, sampler=search, seed=seed,
         study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
     endless = 10**9  # a sweep is cut off by its epochs

@@ -107,7 +107,7 @@ def this_project(uri: str, folder: Path, results: int) -> list[float]:
     plan = make_plan(SLEEPING, options)
     plan.folder.mkdir(parents=True)
     tracker = MlflowTracker(plan)
-    state = SweepState(plan.experiment.objective, plan.budget, results, DeviceTime(plan.devices))
+    state = SweepState(plan.objectives, plan.budget, results, DeviceTime(plan.devices))
     times: list[float] = []
 
     def show(event: Event) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.on_ray.kept_in_process import KeptInProcess
+from experiments.sweep.decide.kept_in_process import KeptInProcess
+from experiments.sweep.decide.schedulers.chosen import ChosenScheduler
 from experiments.sweep.on_ray.trials import error_of
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import end_idle_actors, end_paused
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class SweepScheduler(KeptInProcess, TrialScheduler):
     """Asks the sweep about each result, and leaves the rest to the scheduler that the user chose."""
 
-    def __init__(self, run: SweepRun, chosen: TrialScheduler) -> None:
+    def __init__(self, run: SweepRun, chosen: ChosenScheduler) -> None:
         super().__init__()
         self._run, self._chosen = run, chosen
 

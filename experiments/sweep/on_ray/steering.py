@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from ray.tune.schedulers import TrialScheduler
-
+from experiments.sweep.decide.schedulers.chosen import ChosenScheduler
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
@@ -35,7 +34,7 @@ class Steering:
         plan: Plan,
         state: SweepState,
         searcher: StudySearcher,
-        scheduler: TrialScheduler,
+        scheduler: ChosenScheduler,
         tell: Callable[[Event], None],
     ) -> None:
         self._plan, self._state, self._searcher, self._scheduler = plan, state, searcher, scheduler
@@ -153,6 +152,5 @@ class Steering:
         self._tell(TrialsAsked(what=what, num_trials=number))
 
     def _propose(self, number: int) -> None:
-        if (expect := getattr(self._scheduler, "expect", None)) is not None:
-            expect(number)
+        self._scheduler.expect(number)
         self._searcher.num_trials = number

@@ -19,6 +19,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from experiments.sweep.decide.checkpoints import CheckpointBudget, wants_checkpoint
 from experiments.sweep.decide.growth import Growth
+from experiments.sweep.decide.kept_in_process import KeptInProcess
 from experiments.sweep.decide.schedulers.factory import make_scheduler
 from experiments.sweep.decide.schedulers.population import may_be_taken_over
 from experiments.sweep.decide.search.confirmation import confirmations
@@ -29,7 +30,6 @@ from experiments.sweep.define.budget import REPORTS
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.ending import EarlyEnd
-from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
 from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
@@ -67,12 +67,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         plan: Plan,
         searcher: StudySearcher,
         trackers: Sequence[Tracker],
-        scheduler: TrialScheduler | None = None,
     ) -> None:
         """Put the parts together; nothing is opened or started before :meth:`setup`."""
         self.plan, self.searcher, self.trackers = plan, searcher, list(trackers)
         options = plan.options
-        self.scheduler = scheduler or make_scheduler(
+        self.scheduler = make_scheduler(
             "fifo" if options.baseline_only else options.scheduler,
             plan.budget,
             space=plan.experiment.search_space,
@@ -82,18 +81,17 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         device_time = DeviceTime(plan.devices, _address_of, options.workers_per_trial)
         self.state = SweepState(
-            plan.experiment.objective,
+            plan.objectives,
             plan.budget,
             plan.num_samples,
             device_time,
             plan.confirm,
             plan.seeds,
             has_baseline=bool(plan.experiment.baseline),
-            others=plan.others,
         )
         self.searcher.after_search = lambda over: confirmations(self.state, options.seed, over=over)
         self._stopping: StoppingRules  # made in setup(): the clock of --time-budget starts with them
-        self._growth, self._grows = Growth(plan), plan.grows and scheduler is None
+        self._growth, self._grows = Growth(plan), plan.grows
         self._checkpoints = CheckpointBudget(plan.folder, options.checkpoint_bytes)
         self.steering = Steering(plan, self.state, searcher, self.scheduler, self.tell)
         """Where wishes of people go, from any thread."""
@@ -139,7 +137,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps that of one that a scheduler paused without being asked."""
-        for other in trials if getattr(self.scheduler, "pauses_unasked", True) else ():
+        for other in trials if self.scheduler.pauses_unasked else ():
             if other.status != Trial.PAUSED:
                 continue
             known = self.state.trials.get(number_of(other))
@@ -186,8 +184,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         to_begin = self.searcher.proposed < self.state.num_trials and not self._growth.has_grown
         if to_begin or self._pausing:  # those that are being saved have their devices still
             return
-        promoted: int = getattr(self.scheduler, "promoted", 0)
-        place = self._growth.after_report(self.state, known, promoted)
+        place = self._growth.after_report(self.state, known, self.scheduler.promoted)
         if place is not None:
             go_on_with(tune_controller, trial, place)
             self.tell(events.PlaceChanged(trial=known.number, workers=place.workers))
@@ -229,8 +226,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         if known.confirms or ends_with_pbt:
             return events.Decision("continue"), TrialScheduler.CONTINUE
         answer = self.scheduler.on_trial_result(tune_controller, trial, result)
-        reasons: dict[str, str] = getattr(self.scheduler, "reasons", {})
-        reason = reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
+        reason = self.scheduler.reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
         verdicts: dict[str, events.Verdict] = {TrialScheduler.STOP: "stopped early", TrialScheduler.PAUSE: "pause"}
         if answer in verdicts:
             return events.Decision(verdicts[answer], reason), answer
@@ -415,8 +411,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def get_state(self) -> dict[str, Any]:
         """Return the sweep's snapshot, which Tune writes together with its own state."""
-        get_state = getattr(self.scheduler, "get_state", None)
-        return {OURS: {"sweep": self.state.snapshot(), "scheduler": get_state() if get_state is not None else None}}
+        return {OURS: {"sweep": self.state.snapshot(), "scheduler": self.scheduler.get_state()}}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Take over our part of a snapshot, before Tune adds the trials again.
@@ -424,11 +419,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         Tune's own ``set_state`` finds a callback's state by its position, and ``tune_files`` finds this by its name.
         """
         self.state.restore(kept["sweep"])
-        if kept["scheduler"] is not None:
-            set_state = getattr(self.scheduler, "set_state", None)
-            if set_state is None:
-                raise ValueError(f"it has the state of a scheduler, and {self.plan.options.scheduler} has none")
-            set_state(kept["scheduler"])
+        self.scheduler.set_state(kept["scheduler"])
 
 
 @contextmanager

@@ -8,15 +8,12 @@ from typing import Any
 
 from optuna.samplers import BaseSampler
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
 
-from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.define.config_file import with_file
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.local_ray import start_ray
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -85,20 +82,18 @@ class SweepTuner(tune.Tuner):
     def __init__(
         self,
         plan: Plan,
-        scheduler: TrialScheduler | None = None,
         callbacks: Sequence[tune.Callback] = (),
         trackers: Sequence[Tracker] | None = None,
     ) -> None:
         """Prepare; nothing is started.
 
-        ``scheduler`` and ``trackers`` take the place of those that the plan names; ``callbacks`` are called after the
-        sweep's own.
+        ``callbacks`` are called after the sweep's own; ``trackers`` take the place of the usual ones.
         """
         # Not super().__init__(), which writes to the sweep's folder: fit() makes the Tuner that does the work.
         self.plan = plan
         self._callbacks = list(callbacks)
         trackers = [make(plan) for make in TRACKERS.values()] if trackers is None else trackers
-        self.run = SweepRun(plan, make_searcher(plan, kind=SweepSearcher), trackers, scheduler)
+        self.run = SweepRun(plan, make_searcher(plan), trackers)
         self._tuner: tune.Tuner | None = None
 
     def fit(self) -> tune.ResultGrid:
@@ -235,10 +230,6 @@ class SweepTuner(tune.Tuner):
             ),
             verbose=0,
         )
-
-
-class SweepSearcher(KeptInProcess, StudySearcher):
-    """The searcher that Tune has, which the sweep can tell to propose no more."""
 
 
 def retry_losses_alone() -> None:

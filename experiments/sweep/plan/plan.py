@@ -58,18 +58,14 @@ def make_plan(
     return replace(plan, sampler=sampler, facts=check(plan, earlier.own))
 
 
-def make_searcher(
-    plan: Plan, storage: BaseStorage | None = None, kind: type[StudySearcher] | None = None
-) -> StudySearcher:
+def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
     """Return the searcher of a plan, its study in the sweep's folder unless it is to be in ``storage``."""
     from experiments.sweep.decide.search.searcher import StudySearcher
     from experiments.sweep.decide.search.study_record import study_address
 
-    return (kind or StudySearcher)(
+    return StudySearcher(
         plan.experiment.search_space,
-        metric=plan.experiment.metric,
-        mode=plan.experiment.mode,
-        others=plan.others,
+        objectives=plan.objectives,
         baseline=plan.experiment.baseline,
         sampler=plan.sampler or plan.options.search,
         seed=plan.options.seed,

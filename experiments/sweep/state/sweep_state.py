@@ -27,23 +27,22 @@ class SweepState:
 
     def __init__(
         self,
-        objective: Objective,
+        objectives: Sequence[Objective],
         budget: Budget,
         num_trials: int,
         device_time: DeviceTime,
         confirm: int = 0,
         seeds: int = 0,
         has_baseline: bool = True,
-        others: Sequence[Objective] = (),
     ) -> None:
         """Begin with no trial.
 
-        The search is to have ``num_trials``; a person may change that while it runs. After it, the ``confirm`` best and
-        the baseline are trained again, each ``seeds`` times (0: none is). ``others`` are the objectives beside the
-        first.
+        The first of the ``objectives`` leads. The search is to have ``num_trials``; a person may change that while it
+        runs. After it, the ``confirm`` best and the baseline are trained again, each ``seeds`` times (0: none is).
         """
-        self.objectives, self.others = (objective, *others), tuple(others)
-        self.objective, self.budget, self.num_trials = objective, budget, num_trials
+        self.objectives = tuple(objectives)
+        self.objective, *self.others = self.objectives
+        self.budget, self.num_trials = budget, num_trials
         self._asked_for = num_trials
         """How many trials the search would have if it were not cut short."""
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline

@@ -41,8 +41,8 @@ class Fed:
         others: Sequence[Objective] = (),
     ) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
-        objective, budget = Objective("score", mode), Budget(epochs=epochs)
-        self.state = SweepState(objective, budget, trials, device_time, confirm, seeds, others=others)
+        objectives, budget = [Objective("score", mode), *others], Budget(epochs=epochs)
+        self.state = SweepState(objectives, budget, trials, device_time, confirm, seeds)
         self.state.apply(SweepBegan())
 
     def begin(self, *numbers: int, **config: Any) -> None:

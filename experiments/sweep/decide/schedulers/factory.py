@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ray.tune.schedulers import TrialScheduler
-
+from experiments.sweep.decide.schedulers.chosen import ChosenScheduler
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.decide.schedulers.halving import SuccessiveHalving
 from experiments.sweep.decide.schedulers.median import MedianRule
@@ -27,7 +26,7 @@ def make_scheduler(
     trials: int = 0,
     groups: int = 0,
     others: Sequence[Objective] = (),
-) -> TrialScheduler:
+) -> ChosenScheduler:
     """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
 
     pbt finds new values in the ``space``. asha-promote must know the ``trials`` of the whole sweep and the ``groups``

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
+from experiments.sweep.decide.schedulers.chosen import ChosenScheduler
 
-class Fifo(FIFOScheduler):
+
+class Fifo(ChosenScheduler, FIFOScheduler):
     """Lets every trial finish, and leaves it to Tune to start those that are pending, in their order.
 
     Ray's schedulers name the first pending trial, over and over. While a new trial actor starts for it, that trial then
@@ -19,17 +20,9 @@ class Fifo(FIFOScheduler):
     often than an actor takes to start, a lost group never came back.
     """
 
-    _kept: tuple[str, ...] = ()
-    """The attributes, plain data, that a sweep's snapshots keep."""
-
-    pauses_unasked = False
-    """Whether trials are paused otherwise than by the answer to their report, as some of Ray's schedulers do."""
-
     def __init__(self) -> None:
         super().__init__()
         self._metric, self._sign = "", 1.0
-        self.reasons: dict[str, str] = {}
-        """Why a trial was stopped or paused by its last report, by Tune's id; the reader removes it."""
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take the objective from Tune."""
@@ -43,11 +36,3 @@ class Fifo(FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Name none: only a paused trial needs to be."""
         return None
-
-    def get_state(self) -> dict[str, Any]:
-        """Return what a resumed sweep must know, as plain data that is written at once: it is not copied."""
-        return {name: self.__dict__[name] for name in self._kept}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`get_state` returned."""
-        self.__dict__.update(copy.deepcopy({name: state[name] for name in self._kept}))

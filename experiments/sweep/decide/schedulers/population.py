@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
+from experiments.sweep.decide.schedulers.chosen import ChosenScheduler
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from trainables.runtime.internals.ray_tune import NO_SEARCHER, PBT_STATE, pbt_states
@@ -26,8 +27,10 @@ FACTORS = (0.8, 1.2)
 """By which it moves, as in Ray's own."""
 
 
-class Population(PopulationBasedTraining):
+class Population(ChosenScheduler, PopulationBasedTraining):
     """Ray's scheduler, with first configurations from our searcher, which Ray refuses."""
+
+    pauses_unasked = True
 
     _of_before: Mapping[str, Mapping[str, Any]] = {}
     """What was known of each trial before the sweep was interrupted."""
@@ -57,7 +60,7 @@ class Population(PopulationBasedTraining):
             for trial, known in pbt_states(self).items()
         }
 
-    def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+    def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
         self._of_before = state
 

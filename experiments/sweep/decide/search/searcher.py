@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
+from experiments.sweep.decide.kept_in_process import KeptInProcess
 from experiments.sweep.decide.search.gaussian_process.sampler import GaussianProcessSampler
 from experiments.sweep.decide.search.guesses import GUESSED, guess, worth_it
 from experiments.sweep.decide.search.memory import too_large
@@ -48,7 +49,7 @@ WANTED = "wanted"
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
-class StudySearcher(Searcher):
+class StudySearcher(KeptInProcess, Searcher):
     """Proposes configurations with an Optuna sampler, and records the results in a study.
 
     The study in the database is the record: every report, and COMPLETE for a trial with its full budget (with its best
@@ -65,8 +66,7 @@ class StudySearcher(Searcher):
         self,
         space: SearchSpace,
         *,
-        metric: str,
-        mode: str,
+        objectives: Sequence[Objective],
         baseline: Mapping[str, Any],
         sampler: str | BaseSampler,
         seed: int,
@@ -76,14 +76,12 @@ class StudySearcher(Searcher):
         num_trials: int | None = None,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
-        others: Sequence[Objective] = (),
     ) -> None:
         """Keep the arguments; the study is opened at its first use.
 
         Args:
             space: Where to search.
-            metric: Name of the objective in a result.
-            mode: "max" or "min".
+            objectives: What to improve, the first before the others.
             baseline: The first proposal; if empty, the sampler makes it.
             sampler: A name for :func:`~experiments.sweep.decide.search.samplers.make_sampler`, which is called for each
                 proposal; or an object, which makes all proposals and is called at the end of each trial.
@@ -94,10 +92,9 @@ class StudySearcher(Searcher):
             budget: The budget of a full trial.
             num_trials: How many to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
-            others: The objectives beside the first.
         """
-        super().__init__(metric=metric, mode=mode)
-        self._objectives = (Objective(metric, "max" if mode == "max" else "min"), *others)
+        super().__init__(metric=objectives[0].name, mode=objectives[0].mode)
+        self._objectives = tuple(objectives)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage, self._budget = study_name, storage, budget
         self.num_trials = num_trials

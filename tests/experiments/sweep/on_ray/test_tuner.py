@@ -12,7 +12,7 @@ from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 
 from experiments import SweepError, build_tuner
-from experiments.sweep.on_ray.kept_in_process import KeptInProcess
+from experiments.sweep.decide.kept_in_process import KeptInProcess
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 

@@ -12,17 +12,19 @@ from ray import tune
 from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.surrogate import Surrogate
 from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
 BUDGET = Budget(epochs=3)
+SCORE = Objective("score", "max")
 
 
 def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
     arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0, "budget": BUDGET}
-    arguments |= {"storage": f"sqlite:///{folder}/optuna.db", **changes}
-    return StudySearcher(SearchSpace(space), metric="score", mode="max", study_name="a-sweep", **arguments)
+    arguments |= {"objectives": [SCORE], "storage": f"sqlite:///{folder}/optuna.db", **changes}
+    return StudySearcher(SearchSpace(space), study_name="a-sweep", **arguments)
 
 
 def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.search_space import SearchSpace
+from tests.experiments.sweep.decide.search.searchers import SCORE
 from tests.experiments.sweep.fed_state import Fed
 
 
@@ -75,7 +76,7 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
     def make() -> StudySearcher:
         searcher = StudySearcher(
             SearchSpace({"x": optuna.distributions.FloatDistribution(0.0, 9.0)}),
-            metric="score", mode="max", baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
+            objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
             storage=storage, budget=Budget(epochs=1), num_trials=2,
         )  # fmt: skip
         searcher.after_search = lambda over: confirmations(fed.state, 0, over=over)

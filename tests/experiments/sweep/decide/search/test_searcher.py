@@ -26,6 +26,7 @@ from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from tests.experiments.sweep.decide.search.searchers import (
     BASELINE,
     BUDGET,
+    SCORE,
     SPACE,
     crashed,
     proposal,
@@ -79,7 +80,7 @@ class Looks(optuna.samplers.RandomSampler):
 def test_a_prior_that_was_wrong_is_given_up_and_the_sampler_learns_from_it(good: bool) -> None:
     space, sampler = {"lr": WithPrior(tune.uniform(0.0, 1.0), prior=0.0)}, Looks(seed=0)
     searcher = StudySearcher(
-        SearchSpace(space), metric="score", mode="max", study_name="a", baseline={}, sampler=sampler, seed=0,
+        SearchSpace(space), objectives=[SCORE], study_name="a", baseline={}, sampler=sampler, seed=0,
         storage=InMemoryStorage(), budget=BUDGET,
     )  # fmt: skip
     for number in range(30):
@@ -427,7 +428,7 @@ def test_all_trials_can_have_the_same_seed(tmp_path: Path) -> None:
     assert len({config["lr"] for config in proposed}) == 3
 
 
-SECONDS = [Objective("seconds", "min")]
+BOTH = [SCORE, Objective("seconds", "min")]
 
 
 def train_both(searcher: StudySearcher, trial_id: str, *reports: tuple[float, float]) -> None:
@@ -440,7 +441,7 @@ def train_both(searcher: StudySearcher, trial_id: str, *reports: tuple[float, fl
 
 
 def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_path: Path) -> None:
-    searcher = searcher_in(tmp_path, others=SECONDS)
+    searcher = searcher_in(tmp_path, objectives=BOTH)
     for name in "abcd":
         proposal(searcher, name)
     train_both(searcher, "a", (0.5, 3.0), (0.7, 2.0), (0.6, 1.0))
@@ -463,7 +464,7 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
 def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_record(sampler: str, tmp_path: Path) -> None:
     proposals: list[list[dict[str, Any]]] = []
     for interrupted in (False, True):
-        same: dict[str, Any] = {"others": SECONDS, "sampler": sampler, "storage": InMemoryStorage()}
+        same: dict[str, Any] = {"objectives": BOTH, "sampler": sampler, "storage": InMemoryStorage()}
         searcher = searcher_in(tmp_path, **same)
         proposals.append([])
         for number in range(13):

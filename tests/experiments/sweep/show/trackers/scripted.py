@@ -23,8 +23,7 @@ def plan_of(storage: Path, name: str, experiment: Experiment = QUADRATIC, **opti
 
 
 def state_of(plan: Plan) -> SweepState:
-    device_time = DeviceTime(plan.devices)
-    return SweepState(plan.experiment.objective, plan.budget, plan.num_samples, device_time, others=plan.others)
+    return SweepState(plan.objectives, plan.budget, plan.num_samples, DeviceTime(plan.devices))
 
 
 def happen(tracker: Tracker, state: SweepState, *events: Event) -> None:
