@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep import command_line
+from experiments.sweep.define.config_file import merged
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import DEFAULT_STORAGE
 from experiments.sweep.script import load_experiment
@@ -29,9 +30,9 @@ COMMAND = "gaudi-tune"
 """What an installation has; unlike Python with ``-m`` it does not look for modules in the current folder."""
 AGAIN = (
     "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "seconds", "eval_every",
-    "skip_bad_images", "settings", "space",
+    "skip_bad_images", "space",
 )  # fmt: skip
-"""Options of a sweep that say what its trials train: ``rerun`` takes them over."""
+"""Options of a sweep that say what its trials train, besides its settings: ``rerun`` takes them over."""
 SEEDS = 5
 """Seeds of ``rerun``, unless it is given others."""
 
@@ -151,14 +152,8 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
     own = {"storage": asked.storage, "seed": other}
     options = command_line.parsed(others, description, {**usual, **baseline, **lists, **own})
-    options = replace(options, settings=with_settings(lists["settings"], options.settings))
+    options = replace(options, settings=merged(lists["settings"], options.settings))
     return command_line.run(experiment, options, [*asked.program, "run", began.script])
-
-
-def with_settings(had: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """Return settings, KEY=VALUE, with others given beside them or in their place."""
-    keys = {entry.partition("=")[0] for entry in given}
-    return (*(entry for entry in had if entry.partition("=")[0] not in keys), *given)
 
 
 def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:

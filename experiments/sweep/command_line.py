@@ -81,7 +81,7 @@ def parsed(
 ) -> SweepOptions:
     """Return what a command line asks for: its options, else those of the file that it names, else the usual ones.
 
-    ``--help`` and an option that there is not end the process; a value that cannot be is a SweepError.
+    ``--help`` and an unknown option end the process; a wrong value is a SweepError.
     """
     usual = dict(usual or {})
     options = _parsed(arguments, description, usual)

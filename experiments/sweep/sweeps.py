@@ -108,7 +108,7 @@ class KeptSweep:
             "baseline_note": summary.get("baseline_note", ""),
             "confirmed": None if test is None else {"mean": test["mean"], "interval": test["interval"]},
             "wall_s": summary.get("wall_s"),
-            "began": began.began or (self.folder / SWEEP_FILE).stat().st_mtime,
+            "began": began.began,
             "folder": str(self.folder),
         }
 

@@ -17,7 +17,7 @@ import pytest
 from ray import tune
 
 from experiments import Experiment, SweepError, SweepOptions
-from experiments.__main__ import main, with_settings
+from experiments.__main__ import main
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import STUDY_FILE, Plan
@@ -306,11 +306,6 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     assert json.loads(said(capsys, "rerun", str(by_time.folder), "--dry-run", "--json"))["second"] == 60
     assert main([*asked[:5], "7", *asked[6:]]) == 2
     assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
-
-
-def test_settings_that_are_given_leave_the_others_as_they_were() -> None:
-    assert with_settings(("a=1", "b=x=y"), ("a=2", "c=3")) == ("b=x=y", "a=2", "c=3")
-    assert with_settings(("a=1",), ("a=1",)) == ("a=1",)
 
 
 def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

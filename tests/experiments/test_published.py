@@ -10,7 +10,7 @@ import pytest
 
 from experiments import Experiment, SweepOptions, published
 from experiments.sweep.define.experiment import RecipeName
-from experiments.sweep.plan.apply import Asked, apply_options, check_space, with_settings
+from experiments.sweep.plan.apply import Asked, apply_options, check_space
 from trainables import resnet50_imagenet, vit
 from trainables.data.configs import ImageConfig
 from trainables.runtime.training.training_config import TrainingConfig, passes_of
@@ -111,7 +111,8 @@ def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
     assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
     left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
     assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
-    assert with_settings(asked.options, lars.settings) == asked.options  # as when it is resumed
+    resumed = asked_of("resnet50-imagenet", workers, baseline="lars", settings=asked.options.settings)
+    assert resumed.options.settings == asked.options.settings
 
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:

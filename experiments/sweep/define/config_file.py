@@ -77,9 +77,7 @@ def _options_of(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> SweepOptions:
-    """Return options with these changes, and with what the file says that they name where neither differs from the
-    defaults.
-    """
+    """Return options with these changes; the file that they name says the rest, where they are the defaults."""
     usual = vars(SweepOptions())
     given = {name: value for name, value in vars(options or SweepOptions()).items() if value != usual[name]}
     given.update(changes)

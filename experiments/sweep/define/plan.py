@@ -41,13 +41,6 @@ class Graphs(NamedTuple):
     """Those with so many values that each trial compiles a new graph."""
 
 
-def tested_on(seen_by: Sequence[str]) -> str:
-    """Return in words what the confirmation's test data is, if these earlier sweeps held none out."""
-    if not seen_by:
-        return "data that the search has not seen"
-    return f"data that {' and '.join(seen_by)} may have chosen configurations by (begun without --confirm)"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A sweep as it will run."""

@@ -51,7 +51,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class Changes:
-    """In what a search space is another than its definition."""
+    """How a search space differs from its definition."""
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Hyperparameters that have one value."""

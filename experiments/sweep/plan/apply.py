@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from experiments.sweep.define.config_file import BASELINE, range_of
+from experiments.sweep.define.config_file import BASELINE, merged, range_of
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment, Recipe, RecipeName
 from experiments.sweep.define.objective import USUAL_MODES, Objective, usual_mode
@@ -63,7 +63,8 @@ def apply_options(
     experiment, others = choose_objectives(experiment, options)
     check_target(experiment, options.target)
     if (other := experiment.baselines.get(options.baseline or "")) is not None:
-        options = with_settings(options, other.settings)
+        own = tuple(f"{name}={value}" for name, value in other.settings.items())
+        options = replace(options, settings=merged(own, options.settings))
     ranges = {name: range_of(name, written) for name, written in (options.space or {}).items()}
     usual = experiment.recipe(recipe, options.baseline)
     experiment = experiment.at(recipe, options.workers_per_trial, options.baseline)
@@ -138,13 +139,6 @@ def check_target(experiment: Experiment, target: float | None) -> None:
         raise SweepError(
             f"--target {target:g}: {experiment.metric} is a fraction from 0 to 1; give 0.92 for 92 %, or leave it out"
         )
-
-
-def with_settings(options: SweepOptions, settings: Mapping[str, Any]) -> SweepOptions:
-    """Return the options with settings of a published run, unless they give others."""
-    given = {entry.partition("=")[0] for entry in options.settings}
-    added = (f"{name}={value}" for name, value in settings.items() if name not in given)
-    return replace(options, settings=(*added, *options.settings))
 
 
 def check_baseline(experiment: Experiment, options: SweepOptions) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
-from experiments.sweep.define.plan import tested_on
 from experiments.sweep.define.words import counted, format_score, format_value
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -139,3 +138,10 @@ def in_interval(row: Mapping[str, Any], write: Callable[[float], str] = format_s
 
 def _share(confidence: float) -> str:
     return "above 99.9 %" if confidence > 0.999 else f"{100 * confidence:.1f} %"
+
+
+def tested_on(seen_by: Sequence[str]) -> str:
+    """Return in words what the confirmation's test data is, if these earlier sweeps held none out."""
+    if not seen_by:
+        return "data that the search has not seen"
+    return f"data that {' and '.join(seen_by)} may have chosen configurations by (begun without --confirm)"

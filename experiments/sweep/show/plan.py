@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from experiments.sweep.define.objective import Objective, usual_mode
-from experiments.sweep.define.plan import WITH_RUNGS, Plan, tested_on
+from experiments.sweep.define.plan import WITH_RUNGS, Plan
 from experiments.sweep.define.words import counted, duration
+from experiments.sweep.show.confirmation import tested_on
 from trainables.runtime.training.training_config import TrainingConfig
 
 

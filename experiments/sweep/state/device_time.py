@@ -42,7 +42,7 @@ class Interval:
     device: str
     trial: int
     began: float
-    """Seconds of a clock that nobody sets, as the others."""
+    """Seconds of ``time.monotonic()``, as the other two."""
     trained_from: float
     """When its first training step began; what is before is the start of workers, or next to nothing."""
     ended: float

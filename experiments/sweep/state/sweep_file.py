@@ -35,7 +35,7 @@ class SweepFile(BaseModel):
     experiment: str
     metric: str
     mode: str
-    others: list[str] = []
+    others: list[str]
     """The objectives beside that one, mode and metric."""
     groups: int
     """Trials at a time."""
@@ -43,19 +43,19 @@ class SweepFile(BaseModel):
     """As they were decided. Addresses, which may hold a password or be one, are left out."""
     space: dict[str, list[str]]
     """The ranges, as :meth:`SearchSpace.describe` returns them."""
-    earlier_config: dict[str, Any] = {}
+    earlier_config: dict[str, Any]
     """The winner of an earlier sweep (``--baseline``), as it was when this one began; or empty."""
-    learned: list[dict[str, Any]] = []
+    learned: list[dict[str, Any]]
     """Configurations that were good in earlier sweeps (``--learn-from``), as they were when it began."""
-    seen_by: list[str] = []
+    seen_by: list[str]
     """Earlier sweeps that may have chosen by what is this one's test data; see :class:`Plan`."""
     store: str
     """What distinguishes the tracking store from others."""
-    began: float = 0.0
-    """When it began (seconds since 1970); 0 where an earlier version did not write it down."""
-    recipes: bool = True
+    began: float
+    """When it began (seconds since 1970)."""
+    recipes: bool
     """Whether the experiment has more than one recipe."""
-    script: str | None = None
+    script: str | None
     """The script whose experiment it is, as ``python -m experiments run`` takes it; None where no script began it."""
 
     @property

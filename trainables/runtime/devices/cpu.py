@@ -12,8 +12,7 @@ class Cpu(DeviceType):
 
     def count_here(self) -> int:
         """Return how many workers fit on the cores that this process may use."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cores // CPUS_PER_WORKER
+        return len(os.sched_getaffinity(0)) // CPUS_PER_WORKER
 
     def is_here(self) -> bool:
         """Every process has one."""

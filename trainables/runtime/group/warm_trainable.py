@@ -30,7 +30,7 @@ from trainables.runtime.group.errors import (
 from trainables.runtime.group.place import Place
 from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
 from trainables.runtime.internals.ray_tune import Saved, checkpoint_folder, set_iteration
-from trainables.runtime.training.checkpoint import counted_from_0, last_whole, seal
+from trainables.runtime.training.checkpoint import last_whole, seal
 from trainables.runtime.training.profiling import Profile
 from trainables.runtime.writing import once_there_is_room
 
@@ -64,9 +64,8 @@ class WarmTrainable(tune.Trainable):
     """Iteration at which it was written."""
     _trained_s: float
     """Seconds that it has trained, without starts, compilations and what was lost with workers."""
-    _from_0: bool | None
-    """Whether the loop counts its epochs or steps from 0, as many do: its first report says so, and so do checkpoints.
-    None where the checkpoint is of an older version, which does not."""
+    _from_0: bool
+    """Whether the loop counts epochs or steps from 0, as many do: its first report says so, and so do checkpoints."""
     _place: Place
     """What the trial trains on."""
     _next_place: Place | None
@@ -186,8 +185,8 @@ class WarmTrainable(tune.Trainable):
             )
         if not report["asked"]:
             self._saved_at = 0  # it has begun again, whatever there is
-        if not self._saved_at or self._from_0 is None:
-            self._from_0 = report["metrics"].get(self._unit) == self._saved_at
+        if not self._saved_at:
+            self._from_0 = report["metrics"].get(self._unit) == 0
         self._checked(report)
         again_s = time.monotonic() - began
         first_step_s = report["metrics"].get(names.FIRST_STEP_AT, clock + ready_s) - clock
@@ -283,7 +282,7 @@ class WarmTrainable(tune.Trainable):
         """Have rank 0 write the state of the trial."""
         assert self.group is not None, "Tune saves a trial after its first step"
         self.group.save(checkpoint_dir)
-        seal(Path(checkpoint_dir), self.iteration, from_0=bool(self._from_0))
+        seal(Path(checkpoint_dir), self.iteration, from_0=self._from_0)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Start the trial from a checkpoint, at its next step; what Tune already knows is not reported again."""
@@ -292,8 +291,8 @@ class WarmTrainable(tune.Trainable):
 
     def _go_on_from(self, checkpoint: Path, report: int) -> None:
         """Choose the checkpoint to start from: this one, an older one if this one is torn, or none."""
-        whole, self._saved_at = last_whole(checkpoint, report)
-        self._checkpoint, self._from_0 = (None, False) if whole is None else (str(whole), counted_from_0(whole))
+        whole, (self._saved_at, self._from_0) = last_whole(checkpoint, report)
+        self._checkpoint = None if whole is None else str(whole)
         if whole != checkpoint:
             logger.warning("%s is gone or torn: continuing from %s", checkpoint, whole or "the beginning")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainables.runtime.writing import written_whole
 
@@ -62,13 +62,19 @@ def copy_to_predict(checkpoint: Path, directory: Path) -> None:
         write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
 
 
-def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
-    """Mark a checkpoint as whole.
+class Seal(NamedTuple):
+    """What marks a checkpoint as whole says of it."""
 
-    Args:
-        directory: What has been written. A seal in it, which a loop may have copied from elsewhere, is replaced.
-        report: After which report of its trial (from 1) it was written.
-        from_0: Whether the train loop counts its epochs or steps from 0.
+    report: int
+    """After which report of its trial (from 1) it was written; 0: it is not whole."""
+    from_0: bool = False
+    """Whether the train loop counts its epochs or steps from 0."""
+
+
+def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
+    """Mark a checkpoint as whole, as :class:`Seal` has it.
+
+    A seal that is in the directory already, which a loop may have copied from elsewhere, is replaced.
     """
     seal_file = directory / SEAL_FILE
     files = [file for file in directory.rglob("*") if file.is_file() and file != seal_file]
@@ -76,34 +82,28 @@ def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
     seal_file.write_text(json.dumps({"report": report, "from_0": from_0, "sizes": sizes}))
 
 
-def counted_from_0(checkpoint: Path) -> bool | None:
-    """Return whether the loop that wrote a whole checkpoint counts from 0; None where an older version sealed it."""
-    from_0: bool | None = json.loads((checkpoint / SEAL_FILE).read_text()).get("from_0")
-    return from_0
-
-
-def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, int]:
-    """Return the last whole checkpoint of a trial, not later than a report, and the report that it belongs to.
+def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
+    """Return the last whole checkpoint of a trial, not later than a report, and its seal.
 
     Args:
         checkpoint: The directory to prefer; if its files are missing or torn, the directories beside it are searched.
         report: Which report of the trial (from 1) it belongs to.
 
     Returns:
-        None and 0 if there is none.
+        None and an empty seal if there is none.
     """
-    if sealed_at(checkpoint):
-        return checkpoint, report
-    others = [(sealed_at(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
-    at, directory = max(((at, d) for at, d in others if 0 < at <= report), default=(0, None))
-    return directory, at
+    if (preferred := read_seal(checkpoint)).report:
+        return checkpoint, preferred._replace(report=report)
+    others = [(read_seal(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
+    last, directory = max(((s, d) for s, d in others if 0 < s.report <= report), default=(Seal(0), None))
+    return directory, last
 
 
-def sealed_at(directory: Path) -> int:
-    """Return the report that a checkpoint belongs to; 0 if it is not whole."""
+def read_seal(directory: Path) -> Seal:
+    """Return the seal of a checkpoint; an empty one if it is not whole."""
     try:
         sealed = json.loads((directory / SEAL_FILE).read_text())
         whole = all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items())
-    except (OSError, ValueError):
-        return 0
-    return int(sealed["report"]) if whole else 0
+        return Seal(int(sealed["report"]), bool(sealed["from_0"])) if whole else Seal(0)
+    except (OSError, ValueError, LookupError):
+        return Seal(0)

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -71,8 +70,8 @@ def release_memory() -> None:
     # Gaudi's recipes live below this, and stay in any case.
     forget_compiled()
     gc.collect()
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is not None and hasattr(libc, "malloc_trim"):  # glibc keeps freed pages otherwise
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc keeps freed pages otherwise
         libc.malloc_trim(0)
     _leave_out_survivors()
 

@@ -396,7 +396,7 @@ class StudySearcher(KeptInProcess, Searcher):
         state = json.loads(Path(checkpoint_path).read_text())
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._open_record, self._again, self._length = None, state["again"], state["length"]
-        self.wanted = state.get("wanted", [])
+        self.wanted = state["wanted"]
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
 

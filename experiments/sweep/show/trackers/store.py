@@ -26,7 +26,7 @@ ANSWER_WITHIN_S = 8
 DATABASES = ("postgresql", "mysql", "mssql")
 
 LOGGED_BY = "logged_by"
-"""The tag of an MLflow experiment whose writing shows that a user may log there."""
+"""The tag that is written to an MLflow experiment to see whether a user may log there."""
 
 PASSWORD_OF_USER = re.compile(r"[^:/@]*:[^@]*@")
 """How the rest of a database's address begins that holds a password, as SQLAlchemy reads it: '/' may be part of it."""

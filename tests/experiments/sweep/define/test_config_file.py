@@ -14,7 +14,7 @@ from optuna.storages import InMemoryStorage
 
 from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.command_line import parsed
-from experiments.sweep.define.config_file import range_of, read_config, with_file
+from experiments.sweep.define.config_file import merged, range_of, read_config, with_file
 from experiments.sweep.define.search_space import SearchSpace, WithPrior
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
@@ -181,3 +181,8 @@ def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> Non
     assert asdict(options_of_sweep("quadratic", given, plan.tracking_uri))["num_samples"] == 5
     with pytest.raises(SweepError, match="a resumed sweep keeps the options it began with; leave it out"):
         parsed(["--config", str(file), "--resume", "a"])
+
+
+def test_settings_that_are_given_leave_the_others_as_they_were() -> None:
+    assert merged(("a=1", "b=x=y"), ("a=2", "c=3")) == ("b=x=y", "a=2", "c=3")
+    assert merged(("a=1",), ("a=1",)) == ("a=1",)

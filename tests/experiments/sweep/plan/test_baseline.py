@@ -30,7 +30,8 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
             "options": {"name": name, "recipe": "sample"},
             "space": {},
         }
-        began_with |= {"metric": "val_accuracy", "mode": "max", "store": ""}
+        began_with |= {"metric": "val_accuracy", "mode": "max", "others": [], "store": "", "began": 0.0}
+        began_with |= {"earlier_config": {}, "learned": [], "seen_by": [], "recipes": True, "script": None}
         (storage / name / "sweep.json").write_text(json.dumps(began_with))
 
     summary("searched")

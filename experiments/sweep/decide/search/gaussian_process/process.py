@@ -136,8 +136,7 @@ class Outlook:
 
 
 def matern(squares: Array) -> tuple[Array, Array]:
-    """Return how alike the scores of configurations are that are so far apart, squared and in length scales, and its
-    derivative."""
+    """Return the Matern kernel (5/2) of squared distances in length scales, and its derivative by these squares."""
     apart = np.sqrt(5 * squares)
     falls = np.exp(-apart)
     return (5 / 3 * squares + apart + 1) * falls, -5 / 6 * (apart + 1) * falls

@@ -109,7 +109,7 @@ class GaussianProcessSampler(RandomSampler):
         kept = study_attributes(study).get(kernels_of, {"of": None})
         of = [list(ranges), scores.shape[1]]
         same = kept["of"] == of and (end is None or NEARLY * end <= kept["end"] <= end / NEARLY)
-        begun = 1 + known[-1].number  # of which it may know some alone
+        begun = 1 + known[-1].number  # it may be shown only some of them
         fit = not same or begun >= GROWN * kept["trials"]
         kernels: Sequence[Kernel | None] = kept["kernels"] if same else [None] * scores.shape[1]
         with _thread_pools().limit(limits=1):  # threads wait for each other in busy loops: four times the CPU
