@@ -47,9 +47,10 @@ test-quick-rest: $(READY)
 audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
-ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000
+PORT = 5000
+ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000 (make ui PORT=5001: another port)
 	mkdir -p mlflow/store
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///$(CURDIR)/mlflow/store/mlflow.db \
 		--default-artifact-root $(CURDIR)/mlflow/store/artifacts
 
 server: $(READY) ## Start the team's MLflow server on this machine: PostgreSQL, passwords (mlflow/README.md)

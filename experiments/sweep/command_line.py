@@ -26,7 +26,6 @@ from trainables.runtime.collection import no_collection
 if TYPE_CHECKING:
     from experiments.sweep.define.experiment import Experiment
     from experiments.sweep.define.plan import Plan
-    from experiments.sweep.on_ray.tuner import SweepTuner
 
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
@@ -182,7 +181,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         kept = KeptSweep.at(plan.folder, plan.folder.parent)
         if kept.summary.get("complete") and is_delivered(plan.folder):
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
-            return int(kept.summary["best"] is None), kept.summary
+            return int(kept.state == "failed" or kept.summary["best"] is None), kept.summary
     with no_collection():
         begin_ray(plan)
         from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, while Ray starts
@@ -192,7 +191,9 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     tuner = SweepTuner(plan)
     tuner.fit()
     assert tuner.run.summary is not None, "the sweep is over"
-    return _status(tuner), tuner.run.summary
+    for line in tuner.ending_lines():  # which the result does not say
+        print(line, file=sys.stderr)
+    return tuner.status, tuner.run.summary
 
 
 def dry_run_lines(plan: Plan) -> list[str]:
@@ -225,15 +226,3 @@ def dry_run_lines(plan: Plan) -> list[str]:
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group; early stopping makes it fewer",
         "dry run: all checks passed, nothing was started",
     ]
-
-
-def _status(tuner: SweepTuner) -> int:
-    """Print what the result does not say, and return the exit status."""
-    summary = tuner.run.summary
-    assert summary is not None, "the sweep is over"
-    for line in tuner.ending_lines():
-        print(line, file=sys.stderr)
-    no_best = summary["best"] is None
-    if summary["complete"]:
-        return int(no_best)
-    return int((summary["ended_early"] or {"status": CTRL_C})["status"] or no_best)

@@ -49,11 +49,11 @@ class KeptSweep:
 
     @cached_property
     def state(self) -> str:
-        """How it stands, in words."""
+        """How it stands, in words; "failed" if all trials have."""
         if is_running(self.folder):
             return "running"
         if self.summary.get("complete"):
-            return "finished"
+            return "failed" if {*self.summary["trials"]} == {"failed"} else "finished"
         if (early := self.summary.get("ended_early")) is not None:
             return f"ended early: {early['why']}"
         return "killed"
@@ -138,7 +138,7 @@ class KeptSweep:
         if (tracked := tracked_at(self.folder)) not in (None, tracking_uri(None)):
             resume += ["--tracking-uri", str(tracked)]
         ended_early = self.state not in ("running", "finished")
-        advice = START_AGAIN if is_useless(self.summary) else shlex.join(resume)
+        advice = START_AGAIN if self.state == "failed" or is_useless(self.summary) else shlex.join(resume)
         rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
         for trial in self.trials:
             values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))
@@ -177,8 +177,9 @@ def in_table(sweeps: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(sweep["began"]))
+    state = sweep["state"].partition(":")[0]  # show says why
     if "metric" not in sweep:
-        return (sweep["name"], began, "", "", "", "", "", sweep["state"])
+        return (sweep["name"], began, "", "", "", "", "", state)
     return (
         sweep["name"],
         began,
@@ -187,7 +188,7 @@ def _row(sweep: Mapping[str, Any]) -> tuple[str, ...]:
         f"{format_value(sweep['baseline'])} {sweep['baseline_note']}".strip(),
         in_interval(sweep["confirmed"]) if sweep["confirmed"] else "",
         f"{sweep['mode']} {sweep['metric']}",
-        sweep["state"],
+        state,
     )
 
 
@@ -206,7 +207,11 @@ def compared(sweeps: Sequence[KeptSweep]) -> dict[str, Any]:
         }
         for name, began in ((name, sweep.began_with) for name, sweep in shown.items())
     }
-    configs = {name: (sweep.summary.get("best") or {}).get("config", {}) for name, sweep in shown.items()}
+    configs = {
+        # None would look like a hyperparameter that is not there.
+        name: {key: "None" if value is None else value for key, value in best.get("config", {}).items()}
+        for name, best in ((name, sweep.summary.get("best") or {}) for name, sweep in shown.items())
+    }
     return {
         "sweeps": [{**sweep.brief(), "name": name} for name, sweep in shown.items()],
         "options": _differences(options, leave_out=("name", "space")),

@@ -11,6 +11,7 @@ import time
 import types
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from experiments.sweep.show.summary import reopen_summary, summarise, write_summ
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
-from experiments.sweep.sweeps import listed
+from experiments.sweep.sweeps import compared, listed
 from tests.experiments.sweep.earlier import earlier_sweep
 from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -255,6 +256,27 @@ def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.Captu
     kept(storage / "other", "a", 0.2, num_samples=1)
     both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
     assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
+
+
+def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "gone", math.nan, math.nan, num_samples=2, confirm=0, ending=Ending("why: all of it", 1))
+    assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  ended early")
+    summary = json.loads(plan.summary_file.read_text())
+    write_summary(plan.summary_file, {**summary, "complete": True, "trials": {"failed": 2}})
+    assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  failed")
+    assert "next        fix that, then start a new sweep" in said(capsys, "show", str(plan.folder))
+
+
+def test_the_choice_none_is_no_hyperparameter_that_is_lacking() -> None:
+    def sweep(name: str, config: dict[str, Any]) -> Any:
+        began = SimpleNamespace(options={})
+        summary = {"best": {"config": config}}
+        return SimpleNamespace(folder=Path(name), began_with=began, summary=summary, brief=lambda: {"name": name})
+
+    found = compared([sweep("a", {"activation": None}), sweep("b", {"momentum": 0.9})])
+    assert found["best"] == {"activation": {"a": "None", "b": None}, "momentum": {"a": None, "b": 0.9}}
 
 
 def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import re
 import time
 
 from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.words import duration
+from experiments.sweep.define.words import duration, last_line
 from experiments.sweep.state.events import Ending
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -102,8 +102,8 @@ class StoppingRules:
         last = state.ended_in_a_row[-limit:] if limit else []
         kinds = {kind_of_error(trial.reason) if trial.raised else "" for trial in last}
         if limit and len(last) == limit and len(kinds) == 1 and kinds != {""}:
-            last_line = state.ended_in_a_row[-1].reason.strip().splitlines()[-1]
-            return Ending(f"{limit} trials in a row failed alike: {last_line}", status=1)
+            why = last_line(state.ended_in_a_row[-1].reason)
+            return Ending(f"{limit} trials in a row failed alike: {why}", status=1)
         return None
 
 
@@ -113,5 +113,5 @@ def kind_of_error(reason: str) -> str:
     Returns:
         "" for an error that comes from the trial's own configuration: the device's memory was full.
     """
-    last_line = "".join(reason.strip().splitlines()[-1:])
-    return "" if OUT_OF_MEMORY in last_line else VARIES.sub("#", last_line)
+    error = last_line(reason)
+    return "" if OUT_OF_MEMORY in error else VARIES.sub("#", error)

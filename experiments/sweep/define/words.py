@@ -25,7 +25,19 @@ def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None,
     Of these names, in their order, as far as there are any; of all if None.
     """
     shown = config if names is None else [name for name in names if name in config]
-    return " ".join(f"{name}={format_value(config[name], digits)}" for name in shown)
+    return " ".join(f"{name}={format_choice(config[name], digits)}" for name in shown)
+
+
+def format_choice(value: object, digits: int = 4) -> str:
+    """Return a hyperparameter for people, as :func:`format_value`; it may be the choice None."""
+    return "None" if value is None else format_value(value, digits)
+
+
+def last_line(error: str) -> str:
+    """Return the last line of an error's text, after the line that it belongs to if it is indented."""
+    lines = error.strip().splitlines() or [""]
+    message = next(line for line in reversed(lines) if not line[:1].isspace())
+    return message if message is lines[-1] else f"{message} {lines[-1].strip()}"
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -42,6 +42,8 @@ class EarlyEnd:
     def ask(self, ending: Ending | None) -> None:
         """End the sweep soon if there is a reason. One that is there already stays, unless the new one cannot wait."""
         before = self._state.ending
+        if ending is not None and before is not None and ending.status == 0:  # that the time is over, too
+            ending = before._replace(at_once=ending.at_once or before.at_once)
         if ending is not None and ending != before and (before is None or ending.at_once):
             self._searcher.set_max_concurrency(0)  # what it proposed would fail alike, or be cut short
             self._tell(SweepEnding(ending=ending))

@@ -105,10 +105,12 @@ class Steering:
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
     def _end(self) -> str:
+        waiting = len(self._searcher.wanted)
         self._end_search()
         self._want_trials(self._searcher.proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
-        return f"no more trials begin: those that run end as the scheduler decides{rest}"
+        dropped = f"; {counted(waiting, 'configuration')} that waited will not be tried" if waiting else ""
+        return f"no more trials begin: those that run end as the scheduler decides{rest}{dropped}"
 
     def _add(self, number: int) -> str:
         self._check_search()

@@ -232,6 +232,9 @@ class TuneFiles:
         """
         if self._restored and trials:
             self._restored = False
+            for trial in trials:
+                if not trial.is_finished():  # Tune would fail to delete what it knows from a snapshot and is gone
+                    self.forget_deleted_checkpoints(trial)
             place = _place_of(trials)
             for copied in [*place.glob("*.json"), *place.glob("*.pkl")]:
                 copied.unlink()

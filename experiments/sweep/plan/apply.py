@@ -213,8 +213,8 @@ def check_space(experiment: Experiment) -> None:
                 of_another_type.setdefault(str(error).partition(", but got")[0], value)
         said += [f"in the search space {error}, but it may be {value!r}" for error, value in of_another_type.items()]
     if said:
-        fields = ", ".join(sorted(known - BY_OPTION))
-        raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}. The train loop knows: {fields}.")
+        fields = f". The train loop knows: {', '.join(sorted(known - BY_OPTION))}" if possible - known else ""
+        raise SweepError(f"experiment {experiment.name}: {'; '.join(said)}{fields}.")
 
 
 def choose_settings(experiment: Experiment, options: SweepOptions) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -262,7 +262,9 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any], first: Mapping[str, An
     for name, value in fixed.items():
         ranges = experiment.search_space.ranges.get(name, [])
         if ranges and not any(holds(range_, value) for range_ in ranges):
-            logger.warning("--set %s=%s lies outside its range, %s", name, value, ", or ".join(map(words_of, ranges)))
+            near = did_you_mean(str(value), [*map(str, experiment.search_space.values(name))])
+            words_of_all = ", or ".join(map(words_of, ranges))
+            logger.warning("--set %s=%s lies outside its range, %s%s", name, value, words_of_all, near)
     space = experiment.search_space.fix(fixed)
     if not space.ranges:
         raise SweepError(f"--set {words}: nothing is left to search; leave one hyperparameter to the search")

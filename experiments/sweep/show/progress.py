@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.sweep.define.plan import WITH_RUNGS, Plan
-from experiments.sweep.define.words import counted, duration, format_params, format_score, format_value
+from experiments.sweep.define.words import counted, duration, format_params, format_score, format_value, last_line
 from experiments.sweep.state import events
 from experiments.sweep.state.sweep_state import SweepState
 from experiments.sweep.state.trial_state import TrialState
@@ -37,11 +37,14 @@ class ShowProgress:
         self._live: Live | None = None
         self._failure = ""
         """Why the last trial to end has failed."""
+        self._cut_short = set[int]()
+        """Trials that ran when a sweep was interrupted that is resumed, until they report again."""
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Say what happened, where a person wants to know."""
         match event:
             case events.SweepBegan():
+                self._cut_short = set(state.unended)
                 self._begin(state)
             case events.Steered():
                 self._say(f"by hand: {event.what}")
@@ -61,9 +64,12 @@ class ShowProgress:
 
     def _show_trial(self, event: events.Event, state: SweepState) -> None:
         match event:
-            case events.Reported() if names.LOST_SECONDS in event.metrics:
-                lost = duration(event.metrics[names.LOST_SECONDS])
-                self._say(f"trial {event.trial:03d}  lost its workers, continues on new ones ({lost} lost)")
+            case events.Reported():
+                if (lost_s := event.metrics.get(names.LOST_SECONDS)) is not None:
+                    repeats = event.trial in self._cut_short
+                    how = "repeats what it had not saved" if repeats else "lost its workers, continues on new ones"
+                    self._say(f"trial {event.trial:03d}  {how} ({duration(lost_s)} lost)")
+                self._cut_short.discard(event.trial)
             case events.TrialRecovered():
                 start = "its last checkpoint" if state.trials[event.trial].checkpoints else "its beginning"
                 self._say(f"trial {event.trial:03d}  lost its trial actor, continues from {start}")
@@ -74,7 +80,7 @@ class ShowProgress:
                 self._say(self._line_of(state.trials[event.trial], "paused", state))
             case events.TrialEnded() if not self._waits(state.trials[event.trial]):
                 failed = event.outcome == "failed" and event.reason
-                self._failure = event.reason.splitlines()[-1] if failed else ""
+                self._failure = last_line(event.reason) if failed else ""
                 how = f"failed: {self._failure}" if failed else event.outcome
                 if event.outcome == "stopped early" and state.trials[event.trial].decision.verdict == "continue":
                     how += ": its train loop returned"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 WITHIN_S = 300.0
@@ -39,8 +41,13 @@ class PageClient:
     def ask(self, **wish: Any) -> dict[str, str]:
         """Return what the sweep answers to a wish."""
         body, kind = json.dumps(wish).encode(), {"Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(f"{self.address}ask", body, kind)) as answer:
+        try:
+            answer = urllib.request.urlopen(urllib.request.Request(f"{self.address}ask", body, kind))
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
             told: dict[str, str] = json.load(answer)
+        assert ("error" in told) == (answer.status != HTTPStatus.OK)
         return told
 
     def with_status(self, status: str) -> list[int]:

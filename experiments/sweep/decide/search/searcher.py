@@ -33,6 +33,7 @@ from experiments.sweep.decide.search.surrogate import (
 from experiments.sweep.define.budget import REPORTS, Budget
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.search_space import SearchSpace
+from experiments.sweep.define.words import last_line
 from experiments.sweep.state.outcome import constraints_of, why_diverged
 from trainables.runtime import names
 from trainables.runtime.internals import optuna as internals
@@ -268,8 +269,11 @@ class StudySearcher(KeptInProcess, Searcher):
         if trial is None or not all(map(math.isfinite, point)):
             return
         earlier = trial.intermediate_values.values()
-        best = all(self._objectives[0].better(point[0], than=value) for value in earlier)
         step, constraints = self._budget.progress(result), constraints_of(result)
+        # What a kill has lost is reported again, perhaps with other seconds.
+        again = trial.intermediate_values.get(step) == point[0]
+        others = (value for at, value in trial.intermediate_values.items() if not (again and at == step))
+        best = all(self._objectives[0].better(point[0], than=value) for value in others)
         # Of several reports in the same epoch or second the best.
         value = self._objectives[0].best_of(point[0], trial.intermediate_values.get(step))
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
@@ -288,7 +292,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def on_error(self, trial_id: str, text: str) -> None:
         """Note an error before Tune says whether it ended the trial."""
-        self._errors[trial_id] = text.strip().rpartition("\n")[2]
+        self._errors[trial_id] = last_line(text)
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Record the end of a trial; without a result, one that was paused has ended."""

@@ -229,11 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
                 raise SweepError('a request must be a JSON object, such as {"do": "stop", "trial": 7}')
             self._send_json({"done": self.server.page.ask(wish).result(ANSWER_WITHIN_S)})
         except (NoAnswerError, TimeoutError):
-            self._send_json({"error": f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"})
+            busy = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
+            self._send_json({"error": busy}, HTTPStatus.SERVICE_UNAVAILABLE)
         except json.JSONDecodeError as error:
-            self._send_json({"error": f"the request is not JSON: {error}"})
+            self._send_json({"error": f"the request is not JSON: {error}"}, HTTPStatus.BAD_REQUEST)
         except ValueError as error:
-            self._send_json({"error": str(error)})
+            self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
 
     def _allowed(self) -> str | None:
         """Return the path below the token; None, having refused, if the token or the name of the host is another."""
@@ -252,11 +253,13 @@ class _Handler(BaseHTTPRequestHandler):
         since = parse_qs(urlsplit(self.path).query).get("since", ["0"])[0]
         return int(since) if since.isdigit() else 0
 
-    def _send_json(self, data: Any) -> None:
-        self._send(json.dumps(data, default=str).encode(), "application/json")
+    def _send_json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send(json.dumps(data, default=str).encode(), "application/json", status=status)
 
-    def _send(self, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(HTTPStatus.OK)
+    def _send(
+        self, body: bytes, kind: str, headers: Mapping[str, str] | None = None, status: HTTPStatus = HTTPStatus.OK
+    ) -> None:
+        self.send_response(status)
         for name, value in {**HEADERS, **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +86,7 @@ def save_model(record: LogModel, folder: Path) -> Model:
     import mlflow.pyfunc  # here: it takes a second, and most of a sweep does without it
     from mlflow.models import Model, ModelSignature, infer_signature
     from mlflow.types import ColSpec, Schema
+    from pandas import DataFrame
 
     logging.getLogger(PYFUNC_LOGGER).setLevel(logging.WARNING)  # else it logs each of its steps
     shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
@@ -92,7 +94,12 @@ def save_model(record: LogModel, folder: Path) -> Model:
     copy_to_predict(Path(record.checkpoint), data)
     load = pkgutil.resolve_name(record.loaded_by)
     predictor: prediction.Predictor = load(data)
-    inferred = infer_signature(predictor.example, predictor.predict(predictor.example))
+    example: object = predictor.example
+    if not isinstance(example, DataFrame):
+        kind = type(example).__name__
+        raise TypeError(f"the predictor's example must be a pandas.DataFrame with a row of input, but is a {kind}")
+    warnings.filterwarnings("ignore", "Hint: Inferred schema contains integer", UserWarning)  # of what predicts numbers
+    inferred = infer_signature(example, predictor.predict(example))
     columns = inferred.inputs.inputs
     # A column without a name is filled from a list, too.
     inputs = Schema([ColSpec(columns[0].type)]) if len(columns) == 1 else inferred.inputs
@@ -108,7 +115,7 @@ def save_model(record: LogModel, folder: Path) -> Model:
         code_paths=[str(file.parent if file.name == "__init__.py" else file) for file in code],
         model_config={prediction.LOADED_BY: record.loaded_by},
         signature=ModelSignature(inputs, inferred.outputs),
-        input_example=predictor.example,
+        input_example=example,
         pip_requirements=[requirement(name) for name in predictor.packages],
     )
     return described

@@ -142,6 +142,15 @@ def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
     assert [type(event) for event in told] == [SweepEnding]
 
 
+def test_a_target_that_was_reached_stays_the_reason_when_the_time_is_over_too(run: SweepRun) -> None:
+    reached = Ending("it reached the target", 0, option="target")
+    run.early_end.ask(reached)
+    run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
+    assert run.state.ending == reached._replace(at_once=True)
+    run.early_end.ask(Ending("all fail", 1, at_once=False))
+    assert run.state.ending.option == "target"
+
+
 def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -> None:
     run.early_end.ask(Ending("for a test", 1, at_once=True))
     thread = threading.Thread(target=turn, args=(run,))

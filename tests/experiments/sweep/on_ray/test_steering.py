@@ -128,6 +128,12 @@ def test_a_configuration_beyond_the_last_trial_adds_one(run: SweepRun) -> None:
     assert run.searcher.suggest("after") is None
 
 
+def test_the_end_says_that_configurations_that_wait_are_dropped(run: SweepRun) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    asked(run, do="try", config={"x": 0.4})
+    assert asked(run, do="end").endswith("; 2 configurations that waited will not be tried")
+
+
 def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Path) -> None:
     asked(run, do="try", config={"x": 0.5})
     asked(run, do="stop", trial=1)

@@ -1,9 +1,11 @@
-"""build_tuner() without fit(): it decides and checks, and does nothing."""
+"""A tuner without fit(): what it does not do, and what it says of a sweep that is over."""
 
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -11,8 +13,11 @@ from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 
-from experiments import SweepError, build_tuner
+from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.decide.kept_in_process import KeptInProcess
+from experiments.sweep.on_ray.tuner import SweepTuner
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.state.events import Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -35,3 +40,55 @@ def test_what_tune_pickles_of_a_sweep_stays_the_same_object_in_this_process_and_
     del kept
     with pytest.raises(SweepError, match="resumed with --resume NAME"):
         pickle.loads(pickled)
+
+
+def ended(storage: Path, *trials: tuple[list[float], Outcome], ending: Ending | None = None) -> SweepTuner:
+    """A sweep whose trials have all ended so, each with its reports."""
+    options = SweepOptions(storage=storage, name="x", device="cpu", num_samples=len(trials), confirm=0)
+    tuner = SweepTuner(make_plan(QUADRATIC, options), trackers=[])
+    tuner.plan.folder.mkdir(parents=True)
+    state, config = tuner.run.state, {"x": 0.5}
+    for number, (scores, outcome) in enumerate(trials, start=1):
+        state.apply(TrialBegan(trial=number, trial_id=str(number), config=config))
+        for step, score in enumerate(scores, start=1):
+            state.apply(Reported(trial=number, step=step, value=score, metrics={}, config=config))
+        raised = outcome == "failed"
+        state.apply(TrialEnded(trial=number, outcome=outcome, reason="KeyError: 'lr'" if raised else "", raised=raised))
+    if ending is not None:
+        state.apply(SweepEnding(ending=ending))
+    tuner.run.close()
+    return tuner
+
+
+ALIKE = Ending("2 trials in a row failed alike: KeyError: 'lr'", status=1)
+
+
+@pytest.mark.parametrize(
+    ("trials", "ending", "status", "says"),
+    [
+        ([([0.5], "finished"), ([], "failed")], None, 0, ""),
+        ([([0.5], "finished"), ([0.4], "stopped early")], Ending("the target is reached", status=0), 0, ""),
+        (
+            [([], "failed"), ([], "failed")],
+            None,
+            1,
+            r"error: no trial reported a finite score \(trial 1: KeyError: 'lr'\)",
+        ),
+        (
+            [([0.5], "failed"), ([], "failed")],
+            None,
+            1,
+            r"error: all 2 trials failed \(trial 1: KeyError: 'lr'\); see .*",
+        ),
+        ([([0.5], "failed"), ([0.4], "failed")], ALIKE, 1, r"error: all 2 trials failed"),
+        ([([0.5], "finished"), ([0.4], "failed"), ([], "failed")], ALIKE, 1, "error: 2 trials in a row failed alike"),
+    ],
+)
+def test_a_sweep_whose_trials_have_all_ended_may_have_failed(
+    trials: Any, ending: Ending | None, status: int, says: str, storage: Path
+) -> None:
+    tuner = ended(storage, *trials, ending=ending)
+    assert tuner.status == status
+    said = tuner.ending_lines()
+    assert len(said) == bool(says)
+    assert all(re.match(says, line) for line in said)

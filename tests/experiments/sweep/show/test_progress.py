@@ -10,7 +10,7 @@ import pytest
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.progress import ShowProgress
-from experiments.sweep.state.events import Decided, SweepBegan, SweepEnded, TrialEnded
+from experiments.sweep.state.events import Decided, Reported, SweepBegan, SweepEnded, TrialEnded
 from tests.experiments.sweep.fed_state import Fed
 
 
@@ -44,6 +44,33 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
     assert status.startswith("0 of 3 trials done, 1 running, 1 paused, best score 0.2000 (trial 002), about 0 s left")
     assert finished == "trial 002  x=0.5  epoch 1  score 0.2000  finished  best so far"
     assert last == "2 of 3 trials done, 1 stopped early, 1 finished, best score 0.2000 (trial 002)"
+
+
+def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=3), progress("asha")
+    fed.begin(1)  # before the sweep was killed
+    shown.show(SweepBegan(), fed.state)
+    fed.begin(2)
+    for number in (1, 1, 2):
+        report: Any = {"metrics": {"lost_s": 4.0}, "step": 1, "value": 0.5, "config": {}}
+        shown.show(Reported(trial=number, **report), fed.state)
+    _, *said = (line.partition("]")[2].strip() for line in capsys.readouterr().out.splitlines())
+    workers = "lost its workers, continues on new ones (4 s lost)"
+    assert said == [
+        "trial 001  repeats what it had not saved (4 s lost)",
+        f"trial 001  {workers}",
+        f"trial 002  {workers}",
+    ]
+
+
+def test_an_error_of_several_lines_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=3), progress("asha")
+    fed.begin(1)
+    error = TrialEnded(
+        trial=1, outcome="failed", reason="...\nRuntimeError: cannot load:\n\tsize mismatch", raised=True
+    )
+    shown.show(error, fed.state)
+    assert capsys.readouterr().out.endswith("failed: RuntimeError: cannot load: size mismatch\n")
 
 
 def test_a_small_loss_has_digits(capsys: pytest.CaptureFixture[str]) -> None:

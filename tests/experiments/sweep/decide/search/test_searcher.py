@@ -460,6 +460,15 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
     assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
 
 
+def test_an_epoch_that_is_trained_again_has_the_point_of_its_last_report(tmp_path: Path) -> None:
+    """As in the state of a sweep that was killed, which knows that report alone."""
+    searcher = searcher_in(tmp_path, objectives=BOTH)
+    proposal(searcher, "a")
+    for epoch, seconds in ((1, 3.0), (2, 2.0), (2, 9.0), (3, 1.0)):
+        searcher.on_trial_result("a", {"score": 0.1 if epoch == 1 else 0.5, "seconds": seconds, "epoch": epoch})
+    assert trials(searcher)[0].user_attrs["point"] == [0.5, 9.0]
+
+
 @pytest.mark.parametrize("sampler", [*SAMPLERS, "NSGAIIISampler"])
 def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_record(sampler: str, tmp_path: Path) -> None:
     proposals: list[list[dict[str, Any]]] = []

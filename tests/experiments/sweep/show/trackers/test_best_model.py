@@ -10,9 +10,10 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
 from mlflow.entities import LoggedModelStatus
@@ -128,6 +129,27 @@ def test_a_checkpoint_that_no_model_can_be_made_of_blocks_nothing(
     assert "MLflow has no model of the best trial: cannot make one from trial-001/checkpoint_000000" in caplog.text
     assert sweep.models() == []
     assert sweep.load_line(1) is None
+
+
+class OfArrays:
+    """A predictor whose example is no table."""
+
+    packages = ("numpy",)
+    example = np.zeros((1, 64))
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def predict(self, rows: Any) -> Any:
+        return rows
+
+
+def test_a_predictor_that_takes_no_table_is_an_error_that_names_the_rule(
+    store: str, storage: Path, checkpoints: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = Sweep(store, storage, "arrays", replace(BERT, predictor=cast(Any, OfArrays)), checkpoints["bert"])
+    with caplog.at_level(logging.ERROR):
+        sweep.end(1)
+    assert "example must be a pandas.DataFrame with a row of input, but is a ndarray" in caplog.text
 
 
 def test_a_checkpoint_of_another_place_is_not_made_a_model(
