@@ -55,7 +55,7 @@ class GaussianProcessSampler(RandomSampler):
     trained furthest, as BOHB's do (Falkner et al., 2018): by the first :data:`STARTUP`, and all that got about as far
     as the last of these, each with the best value that it had there. The other trials are taken to have no value yet,
     but for those that count as bad since they failed. The rest of the proposals go by all trials alike, and prefer
-    what takes less time.
+    what takes less time. What has been proposed already is not proposed again: a random configuration takes its place.
 
     A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
     Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
@@ -126,7 +126,10 @@ class GaussianProcessSampler(RandomSampler):
         if fit:
             kernels = [process.kernel for process in processes]
             set_study_attribute(study, kernels_of, {"of": of, "end": end, "trials": begun, "kernels": kernels})
-        return space.configuration(row)
+        found = space.configuration(row)
+        # Nothing is learned from the same once more, and where a corner of the space is best, most proposals would be it.
+        same = any(all(found[name] == value for name, value in trial.params.items()) for trial in [*known, *running])
+        return {} if same else found
 
 
 @cache

@@ -125,6 +125,24 @@ def test_scores_that_say_little_are_no_error_and_no_trial_is_proposed_twice(valu
         assert found and found not in known
 
 
+def test_where_a_corner_is_best_it_is_proposed_once() -> None:
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
+
+    def of_a_branch(trial: optuna.Trial) -> float:
+        name = trial.suggest_categorical("optimizer", ["sgd", "adamw"])
+        return trial.suggest_float(name, 0.0, 1.0) + trial.suggest_float("x", 0.0, 1.0) + (name == "sgd")
+
+    study.optimize(of_a_branch, n_trials=40)
+    assert len({tuple(trial.params.items()) for trial in study.trials}) == 40
+    assert study.best_params == {"optimizer": "adamw", "adamw": 0.0, "x": 0.0}
+
+
+def test_a_space_may_be_exhausted() -> None:
+    study = optuna.create_study(sampler=GaussianProcessSampler(seed=0))
+    study.optimize(lambda trial: trial.suggest_categorical("x", [1, 2]), n_trials=15)
+    assert study.best_params == {"x": 1}
+
+
 def test_an_outlier_does_not_hide_the_others() -> None:
     study = tuned(10)
     outlier = {"lr": 1.0, "x": 1.0, "y": 0.5}
