@@ -127,7 +127,7 @@ class GaussianProcessSampler(RandomSampler):
             kernels = [process.kernel for process in processes]
             set_study_attribute(study, kernels_of, {"of": of, "end": end, "trials": begun, "kernels": kernels})
         found = space.configuration(row)
-        # Nothing is learned from the same once more, and where a corner of the space is best, most proposals would be it.
+        # Nothing is learned from the same once more. Where a corner of the space is best, most proposals would be it.
         same = any(all(found[name] == value for name, value in trial.params.items()) for trial in [*known, *running])
         return {} if same else found
 
