@@ -181,7 +181,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         kept = KeptSweep.at(plan.folder, plan.folder.parent)
         if kept.summary.get("complete") and is_delivered(plan.folder):
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
-            return int(kept.state == "failed" or kept.summary["best"] is None), kept.summary
+            return int(kept.summary["failed"] is not None), kept.summary
     with no_collection():
         begin_ray(plan)
         from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, while Ray starts

@@ -33,7 +33,9 @@ def load_experiment(script: str, arguments: Sequence[str] = (), named: str | Non
         named: The name of the experiment, to choose among several.
     """
     place, colon, variable = script.rpartition(":")
-    file = Path(place if colon else script).expanduser()
+    if not variable.isidentifier():  # a folder may have a colon in its name
+        place, colon, variable = script, "", ""
+    file = Path(place).expanduser()
     if not file.is_file():
         raise SweepError(f"{script}: there is no file {file}; give a script, or my.py:EXPERIMENT")
     module = types.ModuleType("__main__")

@@ -49,11 +49,11 @@ class KeptSweep:
 
     @cached_property
     def state(self) -> str:
-        """How it stands, in words; "failed" if all trials have."""
+        """How it stands, in words."""
         if is_running(self.folder):
             return "running"
         if self.summary.get("complete"):
-            return "failed" if {*self.summary["trials"]} == {"failed"} else "finished"
+            return f"failed: {why}" if (why := self.summary.get("failed")) else "finished"
         if (early := self.summary.get("ended_early")) is not None:
             return f"ended early: {early['why']}"
         return "killed"
@@ -138,7 +138,7 @@ class KeptSweep:
         if (tracked := tracked_at(self.folder)) not in (None, tracking_uri(None)):
             resume += ["--tracking-uri", str(tracked)]
         ended_early = self.state not in ("running", "finished")
-        advice = START_AGAIN if self.state == "failed" or is_useless(self.summary) else shlex.join(resume)
+        advice = START_AGAIN if self.summary.get("failed") or is_useless(self.summary) else shlex.join(resume)
         rows = [("trial", *(o.partition(" ")[2] for o in began.objectives), "best at", "status", "hyperparameters")]
         for trial in self.trials:
             values = (format_value(value) for value in trial.get("point", [trial["value"]] * len(began.objectives)))

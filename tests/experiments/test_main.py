@@ -264,7 +264,7 @@ def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
     plan = kept(storage, "gone", math.nan, math.nan, num_samples=2, confirm=0, ending=Ending("why: all of it", 1))
     assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  ended early")
     summary = json.loads(plan.summary_file.read_text())
-    write_summary(plan.summary_file, {**summary, "complete": True, "trials": {"failed": 2}})
+    write_summary(plan.summary_file, {**summary, "complete": True, "failed": "all of it: ..."})
     assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  failed")
     assert "next        fix that, then start a new sweep" in said(capsys, "show", str(plan.folder))
 
@@ -339,7 +339,9 @@ def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys
     )
 
 
-def test_a_script_runs_with_or_without_main(script: Path, storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_runs_with_or_without_main(
+    script: Path, storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--storage", str(storage), "--dry-run", "--json", "--device", "cpu"]
     plan = json.loads(said(capsys, "run", f"{script}:LARGE", *options))
     assert (plan["experiment"], plan["space"]) == (
@@ -349,6 +351,9 @@ def test_a_script_runs_with_or_without_main(script: Path, storage: Path, capsys:
     script.write_text(SCRIPT + "main(SMALL, 'Small things.')\nraise RuntimeError('the sweep is over')\n")
     assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
     assert load_experiment(str(script))[1] == "Small things."
+    (tmp_path / "a:1").mkdir()
+    script = script.rename(tmp_path / "a:1" / "my.py")
+    assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
     with pytest.raises(SystemExit):
         main(["run", str(script), "--help"])
     assert "Small things." in capsys.readouterr().out

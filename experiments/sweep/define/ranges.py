@@ -90,7 +90,8 @@ def words_of(range_: BaseDistribution) -> str:
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
     usual = 1 if isinstance(range_, IntDistribution) else None
     steps = f" in steps of {range_.step:g}" if range_.step not in (None, usual) else ""
-    return f"{range_.low:g} to {range_.high:g}{steps}{', logarithmic' if range_.log else ''}"
+    low, high = (str(end) if isinstance(end, int) else f"{end:g}" for end in (range_.low, range_.high))
+    return f"{low} to {high}{steps}{', logarithmic' if range_.log else ''}"
 
 
 def holds(range_: BaseDistribution, value: Any) -> bool:

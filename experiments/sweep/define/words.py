@@ -35,7 +35,7 @@ def format_choice(value: object, digits: int = 4) -> str:
 
 def last_line(error: str) -> str:
     """Return the last line of an error's text, after the line that it belongs to if it is indented."""
-    lines = error.strip().splitlines() or [""]
+    lines = [line for line in error.strip().splitlines() if line.strip()] or [""]
     message = next(line for line in reversed(lines) if not line[:1].isspace())
     return message if message is lines[-1] else f"{message} {lines[-1].strip()}"
 

@@ -101,12 +101,12 @@ class Steering:
 
         A trial that waits ends unless it is promoted, as at the end of any search.
         """
-        self._end_search()
+        self._propose(self._searcher.proposed)
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
     def _end(self) -> str:
         waiting = len(self._searcher.wanted)
-        self._end_search()
+        self._searcher.wanted.clear()
         self._want_trials(self._searcher.proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
         dropped = f"; {counted(waiting, 'configuration')} that waited will not be tried" if waiting else ""
@@ -142,10 +142,6 @@ class Steering:
                 f"the search is over; once the sweep has ended, add trials with: "
                 f"{self._plan.how_to_resume(with_more_trials=True)}"
             )
-
-    def _end_search(self) -> None:
-        self._searcher.wanted.clear()
-        self._propose(self._searcher.proposed)
 
     def _want_trials(self, number: int, what: str) -> None:
         """Have the search propose so many trials in all, also after a resume."""

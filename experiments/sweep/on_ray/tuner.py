@@ -14,7 +14,6 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.on_ray.local_ray import start_ray
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
@@ -144,7 +143,8 @@ class SweepTuner(tune.Tuner):
         summary, state = self.run.summary, self.run.state
         assert summary is not None, "the sweep is over"
         if summary["complete"]:
-            return [] if (error := self._error()) is None else [f"error: {error}"]
+            where = ", ".join([str(self.plan.report_file), *map(in_words, self.run.trackers)])
+            return [f"error: {summary['failed']}; see {where}"] if summary["failed"] else []
         counts = Counter(summary["trials"])
         counts["not begun"] = state.expected - counts.total()
         how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
@@ -160,21 +160,8 @@ class SweepTuner(tune.Tuner):
         summary = self.run.summary
         assert summary is not None, "the sweep is over"
         if summary["complete"]:
-            return int(self._error() is not None)
+            return int(summary["failed"] is not None)
         return int((summary["ended_early"] or {"status": CTRL_C})["status"] or summary["best"] is None)
-
-    def _error(self) -> str | None:
-        """Return why a sweep whose trials have all ended is one that has failed; None if it has not."""
-        trials, metric = self.run.state.trials.values(), self.run.state.objective.name
-        ending = self.run.state.ending
-        trial = next((trial for trial in trials if trial.reason.strip()), None)
-        why = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
-        where = ", ".join([str(self.plan.report_file), *map(in_words, self.run.trackers)])
-        if not any(trial.curve for trial in trials):
-            return f"no trial reported a finite {metric}{why}; see {where}"
-        if all(trial.status == "failed" for trial in trials):
-            return f"all {counted(len(trials), 'trial')} failed{why}; see {where}"
-        return ending.why if ending is not None and ending.status else None
 
     def get_results(self) -> tune.ResultGrid:
         """Return the results of the sweep that ``fit()`` ran; before, those of the one that is to go on, so far."""

@@ -127,7 +127,8 @@ def verdict(result: Mapping[str, Any]) -> str:
         return f"{winner} beats the baseline {by}"
     if gain["mean"] > 0:
         return f"{winner} is ahead of the baseline {by}: that may be chance; more --seeds would tell"
-    return f"no trial beats the baseline: the best, {winner}, is behind by {format_score(-gain['mean'])}"
+    behind = f"is behind by {format_score(-gain['mean'])}" if gain["mean"] < 0 else "is as good"
+    return f"no trial beats the baseline: the best, {winner}, {behind}"
 
 
 def in_interval(row: Mapping[str, Any], write: Callable[[float], str] = format_score) -> str:

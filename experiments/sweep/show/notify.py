@@ -78,7 +78,8 @@ class Notify:
         if early is None and not summary["complete"]:  # an error has ended Tune itself
             early = {"why": "interrupted", "status": 1}
         how = f"ended early ({early['why']})" if early is not None else "has ended"
-        failed = best is None or (early is not None and early["status"] != 0)
+        how = f"has failed ({summary['failed']})" if summary["failed"] else how
+        failed = summary["failed"] or best is None or (early is not None and early["status"] != 0)
         words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}, {'best' if best else 'without a result'}"
         self._tell("failed" if failed else "ended", words, best).join(WAIT_AT_END_S)
 

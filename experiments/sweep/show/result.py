@@ -23,7 +23,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
         *(_best_lines(summary) if summary.get("best") is not None else []),
         *([f"devices     {shares_of(summary['device_seconds'])}; {folder / TIMELINE_FILE}"] if summary else []),
         *([f"summary     {folder / SUMMARY_FILE}"] if summary else []),
-        f"report      {folder / REPORT_FILE}",
+        *([f"report      {folder / REPORT_FILE}"] if (folder / REPORT_FILE).is_file() else []),
         *(f"{word:<10}  {what}" for word, what in others),
     ]
 

@@ -31,7 +31,7 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 def reopen_summary(folder: Path) -> None:
     """Take out of the summary of a sweep that goes on how it had ended: it may be killed before it writes the next."""
     if summary := read_summary(folder):
-        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "ended_early": None})
+        write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "failed": None, "ended_early": None})
 
 
 def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "baseline_note": _baseline_note(state),
         "confirmation": confirmed(state, plan.seen_by),
         "complete": state.complete,
+        "failed": state.failure,
         "ended_early": None if state.ending is None else state.ending._asdict(),
         "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],
         "trials": {**state.counts(), **left},

@@ -29,7 +29,7 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
 
 
-class SweepFile(BaseModel):
+class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     """The contents of the file."""
 
     experiment: str

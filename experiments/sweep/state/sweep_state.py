@@ -13,6 +13,7 @@ from typing import Any
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.front import in_order, on_front
 from experiments.sweep.define.objective import Objective
+from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.state import events
 from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
@@ -218,6 +219,20 @@ class SweepState:
     def complete(self) -> bool:
         """Whether every trial that the sweep is to have has ended."""
         return len(self.trials) == self.expected and not self.unended
+
+    @property
+    def failure(self) -> str | None:
+        """Why the sweep has failed, if all trials have ended and it has; else None."""
+        trials = self.trials.values()
+        trial = next((trial for trial in trials if trial.reason.strip()), None)
+        why = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
+        if not self.complete:
+            return None
+        if not any(trial.curve for trial in trials):
+            return f"no trial reported a finite {self.objective.name}{why}"
+        if all(trial.status == "failed" for trial in trials):
+            return f"all {counted(len(trials), 'trial')} failed{why}"
+        return self.ending.why if self.ending is not None and self.ending.status == 1 else None
 
     @property
     def _search_is_over(self) -> bool:

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from experiments.sweep.show.pictures.sweep_view import GRID, INK
 from trainables.runtime.writing import written_whole
@@ -57,6 +58,8 @@ def write_png(picture: go.Figure, title: str, caption: str, path: Path) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=6, frameon=False, fontsize=9)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, color=INK)
     axes.set_title(textwrap.fill(caption, CAPTION_CHARACTERS), loc="left", fontsize=8.5, color="dimgrey")
+    for text in figure.findobj(Text):  # a choice may hold dollars, and is no formula
+        text.set_parse_math(False)
     with written_whole(path) as partial:
         figure.savefig(partial, dpi=DOTS_PER_INCH)
 

@@ -81,8 +81,13 @@ def draw_sweep(view: SweepView) -> list[Path]:
     pictures, files = draw_pictures(view), []
     for picture in pictures:
         if picture.figure is not None:
-            files.append(view.plan.folder / f"{picture.name}.png")
-            write_png(picture.figure, f"{view.plan.name}: {picture.title}", picture.caption, files[-1])
+            file = view.plan.folder / f"{picture.name}.png"
+            try:
+                write_png(picture.figure, f"{view.plan.name}: {picture.title}", picture.caption, file)
+            except Exception:  # matplotlib's, of values that it cannot draw; the others and the report are drawn
+                logger.exception("%s cannot be drawn", file.name)
+            else:
+                files.append(file)
     write_report(view, pictures, view.plan.report_file)
     return [*files, view.plan.report_file]
 

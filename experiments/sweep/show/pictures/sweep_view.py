@@ -195,5 +195,5 @@ class SweepView:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value that JSON has, too."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """Return a value that JSON has, too, and that is there: the choice None is a text."""
+    return str(value) if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import cast
@@ -82,7 +83,8 @@ class MlflowRuns:
                     self._client.log_dict(self._ids[record.run], record.content, record.name)
                 case records.LogModel() as record:
                     if self._is_inside(record.checkpoint):
-                        log_best_model(self._client, self._ids, record)
+                        checkpoint = str(self._folder / record.checkpoint)
+                        log_best_model(self._client, self._ids, replace(record, checkpoint=checkpoint))
         except Exception:
             self._look_first = True  # it may have arrived, and only its answer been lost
             raise
@@ -116,14 +118,21 @@ class MlflowRuns:
         return until if is_deleted else None
 
     def _begin_sweep(self, record: records.BeginSweep) -> None:
-        known = self._client.get_experiment_by_name(record.experiment)
-        if known is None:
-            self._ids[EXPERIMENT] = self._client.create_experiment(record.experiment, record.artifacts)
-        else:
-            self._ids[EXPERIMENT] = known.experiment_id
+        self._ids[EXPERIMENT] = self._experiment(record)
         self._begin_run(record, record.tags)
         if record.data:
             self._client.log_inputs(self._ids[SWEEP], [DatasetInput(_data_set(record.data, record.facts))])
+
+    def _experiment(self, record: records.BeginSweep) -> str:
+        if (known := self._client.get_experiment_by_name(record.experiment)) is not None:
+            return known.experiment_id
+        try:
+            return self._client.create_experiment(record.experiment, record.artifacts)
+        except MlflowException as error:
+            made_meanwhile = self._client.get_experiment_by_name(record.experiment)  # by another sweep
+            if error.error_code != "RESOURCE_ALREADY_EXISTS" or made_meanwhile is None:
+                raise
+            return made_meanwhile.experiment_id
 
     def _begin_run(
         self, record: records.BeginRun, tags: dict[str, str], updates: Sequence[records.Update] = ()
@@ -173,11 +182,11 @@ class MlflowRuns:
         if record.may_be_skipped and began < self._pictures_from:
             return
         try:
-            for file in filter(self._is_inside, record.files):
-                if Path(file).is_dir():
-                    self._client.log_artifacts(self._ids[record.run], file, record.folder or None)
-                elif Path(file).is_file():
-                    self._client.log_artifact(self._ids[record.run], file, record.folder or None)
+            for file in (self._folder / name for name in filter(self._is_inside, record.files)):
+                if file.is_dir():
+                    self._client.log_artifacts(self._ids[record.run], str(file), record.folder or None)
+                elif file.is_file():
+                    self._client.log_artifact(self._ids[record.run], str(file), record.folder or None)
         except Exception as error:
             if not record.may_be_skipped:
                 raise
@@ -187,7 +196,7 @@ class MlflowRuns:
 
     def _is_inside(self, path: str) -> bool:
         """Whether a path in a record is in the sweep's own folder, wherever links lead; logged if it is not."""
-        inside = Path(path).resolve().is_relative_to(self._folder.resolve())
+        inside = (self._folder / path).resolve().is_relative_to(self._folder.resolve())
         if not inside:
             logger.error(
                 "MLflow does not get %s: a record in %s names it, and it is not in that folder", path, self._folder

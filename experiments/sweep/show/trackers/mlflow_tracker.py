@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections.abc import Mapping
 from numbers import Real
@@ -99,7 +100,7 @@ class MlflowTracker:
             case events.TrialEnded():
                 self._end_trial(event, state, at)
             case events.PicturesDrawn():
-                files = [str(file) for file in event.files]
+                files = [self._inside(file) for file in event.files]
                 self._put(records.LogFiles(run=SWEEP, time_ms=at, files=files, may_be_skipped=not event.last))
             case events.SweepEnded():
                 self._end_sweep(event, state, at)
@@ -227,7 +228,7 @@ class MlflowTracker:
         self._put(Update(run=run, time_ms=at, step=step, metrics=seconds, tags=tags, status=status))
         if (wanted := self._plan.options.profiled) is not None and wanted[0] == event.trial:
             trace = self._plan.folder / trial_name(event.trial) / TRACE_FILE  # left out where there is none
-            self._put(records.LogFiles(run=run, time_ms=at, files=[str(trace)]))
+            self._put(records.LogFiles(run=run, time_ms=at, files=[self._inside(trace)]))
         counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}
         self._put(Update(run=SWEEP, time_ms=at, step=state.counts().total(), metrics=counts))
 
@@ -256,16 +257,21 @@ class MlflowTracker:
                 metrics["confirmed/gain"] = gain["mean"]
                 tags["confirmed"] = verdict(confirmation)
         as_asked = state.complete or (state.ending is not None and state.ending.status == 0)
-        status: RunStatus = "FINISHED" if as_asked else "KILLED"
+        status: RunStatus = "FAILED" if state.failure else "FINISHED" if as_asked else "KILLED"
         step = state.counts().total()
         self._put(Update(run=SWEEP, time_ms=at, step=step, metrics=metrics, tags=tags, status=status))
         if best is not None and best["checkpoint"] is not None:
             self._log_model(best, at)
 
+    def _inside(self, path: str | os.PathLike[str]) -> str:
+        """Return a path as records have it, in the sweep's folder, which may be moved before they are delivered."""
+        return os.path.relpath(path, self._plan.folder)
+
     def _log_model(self, best: Mapping[str, Any], at: int) -> None:
         """Log the best trial's checkpoint, and the model that is made of it."""
         plan, run, self._checkpoint = self._plan, run_of(best["trial"]), best["checkpoint"]
-        self._put(records.LogFiles(run=run, time_ms=at, files=[self._checkpoint], folder="checkpoint"))
+        checkpoint = self._inside(self._checkpoint)
+        self._put(records.LogFiles(run=run, time_ms=at, files=[checkpoint], folder="checkpoint"))
         load = plan.experiment.predictor
         if load is None:  # the experiment does not say how one predicts
             return
@@ -274,7 +280,7 @@ class MlflowTracker:
                 run=run,
                 time_ms=at,
                 sweep=plan.name,
-                checkpoint=self._checkpoint,
+                checkpoint=checkpoint,
                 loaded_by=f"{load.__module__}:{load.__qualname__}",
                 params={name: str(value) for name, value in best["config"].items()},
                 metric=_named(plan.experiment.metric),

@@ -65,7 +65,7 @@ class LogFiles(Record):
     """Files and folders that become artifacts of a run, in the place of earlier ones of their names."""
 
     files: list[str]
-    """Paths in the sweep's folder; those that are not there are left out."""
+    """Paths from the sweep's folder on; those that are not there are left out."""
     folder: str = ""
     """Of the artifacts."""
     may_be_skipped: bool = False

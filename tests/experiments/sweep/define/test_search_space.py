@@ -95,6 +95,7 @@ def test_every_way_of_writing_a_space_has_priors(definition: Any) -> None:
     assert space.priors == {"lr": 1e-2, "optimizer": "adamw"}
     assert space.of_study == {name: OF_OPTUNA[name] for name in ("lr", "width", "optimizer")}
     assert space.in_words()["lr"] == "0.0001 to 0.1, logarithmic, prior 0.01"
+    assert SearchSpace({"n": tune.randint(1, 1234568)}).in_words() == {"n": "1 to 1234567"}
     assert space.ranges == SearchSpace(OF_OPTUNA).ranges
     assert space.describe() != SearchSpace(OF_OPTUNA).describe()
     assert space.fix({"lr": 1e-3}).priors == {"optimizer": "adamw"}

@@ -13,6 +13,7 @@ from experiments.sweep.define.words import format_params, last_line
             "RuntimeError: Error(s) in Linear:\n\tsize mismatch\n\tsize again",
             "RuntimeError: Error(s) in Linear: size again",
         ),
+        ("OSError: no model\n\n    hint: try\n    again", "OSError: no model again"),
         ("  indented", "indented"),
         ("", ""),
     ],

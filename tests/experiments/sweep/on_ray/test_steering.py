@@ -128,6 +128,17 @@ def test_a_configuration_beyond_the_last_trial_adds_one(run: SweepRun) -> None:
     assert run.searcher.suggest("after") is None
 
 
+def test_what_was_wanted_outlives_a_search_that_the_time_budget_cuts_short(run: SweepRun, tmp_path: Path) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    run.steering.cut_search()
+    assert run.searcher.suggest("next") is None
+    run.searcher.save(str(tmp_path / "searcher"))
+    other = SweepTuner(run.plan, trackers=[]).run
+    other.searcher.restore(str(tmp_path / "searcher"))
+    other.searcher.num_trials = 4
+    assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+
+
 def test_the_end_says_that_configurations_that_wait_are_dropped(run: SweepRun) -> None:
     asked(run, do="try", config={"x": 0.5})
     asked(run, do="try", config={"x": 0.4})

@@ -17,7 +17,7 @@ from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.decide.kept_in_process import KeptInProcess
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.state.events import Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
+from experiments.sweep.state.events import CTRL_C, Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -68,6 +68,7 @@ ALIKE = Ending("2 trials in a row failed alike: KeyError: 'lr'", status=1)
     [
         ([([0.5], "finished"), ([], "failed")], None, 0, ""),
         ([([0.5], "finished"), ([0.4], "stopped early")], Ending("the target is reached", status=0), 0, ""),
+        ([([0.5], "finished"), ([0.4], "finished")], Ending("interrupted (Ctrl-C)", status=CTRL_C), 0, ""),
         (
             [([], "failed"), ([], "failed")],
             None,

@@ -76,6 +76,7 @@ def test_of_a_loss_less_is_better() -> None:
         ([[0.5, 0.52], [0.51, 0.53]], "trial 002 is ahead of the baseline by 0.0100 ("),
         ([[0.5], [0.6]], "trial 002: +0.1000 against the baseline; too little to say with what confidence"),
         ([[0.5, 0.5], [0.5, 0.5]], "trial 002: +0.0000 against the baseline; too little to say"),
+        ([[0.5, 0.7], [0.6, 0.6]], "no trial beats the baseline: the best, trial 002, is as good"),
         ([[0.5, 0.5], [0.6, 0.7]], "trial 002 is ahead of the baseline by 0.1500 (-0.4853 to 0.7853), confidence"),
     ],
 )

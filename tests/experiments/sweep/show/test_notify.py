@@ -81,6 +81,16 @@ def test_improvements_one_after_another_are_one_message(plan: Plan, webhook: Web
     assert [message["event"] for message in webhook.got] == ["ended"]
 
 
+def test_a_sweep_of_which_all_trials_failed_is_told_as_one(plan: Plan, webhook: Webhook) -> None:
+    fed = Fed(trials=1)
+    view = run(plan, fed)
+    fed.trial(1, 0.5, outcome="failed")
+    end(view, plan, fed)
+    (last,) = webhook.got
+    assert last["event"] == "failed"
+    assert last["text"].startswith("sweep has failed (all 1 trial failed) after")
+
+
 @pytest.mark.parametrize(
     ("ending", "event", "says"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,6 +94,15 @@ def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: py
     assert (resumed(folder).target, resumed(folder).time_budget) == (None, 30.0)
     assert "it goes on without --target 0.9, at which it ended" in caplog.text
     assert resumed(folder, target=0.95).target == 0.95
+
+
+def test_numbers_that_are_none_in_json_are_kept(folder: Path) -> None:
+    plan = plan_in(folder.parent)
+    space = {"x": {"choice": [1.0, math.inf]}}
+    options = replace(plan.options, space=space)
+    write_sweep_file(replace(plan, options=options, learned=[{"x": math.inf}], earlier_config={"x": -math.inf}))
+    kept = read_sweep_file(folder)
+    assert (kept.options["space"], kept.learned, kept.earlier_config) == (space, [{"x": math.inf}], {"x": -math.inf})
 
 
 def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:

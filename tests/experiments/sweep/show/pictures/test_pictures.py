@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import optuna
+import plotly.graph_objects as go
 import pytest
 from matplotlib.image import imread
 from plotly.offline import get_plotlyjs
@@ -23,6 +24,7 @@ from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import format_params
 from experiments.sweep.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
+from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.show.pictures.report import DrawPictures, draw_sweep, write_report
 from experiments.sweep.show.pictures.sweep_view import SweepView
 from experiments.sweep.show.result import result_lines
@@ -317,6 +319,21 @@ def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     pictures = {picture.name: picture for picture in draw_pictures(view)}
     assert pictures["timeline"].caption.startswith("Could not be drawn: invalid literal for int()")
     assert [name for name, picture in pictures.items() if picture.figure is not None] == NAMES[:-1]
+
+
+def test_an_image_that_fails_leaves_the_others_and_the_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Beside ordinary losses one that is finite, and larger than what matplotlib can draw."""
+    files = draw_sweep(view_of([[0.5, 0.4], [1.7e308, 1.6e308], [0.3, 0.2]], tmp_path, mode="min"))
+    assert "cannot be drawn" in caplog.text
+    assert {"report.html", "timeline.png"} <= {file.name for file in files}
+    assert all(file.is_file() for file in files)
+
+
+def test_a_choice_may_hold_what_matplotlib_takes_for_a_formula(tmp_path: Path) -> None:
+    figure = go.Figure(go.Bar(x=[1.0], y=["$text #$label"], text=["$a #$b"], textposition="outside", orientation="h"))
+    figure.update_layout(height=200, xaxis_range=[0, 1], yaxis_categoryarray=["$text #$label"], yaxis_range=[-1, 1])
+    write_png(figure, "$title #$x", "caption", tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_drawing_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

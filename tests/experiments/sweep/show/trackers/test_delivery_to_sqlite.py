@@ -14,13 +14,14 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
 from experiments.sweep.show.trackers.delivery import Sender
 from experiments.sweep.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox
 from experiments.sweep.show.trackers.records import SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
-from tests.deliveries import check_delivered, deliver, outbox_in, params_of, records_of
+from tests.deliveries import TRIALS, check_delivered, deliver, outbox_in, params_of, records_of
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
 """Takes everything but parameters, for which it fails as a database that is locked."""
@@ -140,6 +141,42 @@ def test_files_of_other_places_are_not_sent(uri: str, tmp_path: Path, caplog: py
     assert client.list_artifacts(outbox.ids["001"]) == []
     assert not [file for file in (tmp_path / "artifacts").rglob("*") if file.is_file() and file.read_text() == "hush"]
     assert caplog.text.count("it is not in that folder") == 4
+
+
+def test_files_are_sent_also_from_a_folder_that_was_moved(uri: str, tmp_path: Path) -> None:
+    folder, moved = tmp_path / "results" / "sweep", tmp_path / "archive" / "sweep"
+    folder.parent.mkdir()
+    sweep, *trials = records_of("moved", uri, "moved")
+    assert isinstance(sweep, BeginSweep)
+    outbox = outbox_in(folder, [replace(sweep, artifacts=str(tmp_path / "artifacts")), *trials])
+    (folder / "timeline.png").write_text("shown")
+    outbox.put(LogFiles(run=SWEEP, time_ms=0, files=["timeline.png"]))
+    outbox.close()
+    moved.parent.mkdir()
+    folder.rename(moved)
+    outbox = Outbox(moved)
+    deliver(uri, outbox)
+    assert [file.path for file in MlflowClient(uri).list_artifacts(outbox.ids[SWEEP])] == ["timeline.png"]
+
+
+def test_two_sweeps_may_make_their_experiment_at_the_same_time(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = MlflowClient.get_experiment_by_name
+    made_by_the_other: list[str] = []
+
+    def look(client: MlflowClient, name: str) -> Experiment | None:
+        if made_by_the_other:
+            return looked(client, name)
+        made_by_the_other.append(client.create_experiment(name))  # after this one has looked
+        return None
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", look)
+    outbox = outbox_in(tmp_path / "sweep", records_of("together", uri, "together"))
+    deliver(uri, outbox)
+    client = MlflowClient(uri)
+    made = looked(client, "together")
+    assert made is not None and len(client.search_runs([made.experiment_id])) == 1 + TRIALS
 
 
 def test_a_store_that_cannot_be_opened_takes_everything_once_it_can(

@@ -144,6 +144,16 @@ def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -
         assert runs_of(plan)["sweep"].info.status == "FINISHED"
 
 
+def test_a_sweep_of_which_all_trials_failed_has_failed(storage: Path) -> None:
+    plan = plan_of(storage, "failed")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan())
+    for trial in (1, 2, 3, 4):
+        happen(tracker, state, began(trial), reported(trial, 1, 0.5), ended(trial, "failed"))
+    over(tracker, state)
+    assert runs_of(plan)["sweep"].info.status == "FAILED"
+
+
 def test_epochs_that_are_counted_from_0_are_there_once_each(storage: Path) -> None:
     """A trial that lost its workers makes its first reports again."""
     plan = plan_of(storage, "from-0")
