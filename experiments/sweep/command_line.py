@@ -21,6 +21,7 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import GROUPS, SweepOptions, checked
 from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.state.events import CTRL_C
+from experiments.sweep.state.sweep_file import read_summary
 from trainables.runtime.collection import no_collection
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def dry_run_lines(plan: Plan) -> list[str]:
 
         ended = sum(trial.state.is_finished() for trial in trials_to_resume(plan.folder))
     if ended >= plan.num_samples:
-        left = "but what it has yet to confirm" if plan.confirm else "to do"
+        confirms = ", and what it has yet to confirm" if plan.confirm else ""
+        left = "to do" if read_summary(plan.folder).get("complete") else f"but what a kill may have lost{confirms}"
         return [f"all {ended} trials have ended: nothing is left {left} (--add-trials N makes it longer)"]
     from optuna.storages import InMemoryStorage
 
