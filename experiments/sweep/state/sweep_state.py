@@ -223,11 +223,11 @@ class SweepState:
     @property
     def failure(self) -> str | None:
         """Why the sweep has failed, if all trials have ended and it has; else None."""
+        if not self.complete:
+            return None
         trials = self.trials.values()
         trial = next((trial for trial in trials if trial.reason.strip()), None)
         why = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
-        if not self.complete:
-            return None
         if not any(trial.curve for trial in trials):
             return f"no trial reported a finite {self.objective.name}{why}"
         if all(trial.status == "failed" for trial in trials):
