@@ -13,6 +13,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from trainables.data.fetch import download
 from trainables.pretrained import RANDOM
 from trainables.runtime.node_cache import prepare_once
+from trainables.runtime.training.checkpoint import STATE_FILE
 
 QUARTER = "resnet50-quarter"
 """ResNet-50 with a quarter of its channels after the stem, for the sample recipe: 1.5 M parameters in place of 25 M."""
@@ -66,6 +67,8 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
             "weights", {"architecture": architecture, "weights": weights}, _fetcher(architecture, weights)
         )
         file /= WEIGHTS_FILE
+    if file.is_dir():  # a checkpoint of a sweep
+        file /= STATE_FILE
     try:
         state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -73,6 +76,8 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
         raise ValueError(
             f"--model {weights}: the file holds no state dict that torch can read safely (weights_only)"
         ) from error
+    if isinstance(state, dict) and isinstance(state.get("model"), dict):
+        state = state["model"]
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ValueError(
             f"--model {weights}: the file holds a {type(state).__name__}, not a state dict (names to tensors)"

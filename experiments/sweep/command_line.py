@@ -200,11 +200,14 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
 def dry_run_lines(plan: Plan) -> list[str]:
     """Return the settings, the first proposals and the largest possible effort, or what is left of it, a line each."""
     # Not from the summary, which a sweep that was killed has not written.
-    ended = 0
+    ended = trained = 0
     if plan.resumed:
         from experiments.sweep.decide.search.study_record import trials_to_resume
 
-        ended = sum(trial.state.is_finished() for trial in trials_to_resume(plan.folder))
+        trials_so_far = trials_to_resume(plan.folder)
+        ended = sum(trial.state.is_finished() for trial in trials_so_far)
+        unended = [trial.intermediate_values for trial in trials_so_far if not trial.state.is_finished()]
+        trained = sum(max(curve, default=0) for curve in unended)
     if ended >= plan.num_samples:
         confirms = ", and what it has yet to confirm" if plan.confirm else ""
         left = "to do" if read_summary(plan.folder).get("complete") else f"but what a kill may have lost{confirms}"
@@ -218,7 +221,7 @@ def dry_run_lines(plan: Plan) -> list[str]:
     proposed = [searcher.suggest(str(n)) for n in range(min(PROPOSALS_SHOWN, plan.num_samples))]
     shown = [{k: v for k, v in config.items() if k != "seed"} for config in proposed if isinstance(config, dict)]
     trials = plan.num_samples - ended + plan.confirmations
-    units, unit = trials * plan.budget.total, plan.budget.unit
+    units, unit = trials * plan.budget.total - trained, plan.budget.unit
     words = plan.experiment.search_space.in_words()
     return [
         f"settings  {format_params(plan.changed_settings)}",

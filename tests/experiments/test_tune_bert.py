@@ -72,7 +72,9 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     other = make_plan(replace(QUADRATIC, name="vit"), SweepOptions(name="other", storage=storage, device="cpu"))
     other.folder.mkdir()
     write_sweep_file(replace(other, called=("python", "experiments/tune_vit.py")))
-    assert status_of(monkeypatch, "--evaluate", str(other.folder / "trial-001" / "checkpoint_000000"), *settings) == 2
+    of_other = other.folder / "trial-001" / "checkpoint_000000"
+    of_other.mkdir(parents=True)
+    assert status_of(monkeypatch, "--evaluate", str(of_other), *settings) == 2
     assert "this is a checkpoint of vit, not of bert; use " in capsys.readouterr().err
 
 

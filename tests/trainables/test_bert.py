@@ -48,6 +48,16 @@ def test_one_file_is_split(configure: Configure, tmp_path: Path) -> None:
     assert (len(data.train), len(data.val), data.labels) == (40, 10, ["0", "1"])
 
 
+def test_rows_of_rare_classes_train(configure: Configure, tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": ["rare", "good", "bad"][min(n, 1) + n % 2]} for n in range(41)]
+    file = tmp_path / "all.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    data = tokenized(configure(data=str(file)))
+    assert data.labels == ["bad", "good", "rare"]
+    assert (len(data.train), len(data.val)) == (33, 8)
+    assert 2 not in data.val.labels
+
+
 def ids(texts: Any) -> set[bytes]:
     return {row.tobytes() for row in texts.input_ids}
 
@@ -175,6 +185,21 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
             r"row 2 of .*/train\.csv .* has label=0\.5: a class must be a whole number or a name",
         ),
         (
+            lambda p: p.with_suffix(".jsonl").write_text('{"text": "a", "label": ["b"]}\n'),
+            {},
+            r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a whole number or a name",
+        ),
+        (
+            lambda p: p.with_suffix(".csv").write_bytes("text,label\nGrüße,b\n".encode("latin-1")),
+            {},
+            r"it is there, but cannot be read \(UnicodeDecodeError: .*can't decode .*CSV must be UTF-8 with commas",
+        ),
+        (
+            lambda p: write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
+            {},
+            "there is nothing to validate on; no class has three rows or more to take one from",
+        ),
+        (
             lambda p: write_csv(p, "train", [("a", "b"), ("c", "b")], "text,label"),
             {},
             r"the training texts have one class \(b\), and there is nothing to tell it from; give two or more",
@@ -192,6 +217,9 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
         "blank text",
         "no label",
         "fraction",
+        "list",
+        "latin-1",
+        "nothing to validate on",
         "one class",
     ],
 )
@@ -200,6 +228,7 @@ def test_data_that_cannot_be_used_is_named(
 ) -> None:
     data = tmp_path / "mine"
     prepare(data)
+    data = next((file for file in tmp_path.glob("mine.*")), data)
     with pytest.raises(ValueError, match=f"--data {data}: .*{message}"):
         check(configure(data=str(data), **changes))
 

@@ -11,6 +11,7 @@ from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
 from trainables.pretrained import RANDOM
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
 from trainables.resnet_network import QUARTER, build_resnet
+from trainables.runtime.training.checkpoint import write_state
 
 
 def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
@@ -24,6 +25,11 @@ def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
 def test_weights_with_another_head_serve(tmp_path: Path) -> None:
     torch.save(resnet18(num_classes=7).state_dict(), tmp_path / "seven.pth")
     assert build_resnet("resnet18", str(tmp_path / "seven.pth"), classes=2).fc.out_features == 2
+
+
+def test_a_checkpoint_serves_as_weights(tmp_path: Path) -> None:
+    write_state(tmp_path, {"model": resnet18(num_classes=7).state_dict(), "optimizer": {}})
+    assert build_resnet("resnet18", str(tmp_path), classes=2).fc.out_features == 2
 
 
 def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:

@@ -1,10 +1,25 @@
-"""Test data for data that has none: half of the validation data, which the search then never sees."""
+"""Parts of data that does not come in parts: validation data, and test data that the search then never sees."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
+
+SHARE = 0.2
+"""Of all rows: those that validate, where the data has no part for that."""
+
+
+def rows_to_validate(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a random share of the rows of each class, always the same, in their order; of rare classes none.
+
+    Args:
+        labels: The class of each row, shape (n,).
+    """
+    order = np.random.default_rng(0).permutation(len(labels))
+    _, counts = np.unique(labels, return_counts=True)
+    by_class = np.split(order[np.argsort(labels[order], kind="stable")], counts.cumsum()[:-1])
+    return np.sort(np.concatenate([rows[: round(SHARE * len(rows))] for rows in by_class]))
 
 
 def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

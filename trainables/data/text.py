@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from trainables.data.configs import TextConfig
-from trainables.data.held_out import rows_of
+from trainables.data.held_out import rows_of, rows_to_validate
 from trainables.pretrained import first_line, from_pretrained
 from trainables.runtime.node_cache import fingerprint, prepare_once
 from trainables.runtime.training.loading import Batch
@@ -160,18 +160,21 @@ def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
             _check_rows(config, name, loaded[name])
     val = loaded[validation] if validation else None
     if val is None:
-        parts = loaded["train"].train_test_split(test_size=0.2, seed=0)
-        splits = {"train": parts["train"], "val": parts["test"]}
+        whole = loaded["train"]
+        validates = rows_to_validate(np.array([*map(str, _label_names(whole, config.label_column))]))
+        trains = np.setdiff1d(np.arange(len(whole)), validates)
+        splits = {"train": whole.select(trains), "val": whole.select(validates)}
     else:
         splits = {"train": loaded["train"], "val": val}
-    if not len(splits["val"]):
-        raise ValueError(f"--data {config.data}: there is nothing to validate on; the validation split has no rows")
     labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
     if len(labels) < 2:
         raise ValueError(
             f"--data {config.data}: the training texts have one class ({labels[0]}), and there is nothing to tell it "
             f"from; give two or more"
         )
+    if not len(splits["val"]):
+        why = "no class has three rows or more to take one from" if val is None else "the validation split has no rows"
+        raise ValueError(f"--data {config.data}: there is nothing to validate on; {why}")
     unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
     if unseen:
         raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
@@ -198,7 +201,7 @@ def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
             wrong = f"has no {config.text_column}; fill it in or leave the row out"
         elif label is None:
             wrong = f"has no {config.label_column}; fill it in or leave the row out"
-        elif isinstance(label, float) and not label.is_integer():
+        elif isinstance(label, list | dict) or (isinstance(label, float) and not label.is_integer()):
             wrong = f"has {config.label_column}={label}: a class must be a whole number or a name"
         else:
             continue
@@ -233,13 +236,17 @@ def _load_dataset(data: str) -> DatasetDict:
         loaded = load_dataset(builder, data_files={"train": str(path)}) if path.is_file() else load_dataset(data)
     except Exception as error:
         # Every builder and every network layer of datasets raises errors of other classes here.
-        where = (
-            "it is there, but cannot be read"
-            if path.exists()
-            else "no such file or folder here, and the hub lacks it or cannot be reached"
-        )
+        if not path.exists():
+            raise ValueError(
+                f"--data {data}: no such file or folder here, and the hub lacks it or cannot be reached "
+                f"({first_line(error)}). Give a local path or a name on the hub."
+            ) from error
+        reason: BaseException = error
+        while reason.__cause__ is not None:  # that of datasets alone says that it could not
+            reason = reason.__cause__
         raise ValueError(
-            f"--data {data}: {where} ({first_line(error)}). Give a local path or a name on the hub."
+            f"--data {data}: it is there, but cannot be read ({first_line(reason)}). All files must have the same "
+            f"columns and one of the endings {', '.join(BUILDERS)}; CSV must be UTF-8 with commas."
         ) from error
     assert isinstance(loaded, DatasetDict)
     return loaded

@@ -262,8 +262,8 @@ def fix(experiment: Experiment, fixed: Mapping[str, Any], first: Mapping[str, An
     for name, value in fixed.items():
         ranges = experiment.search_space.ranges.get(name, [])
         if ranges and not any(holds(range_, value) for range_ in ranges):
-            choices = [str(choice) for range_ in ranges for choice in getattr(range_, "choices", ())]
-            near = did_you_mean(str(value), choices)
+            choices = [choice for range_ in ranges for choice in getattr(range_, "choices", ())]
+            near = did_you_mean(str(value), [choice for choice in choices if isinstance(choice, str)])
             words_of_all = ", or ".join(map(words_of, ranges))
             logger.warning("--set %s=%s lies outside its range, %s%s", name, value, words_of_all, near)
     space = experiment.search_space.fix(fixed)

@@ -51,7 +51,7 @@ def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Publis
             [("", "published", "here"), *((what, *(format_value(v) or "-" for v in of)) for what, *of in figures)]
         ),
         f"here: {', '.join(filter(None, [here, plan.mode and plan.mode.name, settings]))}",
-        *published.notes,
+        *(f"of the published run: {note}" for note in published.notes),
     ]
 
 

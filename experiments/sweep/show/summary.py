@@ -100,8 +100,9 @@ def _baseline_note(state: SweepState) -> str:
 def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
     """Return the best that a trial has reached, and its checkpoint."""
     saved, load = state.best_checkpoint(plan.folder, [trial]), plan.experiment.load_line
-    if state.others and saved is not None and saved.value != trial.best:
-        saved = None  # that is another point, which need not be on the front
+    if state.others:  # another point, even with the same first value, need not be on the front
+        of_point = [one for one in trial.checkpoints if (one.value, *one.others) == trial.point]
+        saved = next((one for one in reversed(of_point) if (plan.folder / one.place).is_dir()), None)
     return {
         "trial": trial.number,
         "trial_id": trial.trial_id,

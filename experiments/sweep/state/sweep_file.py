@@ -187,7 +187,13 @@ def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tu
 
 def sweep_of_checkpoint(checkpoint: Path, experiment: str) -> SweepFile | None:
     """Return what the sweep of this experiment began with that wrote a checkpoint; None if it is of none."""
-    folder = checkpoint.expanduser().resolve().parent.parent
+    place = checkpoint.expanduser().resolve()
+    if os.path.isfile(place / SWEEP_FILE):
+        best = (read_summary(place).get("best") or {}).get("checkpoint") or f"{place}/trial-001/checkpoint_000000"
+        raise SweepError(f"--evaluate {checkpoint}: that is a sweep; give the folder of a checkpoint, such as {best}")
+    if not place.is_dir():
+        raise SweepError(f"--evaluate {checkpoint}: there is no such folder; give that of a checkpoint")
+    folder = place.parent.parent
     if not os.path.isfile(folder / SWEEP_FILE):  # False where that may not be read
         return None
     began_with = read_sweep_file(folder, "--evaluate ")

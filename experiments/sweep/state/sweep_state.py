@@ -333,7 +333,8 @@ class SweepState:
         # Of several reports in the same epoch or second the best.
         trial.curve[event.step] = self.objective.best_of(trial.value, trial.curve.get(event.step))
         leader = self.leader
-        if trial.best is None or self.objective.better(trial.value, than=trial.best):
+        # Of equal values that with the better other objectives.
+        if trial.best is None or self._ranked(point) > self._ranked(trial.point):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.point = point
             trial.score, *scores = self._on_test_data(event.metrics, point)
@@ -374,7 +375,10 @@ class SweepState:
 
     def _scores(self, trial: TrialState) -> tuple[float, ...]:
         """Return a trial's point so that more is better."""
-        return tuple(each.score(value) for each, value in zip(self.objectives, trial.point, strict=True))
+        return self._ranked(trial.point)
+
+    def _ranked(self, point: Sequence[float]) -> tuple[float, ...]:
+        return tuple(each.score(value) for each, value in zip(self.objectives, point, strict=True))
 
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
         """Return what a report has of the objectives on test data, and the point where there is none."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,5 @@ def test_a_checkpoint_is_scored_with_what_the_space_says_of_every_trial(
     )  # fmt: skip
     plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", evaluate=checkpoint, epochs=1))
     assert evaluated(plan, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
+    less_than_a_batch = replace(plan, settings={**plan.settings, "size": 5})  # to train on, and nothing trains
+    assert evaluated(less_than_a_batch, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]

@@ -268,13 +268,14 @@ def check_classes(config: TrainingConfig, classes: int) -> None:
 
 
 def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
-    """See that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it.
+    """See that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it, unless
+    nothing is trained.
 
     Raises:
         ValueError: It cannot, or there are too few.
     """
     passes_of(config, workers)
-    if config.batch_size > samples:
+    if config.batch_size > samples and not config.evaluate:
         raise ValueError(
             f"batch_size must be at most the {samples} training samples, but got {config.batch_size}; "
             f"--set batch_size=N fixes it for all trials"

@@ -270,10 +270,10 @@ class StudySearcher(KeptInProcess, Searcher):
             return
         earlier = trial.intermediate_values.values()
         step, constraints = self._budget.progress(result), constraints_of(result)
+        known = trial.user_attrs.get(ATTR_POINT)
         # What a kill has lost is reported again, perhaps with other seconds.
-        again = trial.intermediate_values.get(step) == point[0]
-        others = (value for at, value in trial.intermediate_values.items() if not (again and at == step))
-        best = all(self._objectives[0].better(point[0], than=value) for value in others)
+        again = known is not None and known[0] == point[0] == trial.intermediate_values.get(step)
+        best = known is None or again or self._ranked(point) > self._ranked(known)
         # Of several reports in the same epoch or second the best.
         value = self._objectives[0].best_of(point[0], trial.intermediate_values.get(step))
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
@@ -289,6 +289,9 @@ class StudySearcher(KeptInProcess, Searcher):
                 internals.set_user_attribute(study, at, ATTR_SECONDS, seconds / result[REPORTS])
 
         self._record.change(trial.number, add)
+
+    def _ranked(self, point: Sequence[float]) -> tuple[float, ...]:
+        return tuple(each.score(value) for each, value in zip(self._objectives, point, strict=True))
 
     def on_error(self, trial_id: str, text: str) -> None:
         """Note an error before Tune says whether it ended the trial."""

@@ -206,8 +206,10 @@ def test_a_trial_counts_with_all_objectives_of_its_best_report() -> None:
     fed.report(1, 2, 0.6, seconds=4.0)
     fed.report(1, 3, 0.6, seconds=1.0)
     fed.report(1, 4, 0.4, seconds=1.0)
-    assert front_of(fed) == [(1, (0.6, 4.0))]
-    assert fed.state.trials[1].best_step == 2
+    assert front_of(fed) == [(1, (0.6, 1.0))]
+    assert fed.state.trials[1].best_step == 3, "of equal values that with the better others"
+    fed.report(1, 5, 0.6, seconds=2.0)
+    assert fed.state.trials[1].best_step == 3
 
 
 def test_the_front_and_the_best_of_it() -> None:

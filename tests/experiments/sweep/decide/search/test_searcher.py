@@ -464,9 +464,17 @@ def test_an_epoch_that_is_trained_again_has_the_point_of_its_last_report(tmp_pat
     """As in the state of a sweep that was killed, which knows that report alone."""
     searcher = searcher_in(tmp_path, objectives=BOTH)
     proposal(searcher, "a")
-    for epoch, seconds in ((1, 3.0), (2, 2.0), (2, 9.0), (3, 1.0)):
+    for epoch, seconds in ((1, 3.0), (2, 2.0), (2, 9.0)):
         searcher.on_trial_result("a", {"score": 0.1 if epoch == 1 else 0.5, "seconds": seconds, "epoch": epoch})
     assert trials(searcher)[0].user_attrs["point"] == [0.5, 9.0]
+
+
+def test_of_equal_values_that_with_the_better_others_is_the_point(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, objectives=BOTH)
+    proposal(searcher, "a")
+    for epoch, seconds in ((1, 3.0), (2, 2.0), (3, 4.0)):
+        searcher.on_trial_result("a", {"score": 0.5, "seconds": seconds, "epoch": epoch})
+    assert trials(searcher)[0].user_attrs["point"] == [0.5, 2.0]
 
 
 @pytest.mark.parametrize("sampler", [*SAMPLERS, "NSGAIIISampler"])
