@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments import SweepOptions
+from experiments.sweep.define.objective import Objective
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.summary import summarise
+from tests.experiments.sweep.fed_state import Fed
+from tests.experiments.sweep.quadratic import QUADRATIC
+
+
+def test_the_checkpoint_of_a_point_is_of_its_report(storage: Path) -> None:
+    """And not of a later one with the same first value."""
+    objectives = ("score:max", "seconds:min")
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu", objectives=objectives))
+    fed = Fed(others=[Objective("seconds", "min")])
+    fed.begin(1)
+    for step, seconds in ((1, 3.0), (2, 5.0)):
+        fed.report(1, step, 0.5, seconds=seconds)
+        fed.save(1)
+        (plan.folder / "trial-001" / f"checkpoint_{step:06d}").mkdir(parents=True)
+    (of_trial,) = summarise(plan, fed.state, {})["front"]
+    assert (of_trial["values"], of_trial["epoch"]) == ({"score": 0.5, "seconds": 3.0}, 1)
+    assert of_trial["checkpoint"] == str(plan.folder / "trial-001" / "checkpoint_000001")
+    (plan.folder / "trial-001" / "checkpoint_000001").rmdir()
+    (of_trial,) = summarise(plan, fed.state, {})["front"]
+    assert (of_trial["epoch"], of_trial["checkpoint"]) == (1, None)
