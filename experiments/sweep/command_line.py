@@ -160,6 +160,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         from experiments.sweep.on_ray.local_ray import begin_ray, start_ray
         from experiments.sweep.plan.plan import make_plan
         from experiments.sweep.show.plan import plan_lines
+        from experiments.sweep.show.result import exit_status
 
         # A sweep that is resumed may have nothing left to do.
         needs_ray = not (options.dry_run or options.evaluate) and (not options.resume or bool(options.add_trials))
@@ -182,7 +183,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         kept = KeptSweep.at(plan.folder, plan.folder.parent)
         if kept.summary.get("complete") and is_delivered(plan.folder):
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
-            return int(kept.summary["failed"] is not None), kept.summary
+            return exit_status(kept.summary), kept.summary
     with no_collection():
         begin_ray(plan)
         from experiments.sweep.on_ray.tuner import SweepTuner  # takes a second, while Ray starts
@@ -194,7 +195,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
     assert tuner.run.summary is not None, "the sweep is over"
     for line in tuner.ending_lines():  # which the result does not say
         print(line, file=sys.stderr)
-    return tuner.status, tuner.run.summary
+    return exit_status(tuner.run.summary), tuner.run.summary
 
 
 def dry_run_lines(plan: Plan) -> list[str]:

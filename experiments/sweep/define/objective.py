@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -63,3 +64,9 @@ class Objective:
 
     def __str__(self) -> str:
         return f"{self.mode} {self.name}"
+
+
+def scores_of(objectives: Sequence[Objective], point: Sequence[float]) -> tuple[float, ...]:
+    """Return a value of each objective so that more is better; of two the larger tuple is the better, the first before
+    the others."""
+    return tuple(each.score(value) for each, value in zip(objectives, point, strict=True))

@@ -294,7 +294,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Look at Tune's files before Tune writes them."""
         self.early_end.heed_sigterm()
-        self._tune_files.drop_copies(trials)
+        self._tune_files.settle(trials)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""

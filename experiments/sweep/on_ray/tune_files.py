@@ -224,16 +224,16 @@ class TuneFiles:
         self._copied = 0
         self._look_at = 0.0  # of the monotonic clock
 
-    def drop_copies(self, trials: Sequence[Trial]) -> None:
-        """Remove the files that Tune has copied to read its state from them.
+    def settle(self, trials: Sequence[Trial]) -> None:
+        """Once Tune has read its state, have it forget checkpoints that are gone, and remove the files that it copied.
 
-        It would copy them back again and again: over the sweep's own files, which are newer by then, and beside its new
-        state, which has an older name where the clock was set back.
+        It would fail to delete the one, and copy the other back again and again: over the sweep's own files, which are
+        newer by then, and beside its new state, which has an older name where the clock was set back.
         """
         if self._restored and trials:
             self._restored = False
             for trial in trials:
-                if not trial.is_finished():  # Tune would fail to delete what it knows from a snapshot and is gone
+                if not trial.is_finished():
                     self.forget_deleted_checkpoints(trial)
             place = _place_of(trials)
             for copied in [*place.glob("*.json"), *place.glob("*.pkl")]:

@@ -25,7 +25,6 @@ from experiments.sweep.show.reproduction import compared
 from experiments.sweep.show.result import START_AGAIN, is_useless, result_lines
 from experiments.sweep.show.summary import reopen_summary
 from experiments.sweep.show.trackers.tracker import TRACKERS, Tracker, in_words
-from experiments.sweep.state.events import CTRL_C
 from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.sweep.state.trial_state import trial_name
@@ -153,15 +152,6 @@ class SweepTuner(tune.Tuner):
             f"of {state.expected} trials: {how_many}",
             START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
         ]
-
-    @property
-    def status(self) -> int:
-        """The exit status: 0 of a sweep that has a result, and ended as it was to."""
-        summary = self.run.summary
-        assert summary is not None, "the sweep is over"
-        if summary["complete"]:
-            return int(summary["failed"] is not None)
-        return int((summary["ended_early"] or {"status": CTRL_C})["status"] or summary["best"] is None)
 
     def get_results(self) -> tune.ResultGrid:
         """Return the results of the sweep that ``fit()`` ran; before, those of the one that is to go on, so far."""

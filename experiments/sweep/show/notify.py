@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration, format_params, format_value
+from experiments.sweep.show.result import exit_status
 from experiments.sweep.state.events import Event, SweepBegan, SweepEnded
 from experiments.sweep.state.sweep_state import SweepState
 
@@ -76,10 +77,10 @@ class Notify:
     def _end(self, summary: Mapping[str, Any]) -> None:
         best, early = summary["best"], summary["ended_early"]
         if early is None and not summary["complete"]:  # an error has ended Tune itself
-            early = {"why": "interrupted", "status": 1}
+            early = {"why": "interrupted"}
         how = f"ended early ({early['why']})" if early is not None else "has ended"
         how = f"has failed ({summary['failed']})" if summary["failed"] else how
-        failed = summary["failed"] or best is None or (early is not None and early["status"] != 0)
+        failed = exit_status(summary) != 0
         words = f"{self._plan.name} {how} after {duration(summary['wall_s'])}, {'best' if best else 'without a result'}"
         self._tell("failed" if failed else "ended", words, best).join(WAIT_AT_END_S)
 

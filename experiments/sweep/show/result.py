@@ -10,6 +10,7 @@ from experiments.sweep.define.plan import REPORT_FILE, SUMMARY_FILE, TIMELINE_FI
 from experiments.sweep.define.words import format_params, format_value, in_columns
 from experiments.sweep.show.confirmation import in_lines
 from experiments.sweep.state.device_time import shares_of
+from experiments.sweep.state.events import CTRL_C
 from trainables.runtime import names
 
 START_AGAIN = "fix that, then start a new sweep"
@@ -26,6 +27,13 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
         *([f"report      {folder / REPORT_FILE}"] if (folder / REPORT_FILE).is_file() else []),
         *(f"{word:<10}  {what}" for word, what in others),
     ]
+
+
+def exit_status(summary: Mapping[str, Any]) -> int:
+    """Return 0 for a sweep that has a result, and is complete or ended as it was asked to."""
+    if summary["complete"]:
+        return int(summary["failed"] is not None)
+    return int((summary["ended_early"] or {"status": CTRL_C})["status"] or summary["best"] is None)
 
 
 def is_useless(summary: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.front import in_order, on_front
-from experiments.sweep.define.objective import Objective
+from experiments.sweep.define.objective import Objective, scores_of
 from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.state import events
 from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
@@ -334,7 +334,7 @@ class SweepState:
         trial.curve[event.step] = self.objective.best_of(trial.value, trial.curve.get(event.step))
         leader = self.leader
         # Of equal values that with the better other objectives.
-        if trial.best is None or self._ranked(point) > self._ranked(trial.point):
+        if trial.best is None or scores_of(self.objectives, point) > self._scores(trial):
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.point = point
             trial.score, *scores = self._on_test_data(event.metrics, point)
@@ -375,10 +375,7 @@ class SweepState:
 
     def _scores(self, trial: TrialState) -> tuple[float, ...]:
         """Return a trial's point so that more is better."""
-        return self._ranked(trial.point)
-
-    def _ranked(self, point: Sequence[float]) -> tuple[float, ...]:
-        return tuple(each.score(value) for each, value in zip(self.objectives, point, strict=True))
+        return scores_of(self.objectives, trial.point)
 
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
         """Return what a report has of the objectives on test data, and the point where there is none."""

@@ -31,7 +31,7 @@ from experiments.sweep.decide.search.surrogate import (
     Told,
 )
 from experiments.sweep.define.budget import REPORTS, Budget
-from experiments.sweep.define.objective import Objective
+from experiments.sweep.define.objective import Objective, scores_of
 from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.define.words import last_line
 from experiments.sweep.state.outcome import constraints_of, why_diverged
@@ -273,7 +273,7 @@ class StudySearcher(KeptInProcess, Searcher):
         known = trial.user_attrs.get(ATTR_POINT)
         # What a kill has lost is reported again, perhaps with other seconds.
         again = known is not None and known[0] == point[0] == trial.intermediate_values.get(step)
-        best = known is None or again or self._ranked(point) > self._ranked(known)
+        best = known is None or again or scores_of(self._objectives, point) > scores_of(self._objectives, known)
         # Of several reports in the same epoch or second the best.
         value = self._objectives[0].best_of(point[0], trial.intermediate_values.get(step))
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
@@ -289,9 +289,6 @@ class StudySearcher(KeptInProcess, Searcher):
                 internals.set_user_attribute(study, at, ATTR_SECONDS, seconds / result[REPORTS])
 
         self._record.change(trial.number, add)
-
-    def _ranked(self, point: Sequence[float]) -> tuple[float, ...]:
-        return tuple(each.score(value) for each, value in zip(self._objectives, point, strict=True))
 
     def on_error(self, trial_id: str, text: str) -> None:
         """Note an error before Tune says whether it ended the trial."""

@@ -31,7 +31,7 @@ def test_a_resumed_trial_saves_where_its_snapshot_knows_a_checkpoint_that_is_gon
     trial = Trial("any", stub=True, checkpoint_config=config, storage=storage)
     trial.on_checkpoint(saved(tmp_path / "checkpoint_000000"))
     shutil.rmtree(tmp_path / "checkpoint_000000")
-    TuneFiles(tmp_path, resumed=resumed).drop_copies([trial])
+    TuneFiles(tmp_path, resumed=resumed).settle([trial])
     if resumed:
         trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
         assert Path(trial.checkpoint.path).name == "checkpoint_000001"
