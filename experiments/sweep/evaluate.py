@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
+from trainables.runtime.devices.find import DEVICE
 from trainables.runtime.session import open_session
 
 
@@ -23,6 +25,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     scores: dict[str, Any] = {}
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:
+        os.environ[DEVICE] = plan.devices.type.kind  # as in a worker: else it would be the best that is here
         with open_session(keep_report):
             experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch's, of weights that do not fit
@@ -30,4 +33,6 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
             f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
             f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"
         ) from error
+    finally:
+        os.environ.pop(DEVICE, None)
     return scores

@@ -12,7 +12,9 @@ from experiments.sweep.evaluate import evaluated
 from experiments.sweep.plan.plan import make_plan
 from tests.sessions import reports_of
 from tests.small_task import SmallConfig, small_loop
-from trainables.runtime import names
+from trainables.runtime import names, report
+from trainables.runtime.devices.cuda import Cuda
+from trainables.runtime.devices.find import worker_device
 
 SPACE = {"lr": tune.loguniform(1e-3, 1.0), "batch_size": 8}
 
@@ -32,3 +34,19 @@ def test_a_checkpoint_is_scored_with_what_the_space_says_of_every_trial(
     assert evaluated(plan, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
     less_than_a_batch = replace(plan, settings={**plan.settings, "size": 5})  # to train on, and nothing trains
     assert evaluated(less_than_a_batch, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
+
+
+def test_a_checkpoint_is_scored_on_the_device_of_the_plan_and_not_on_the_best_that_is_here(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        report({"on": worker_device().type})
+
+    storage.mkdir()
+    monkeypatch.setattr(Cuda, "is_here", lambda self: True)
+    monkeypatch.setattr(Cuda, "count_here", lambda self: 1)
+    experiment = Experiment(name="small", train_loop=loop, config_class=SmallConfig, space=SPACE, metric="on")
+    for device in ("cpu", "cuda"):
+        plan = make_plan(experiment, SweepOptions(storage=storage, device=device, evaluate=storage, epochs=1))
+        assert evaluated(plan, storage) == {"on": device}
+        assert worker_device().type == "cuda"  # as before
