@@ -112,7 +112,8 @@ class WorkerGroup:
         self._workers: list[Any] = []
         self._have_devices, self._have_started = threading.Event(), threading.Event()
         self._leaving = self._given_up = False
-        self._first_residue = self._residue = 0.0
+        self._first_residue: float | None = None
+        self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
         try:
@@ -137,7 +138,7 @@ class WorkerGroup:
     @property
     def outgrown(self) -> bool:
         """Whether trials leave so much behind in a device's memory that the next should have new workers."""
-        return self._residue - self._first_residue > RESIDUE_MAY_GROW
+        return self._first_residue is not None and self._residue - self._first_residue > RESIDUE_MAY_GROW
 
     def start(
         self, config: Mapping[str, Any], checkpoint: str | None, profile: Profile | None = None
@@ -204,8 +205,10 @@ class WorkerGroup:
         for report in reports:  # each worker measures its own device
             first.get("metrics", {}).update(report.get("system", {}))
         residues = [report["residue"] for report in reports if report.get("residue") is not None]
-        self._residue = max(residues, default=self._residue)  # "saved" and "finished" say nothing of it
-        self._first_residue = self._first_residue or self._residue
+        if residues:  # "saved" and "finished" say nothing of it, nor does a worker before its first trial has ended
+            self._residue = max(residues)
+            if self._first_residue is None:  # 0.0 is one, too
+                self._first_residue = self._residue
         return first
 
     def _wait(self, references: list[ray.ObjectRef], ends_at: float) -> list[dict[str, Any]]:

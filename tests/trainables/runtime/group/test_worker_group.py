@@ -333,3 +333,15 @@ def test_a_group_that_ends_late_leaves_the_next_one_its_devices(host: Any, tmp_p
     epochs = [following.next_report()["metrics"]["epoch"] for _ in range(4)]
     following.exit()
     assert epochs == [2, 3, 4, 5]
+
+
+def test_a_first_trial_that_leaves_nothing_is_what_later_ones_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = WorkerGroup.__new__(WorkerGroup)
+    group._first_residue, group._residue, group._hung_after_s, group._workers = None, 0.0, 0.0, []
+    outgrown = []
+    for residue in (None, 0.0, 0.5):  # None: no trial has ended yet
+        reports = [{"kind": "metrics", "residue": residue}]
+        monkeypatch.setattr(group, "_wait", lambda *_, reports=reports: reports)
+        group.next_report()
+        outgrown.append(group.outgrown)
+    assert outgrown == [False, False, True]
