@@ -26,12 +26,14 @@ def fresh_start(seed: int) -> None:
     """
     seed_everything(seed)
     torch.set_default_dtype(torch.float32)
+    if torch.get_default_device().type != "cpu":
+        torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
     torch.set_float32_matmul_precision("highest")
     if torch.are_deterministic_algorithms_enabled():  # else the call would only import Inductor, 1.5 s of CPU
         torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     torch.clear_autocast_cache()
     if torch.get_num_threads() != CPUS_PER_WORKER:
         torch.set_num_threads(CPUS_PER_WORKER)
@@ -53,11 +55,13 @@ def seed_host(*parts: int) -> int:
 
 @contextmanager
 def environment_restored() -> Iterator[None]:
-    """Undo what is done to the variables of this process inside the block: Lightning keeps a trial's seed in one."""
-    before = dict(os.environ)
+    """Undo what is done to the variables of this process and its current folder inside the block: Lightning keeps a
+    trial's seed in one, and a script that enters a folder would look for it there in the next trial."""
+    before, folder = dict(os.environ), os.getcwd()
     try:
         yield
     finally:
+        os.chdir(folder)
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)

@@ -1,6 +1,7 @@
 import gc
 import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,11 +40,15 @@ def test_switches_that_a_trial_left_changed_are_set_back() -> None:
     torch.set_grad_enabled(False)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(CPUS_PER_WORKER + 1)
+    torch.set_default_device("meta")
+    torch.backends.cudnn.deterministic = True
     fresh_start(0)
     assert torch.get_default_dtype() is torch.float32
     assert torch.is_grad_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.get_num_threads() == CPUS_PER_WORKER
+    assert torch.ones(1).device == torch.device("cpu")
+    assert not torch.backends.cudnn.deterministic
 
 
 def test_cycles_left_by_a_trial_are_collected() -> None:
@@ -63,14 +68,15 @@ def test_cycles_left_by_a_trial_are_collected() -> None:
         assert Node.alive == 0
 
 
-def test_variables_are_as_they_were_before_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_and_folder_are_as_they_were_before_a_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CHANGED", "before")
     monkeypatch.setenv("REMOVED", "before")
-    before = dict(os.environ)
+    before = dict(os.environ), Path.cwd()
     with environment_restored():
+        os.chdir(tmp_path)
         os.environ |= {"CHANGED": "by the trial", "PL_GLOBAL_SEED": "7"}
         del os.environ["REMOVED"]
-    assert dict(os.environ) == before
+    assert (dict(os.environ), Path.cwd()) == before
 
 
 def test_what_the_first_trial_left_behind_is_not_looked_at_again() -> None:
