@@ -31,8 +31,6 @@ UP_WITHIN_S = 600
 """How long the groups may take to train again after a fault."""
 GONE_WITHIN_S = 30
 """How long the processes of a driver that ended may take to end, too."""
-AGENTS_GONE_WITHIN_S = 300
-"""The same for Ray's own agents, which look for their raylet at long intervals."""
 DRIVER = "from experiments import main; from tests.faults.accumulating import ACCUMULATING; main(ACCUMULATING)"
 
 
@@ -50,7 +48,6 @@ class Sweep:
         own_clock: bool = False,
         scheduler: SchedulerName = "fifo",
         variables: Mapping[str, str] | None = None,
-        driver: str = DRIVER,
         grows: bool = False,
     ) -> None:
         """Prepare a sweep.
@@ -64,13 +61,14 @@ class Sweep:
             own_clock: Whether its processes have a clock that can be set.
             scheduler: With fifo every trial trains to its end.
             variables: In the environment of its processes.
-            driver: Python that runs the command line.
             grows: Whether there are more devices than trials, which take so long that it is worth while to grow.
         """
         self.modules, self.epochs = (2 * GROUPS, 30 * EPOCHS) if grows else (GROUPS, EPOCHS)
         self._grow = "on" if grows else "off"
         self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
-        self.scheduler, self.code = scheduler, driver
+        self.scheduler = scheduler
+        self.code = DRIVER
+        """Python that runs the command line."""
         self.storage, self.folder = folder / "results", folder / "results" / name
         self.locks, self.orders, self.clock = folder / "locks", folder / "orders", folder / "clock"
         (self.orders / ALIVE).mkdir(parents=True)
@@ -91,7 +89,7 @@ class Sweep:
 
     def resume(self, add_trials: int = 0) -> None:
         """Let it go on after its driver has ended, and with it all that it had started."""
-        self.count("leaked", self.left(GONE_WITHIN_S), "still there after their driver")
+        self.count("leaked", self.left(), "still there after their driver")
         self.trials += add_trials
         self._run("--resume", self.name, "--add-trials", str(add_trials))
 
@@ -209,12 +207,13 @@ class Sweep:
         self.order(HURRY)
         status = self.ended_with(600)
         self.count("lost", status != 0, f"the sweep ended with status {status}")
-        self.count("leaked", self.left(GONE_WITHIN_S), "still there after the sweep")
+        self.count("leaked", self.left(), "still there after the sweep")
 
-    def left(self, within_s: float, *, agents: bool = False) -> int:
-        """Wait for the processes of a driver that ended, and return how many do not end."""
-        waited_for = [p for p in self._seen if agents or not _title(p).endswith("Agent")]
-        _, alive = psutil.wait_procs(waited_for, timeout=within_s)
+    def left(self) -> int:
+        """Wait for the processes of a driver that ended, and return how many do not end; not for Ray's agents, which
+        look for their raylet at long intervals."""
+        waited_for = [p for p in self._seen if not _title(p).endswith("Agent")]
+        _, alive = psutil.wait_procs(waited_for, timeout=GONE_WITHIN_S)
         names = [_title(process) for process in alive]
         if any(names):
             print(f"  left: {', '.join(filter(None, names))}", flush=True)
