@@ -47,11 +47,7 @@ class QuadraticConfig(TrialConfig):
 def quadratic(config: dict[str, Any]) -> None:
     """Report a score that rises to 1 - x² with the epochs; saves and goes on from the epoch number alone."""
     trial = QuadraticConfig.from_dict(config)
-    checkpoint, done = get_checkpoint(), 0
-    if checkpoint is not None:
-        with checkpoint.as_directory() as directory:
-            done = int((Path(directory) / "epoch.txt").read_text())
-    for epoch in range(done + 1, (trial.epochs_of_loop or trial.epochs) + 1):
+    for epoch in range(_epochs_done() + 1, (trial.epochs_of_loop or trial.epochs) + 1):
         if epoch == trial.fail_at:
             raise RuntimeError(f"failed on purpose at epoch {epoch}")
         time.sleep(trial.seconds)
@@ -100,6 +96,11 @@ def environment_at_start(config: dict[str, Any]) -> None:
     for epoch in (1, 2):
         found = {name: variables.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
         report({"epoch": epoch, "worker_pid": os.getpid(), **found})
+
+
+def _epochs_done() -> int:
+    checkpoint = get_checkpoint()
+    return 0 if checkpoint is None else int(Path(checkpoint.path, "epoch.txt").read_text())
 
 
 def _write(directory: Path, epoch: int) -> None:
@@ -151,11 +152,8 @@ def untidy(config: dict[str, Any]) -> None:
 
 def stopping_once(config: dict[str, Any]) -> None:
     """Stop the own process, as one that hangs, in the second epoch of the first attempt."""
-    checkpoint, done, been_here = get_checkpoint(), 0, Path(config["been_here"])
-    if checkpoint is not None:
-        with checkpoint.as_directory() as directory:
-            done = int((Path(directory) / "epoch.txt").read_text())
-    for epoch in range(done + 1, 4):
+    been_here = Path(config["been_here"])
+    for epoch in range(_epochs_done() + 1, 4):
         if epoch == 2 and not been_here.exists():
             been_here.touch()
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -175,11 +173,7 @@ def dying(config: dict[str, Any]) -> None:
 def counting(config: dict[str, Any]) -> None:
     """Report three times, first the number that the configuration says, and ``each_epoch`` times the same number, with
     what there is ``also``; from ``alone_from`` on, no worker may have company."""
-    checkpoint, done = get_checkpoint(), 0
-    if checkpoint is not None:
-        with checkpoint.as_directory() as directory:
-            done = int((Path(directory) / "epoch.txt").read_text())
-    for epoch in range(done, 3):
+    for epoch in range(_epochs_done(), 3):
         if get_context().get_world_size() > 1 and epoch >= config.get("alone_from", 3):
             raise RuntimeError("failed on purpose")
         number = config["first"] + epoch // config.get("each_epoch", 1)
