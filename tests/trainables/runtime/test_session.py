@@ -8,24 +8,9 @@ import pytest
 import torch
 from ray.train import Checkpoint
 
-from tests.sessions import reports_of
+from tests.sessions import Collector, reports_of
 from trainables import runtime as train
-from trainables.runtime.session import SaveFunction, open_session, report
-
-
-class AskForCheckpoint:
-    """Writes what the loop would save at each report."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def report(self, metrics: Any, save: SaveFunction | None) -> None:
-        assert save is not None
-        self.directory.mkdir()
-        save(self.directory)
-
-    def get_checkpoint(self) -> Checkpoint | None:
-        return Checkpoint.from_directory(self.directory)
+from trainables.runtime.session import open_session, report
 
 
 def test_without_ray_there_is_one_worker_and_reports_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -41,7 +26,8 @@ def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp
     written = tmp_path / "written"
     written.mkdir()
     (written / "model.txt").write_text("weights")
-    with open_session(AskForCheckpoint(tmp_path / "asked for")):
+    asked_for = tmp_path / "asked for"
+    with open_session(Collector(start_from=asked_for, save_at=1, save_to=asked_for)):
         train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(written))
         checkpoint = train.get_checkpoint()
     assert checkpoint is not None
