@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ class Cuda(DeviceType):
         """Return how many there are on this machine. Importing torch only to hear that there is none takes a second."""
         return super().count_here() if any(any(DEV.glob(file)) for file in FILES) else 0
 
-    def monitor(self, indices: Sequence[int]) -> Any:
-        """Return MLflow's monitor of these GPUs."""
+    def monitor(self, index: int) -> Any:
+        """Return MLflow's monitor of this GPU."""
         from trainables.runtime.devices.device_monitors import gpu_monitor
 
-        return gpu_monitor(indices)
+        return gpu_monitor(index)
 
     def torch_device(self) -> Any:
         """Return the first GPU, with its index, which torch.cuda's functions want."""

@@ -82,11 +82,12 @@ class DeviceType(InWorker):
         None if they may."""
         return None
 
-    def monitor(self, indices: Sequence[int]) -> Any | None:
-        """Return a monitor of these devices of the node, None where the host's own says it all.
+    def monitor(self, index: int) -> Any | None:
+        """Return a monitor of this device of the node, None where the host's own says it all.
 
         Raises:
-            ImportError: The library that reads them is not installed.
+            ImportError: The library that reads it is not installed.
+            LookupError: There is no such device.
             Exception: Whatever that library raises where there is no driver.
         """
         return None

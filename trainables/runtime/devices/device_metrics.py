@@ -10,7 +10,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,14 @@ CLOSE_WAITS_S = 2.0
 
 
 class DeviceMetrics:
-    """Samples the devices and their host in a thread until :meth:`close`. Nothing here raises."""
+    """Samples the device and its host in a thread until :meth:`close`. Nothing here raises."""
 
-    def __init__(self, device: DeviceType, indices: Sequence[int], every_s: float = SAMPLE_EVERY_S) -> None:
+    def __init__(self, device: DeviceType, index: int | None, every_s: float = SAMPLE_EVERY_S) -> None:
         """Start the thread.
 
         Args:
-            device: What the group trains on; the host is sampled with any.
-            indices: Module ids of its HPUs, or NVML's indices of its GPUs.
+            device: What the worker trains on; the host is sampled with any.
+            index: Its HPU's module id, or its GPU's index in NVML; None where it has none.
             every_s: Seconds between samples.
         """
         self._changed = threading.Condition()
@@ -51,7 +51,7 @@ class DeviceMetrics:
         # All monitors live in this one thread: a reading that hangs must not hold up a report, and psutil keeps what
         # it compares the CPU's times with for each thread.
         self._thread = threading.Thread(
-            target=self._run, args=(device, tuple(indices), every_s), name="device-metrics", daemon=True
+            target=self._run, args=(device, index, every_s), name="device-metrics", daemon=True
         )
         self._thread.start()
 
@@ -91,10 +91,10 @@ class DeviceMetrics:
                 "no device metrics within %.0f s; reports continue without them until they arrive", TAKE_WAITS_S
             )
 
-    def _run(self, device: DeviceType, indices: Sequence[int], every_s: float) -> None:
+    def _run(self, device: DeviceType, index: int | None, every_s: float) -> None:
         monitors: list[Any] = []
         try:
-            monitors += _monitors(device, indices)
+            monitors += _monitors(device, index)
             while self._wait_until_due(every_s):
                 self._add(_sample(monitors))
             for monitor in monitors:
@@ -140,11 +140,12 @@ class TrialCounts:
             sampled: What :class:`DeviceMetrics` has sampled since the last one.
         """
         found: dict[str, Any] = {}
-        if used := [value for name, value in sampled.items() if UTILIZATION_OF_DEVICE.fullmatch(name)]:
+        used = next((value for name, value in sampled.items() if UTILIZATION_OF_DEVICE.fullmatch(name)), None)
+        if used is not None:
             since = time.monotonic() - self._counted_until
             self._counted_until += since
             self._seconds += since
-            self._busy += since * sum(used) / len(used)
+            self._busy += since * used
             found[names.UTILIZATION] = round(self._busy / self._seconds, 1)
         peak_gb, now = self._device.peak_memory_gb(), self._device.counted()
         if peak_gb is not None:
@@ -173,18 +174,14 @@ class _Seen:
         self.highest = max(self.highest, value)
 
 
-def _monitors(device: DeviceType, indices: Sequence[int]) -> list[Any]:
-    """Return monitors of the host and the devices; one that cannot be made is logged and left out."""
-    return _made("the host", HostMonitor) + _made(f"{device.kind} devices", lambda: device.monitor(indices))
-
-
-def _made(what: str, make: Callable[[], Any | None]) -> list[Any]:
+def _monitors(device: DeviceType, index: int | None) -> list[Any]:
+    """Return monitors of the host and the device; one that cannot be made is logged and left out."""
     try:
-        monitor = make()
-        return [] if monitor is None else [monitor]
+        own = None if index is None else device.monitor(index)
     except Exception as error:
-        logger.warning("no metrics of %s: %s: %s", what, type(error).__name__, error)
-        return []
+        logger.warning("no metrics of %s %s: %s: %s", device.kind, index, type(error).__name__, error)
+        own = None
+    return [HostMonitor()] if own is None else [HostMonitor(), own]
 
 
 def _sample(monitors: list[Any]) -> dict[str, float]:

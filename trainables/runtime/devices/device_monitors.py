@@ -1,10 +1,10 @@
-"""Monitors of a host and of the devices of one worker group: each ``sample()`` returns values by name, as MLflow names
+"""Monitors of a host and of the device of one worker: each ``sample()`` returns values by name, as MLflow names
 them in its system metrics."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -36,7 +36,7 @@ class HostMonitor:
 
 
 class HpuMonitor:
-    """Reads HPUs, given by module id, through Intel's pyhlml. Reading acquires no device.
+    """Reads an HPU, given by its module id, through Intel's pyhlml. Reading acquires no device.
 
     Metrics of module 3, named as MLflow names those of GPUs: ``hpu_3_utilization_percentage`` (0 to 100),
     ``hpu_3_memory_usage_percentage``, ``hpu_3_memory_usage_megabytes`` (10^6 bytes), ``hpu_3_power_usage_watts`` and
@@ -46,11 +46,12 @@ class HpuMonitor:
     (hl_device_utilization() in drivers/accel/habanalabs); Intel describes it as that of the last second.
     """
 
-    def __init__(self, modules: Sequence[int]) -> None:
-        """Find the devices.
+    def __init__(self, module: int) -> None:
+        """Find the device.
 
         Raises:
             ImportError: pyhlml is not installed.
+            LookupError: There is no such module here.
             pyhlml.HLMLError: Its library or the driver is not there, or something else uses it in this process.
         """
         try:
@@ -60,16 +61,17 @@ class HpuMonitor:
         self._hlml: Any = pyhlml
         pyhlml.hlmlInit()
         listed = self._list_devices()
-        _say_what_is_missing("HPU modules", set(modules) - set(listed), "pyhlml", sorted(listed))
-        self._devices = {module: listed[module] for module in modules if module in listed}
+        if module not in listed:
+            self.close()
+            raise LookupError(f"pyhlml lists modules {sorted(listed)}")
+        self._module, self._device = module, listed[module]
 
     def sample(self) -> dict[str, float]:
-        """Read each device once."""
+        """Read the device once."""
         return {
-            f"hpu_{module}_{name}": value
-            for module, device in self._devices.items()
+            f"hpu_{self._module}_{name}": value
             for read in (_utilization, _memory, _power, _temperature)
-            for name, value in self._read(read, module, device).items()
+            for name, value in self._read(read).items()
         }
 
     def close(self) -> None:
@@ -89,30 +91,30 @@ class HpuMonitor:
         except self._hlml.HLMLError:
             return {}  # there is no such index here
 
-    def _read(self, read: _Reading, module: int, device: Any) -> dict[str, float]:
+    def _read(self, read: _Reading) -> dict[str, float]:
         try:
-            return read(self._hlml, device)
+            return read(self._hlml, self._device)
         except Exception as error:  # a quantity that a device does not report must not hide the others
-            logger.warning("HPU module %d: no %s (%s: %s)", module, read.__name__[1:], type(error).__name__, error)
+            what, kind = read.__name__[1:], type(error).__name__
+            logger.warning("HPU module %d: no %s (%s: %s)", self._module, what, kind, error)
             return {}
 
 
-def gpu_monitor(indices: Sequence[int]) -> Any:
-    """Return MLflow's monitor for GPUs, for some of the node's. This imports MLflow.
+def gpu_monitor(index: int) -> Any:
+    """Return MLflow's monitor for GPUs, for one of the node's. This imports MLflow.
 
     Args:
-        indices: As NVML counts them, that is in the order of their PCI buses, CUDA_VISIBLE_DEVICES or not.
+        index: As NVML counts them, that is in the order of their PCI buses, CUDA_VISIBLE_DEVICES or not.
 
     Raises:
         ImportError: nvidia-ml-py is not installed.
+        IndexError: There is no such GPU.
         RuntimeError: There is no driver.
     """
-    from trainables.runtime.internals.mlflow_system_metrics import GPU_LOGGER, SomeGpusMonitor
+    from trainables.runtime.internals.mlflow_system_metrics import GPU_LOGGER, OneGpuMonitor
 
     logging.getLogger(GPU_LOGGER).addFilter(_ONCE)
-    monitor = SomeGpusMonitor(indices)
-    _say_what_is_missing("GPUs", set(indices) - set(range(monitor.num_gpus)), "NVML", range(monitor.num_gpus))
-    return monitor
+    return OneGpuMonitor(index)
 
 
 def _utilization(hlml: Any, device: Any) -> dict[str, float]:
@@ -134,11 +136,6 @@ def _power(hlml: Any, device: Any) -> dict[str, float]:
 def _temperature(hlml: Any, device: Any) -> dict[str, float]:
     on_the_chip = 0  # HLML_TEMPERATURE_ON_AIP; 1 is the board
     return {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, on_the_chip)}
-
-
-def _say_what_is_missing(what: str, missing: set[int], lister: str, listed: Sequence[int]) -> None:
-    if missing:
-        logger.warning("no metrics of %s %s: %s lists %s", what, sorted(missing), lister, list(listed))
 
 
 class _Once(logging.Filter):

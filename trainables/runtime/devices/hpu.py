@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,11 +44,11 @@ class Hpu(DeviceType):
         """Return the HPUs by name: Ray takes one kind of accelerator per node, and has taken a Gaudi for a TPU."""
         return {self.resource: float(count)}
 
-    def monitor(self, indices: Sequence[int]) -> Any:
-        """Return a monitor that reads these modules through Intel's pyhlml."""
+    def monitor(self, index: int) -> Any:
+        """Return a monitor that reads this module through Intel's pyhlml."""
         from trainables.runtime.devices.device_monitors import HpuMonitor
 
-        return HpuMonitor(indices)
+        return HpuMonitor(index)
 
     def is_being_released(self, message: str) -> bool:
         """Whether habana says that it did not get the device. It has then waited for it, up to 60 s. Status 8: another

@@ -52,7 +52,7 @@ def serve_trials(config: dict[str, Any]) -> None:
     device.torch_device()
     device.synchronize()  # acquires it: an error is the group's, which is tried again, and not the first trial's
     index = device.own_index()
-    device_metrics = DeviceMetrics(device, [] if index is None else [index])
+    device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
     try:
         with process_group_kept():

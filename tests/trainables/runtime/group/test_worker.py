@@ -84,7 +84,7 @@ def run_trial(
     """Starts a trial in the thread; what it returns will be the command that comes next."""
     cpu = DEVICE_TYPES["cpu"]
     monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
-    measured = worker._Measured(DeviceMetrics(cpu, []))
+    measured = worker._Measured(DeviceMetrics(cpu, None))
     start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "profile": None}
     set_train_fn_utils(DistributedTrainFnUtils())
     yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)

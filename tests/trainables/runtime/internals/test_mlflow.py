@@ -116,12 +116,13 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def test_the_monitor_reads_some_gpus_and_names_them_as_the_node_does(four_gpus: list[int]) -> None:
-    monitor = monitors.SomeGpusMonitor([3, 1, 9])
-    assert monitor.num_gpus == 4
+def test_the_monitor_reads_one_gpu_and_names_it_as_the_node_does(four_gpus: list[int]) -> None:
+    monitor = monitors.OneGpuMonitor(3)
     sample = monitor.sample()
-    assert four_gpus == [3, 1]
+    assert four_gpus == [3]
     assert sample["gpu_3_memory_usage_megabytes"] == 4000.0
-    assert sample["gpu_1_utilization_percentage"] == 10.0
-    assert {name.split("_")[1] for name in sample} == {"1", "3"}
+    assert sample["gpu_3_utilization_percentage"] == 30.0
+    assert {name.split("_")[1] for name in sample} == {"3"}
     assert monitor.sample() == sample  # nothing of the first is in the second
+    with pytest.raises(IndexError):
+        monitors.OneGpuMonitor(9)
