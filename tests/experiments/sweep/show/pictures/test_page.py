@@ -310,7 +310,6 @@ def test_on_a_phone_nothing_is_cut_off_and_buttons_are_large(seen: Seen) -> None
 
 @pytest.mark.processes
 def test_five_hundred_trials_are_compared(browser: Chrome, tmp_path: Path) -> None:
-    """How long it takes: tests/benchmarks/live_page.py."""
     curves: list[list[float] | None] = [[(number * 7919 % 500) / 500 + 0.001] for number in range(1, 501)]
     with sweep_of(tmp_path / "large", curves) as sweep:
         browser.get(sweep.address)
