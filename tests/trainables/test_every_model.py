@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
 
-from experiments import Experiment
-from experiments.sweep.define.options import PROJECT_ROOT
+from tests.experiments.test_every_experiment import SCRIPTS, experiment_of
 from tests.sessions import hyperparameters_of_each_step, reports_of
 from trainables.runtime import names
 
-SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
 SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "pass_size": 0, "warmup": 0.0, "loader_workers": 0}
 PEAKS_AT_ONCE = {"schedule": "step"}
 """For models with a choice of schedules; the published table of ImageNet has its peak in no short trial."""
@@ -23,7 +20,7 @@ STEPS_PER_EPOCH, EPOCHS = 4, 3
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_clone_trains_with_the_hyperparameters_that_its_configuration_names(script: str, tmp_path: Path) -> None:
-    experiment: Experiment = importlib.import_module(f"experiments.{script}").EXPERIMENT
+    experiment = experiment_of(script)
     known = {name: value for name, value in PEAKS_AT_ONCE.items() if name in experiment.config_class.field_names()}
     small = {**experiment.recipes["sample"].settings(), **experiment.baseline, **SMALL, **known, "epochs": EPOCHS}
     with hyperparameters_of_each_step() as of_donor:
