@@ -58,12 +58,13 @@ class Images(Dataset[Any]):
             rows = rows_of(split, labels)
             paths, labels = paths[rows], labels[rows]
         self.augments = split == "train" and config.augment
-        self._root = Path(json.loads((index / "index.json").read_text())["root"])
+        known = _known(index)
+        self._root = Path(known["root"])
         # Memory-mapped, so that the processes of a node share one copy: ImageNet has 1.3 million paths.
         self._paths, self.labels = paths[: limit or None], labels[: limit or None]
         self._crop = augmentation(config) if self.augments else as_validated(config.image_size, config.resize)
         self._normalize = normalization(config.normalization)
-        self._mix = mixing(config, len(_known(index)["classes"])) if self.augments else None
+        self._mix = mixing(config, len(known["classes"])) if self.augments else None
 
     def __len__(self) -> int:
         return len(self.labels)
