@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 MOST_OBJECTIVES = 3
 """With more, nearly every trial is on the front."""
-BY_OPTION = frozenset({*TrialConfig.field_names()}) - {"data", "model"}
+BY_OPTION = frozenset({*TrialConfig.field_names(), "evaluate"}) - {"data", "model"}
 """Fields of a trial's configuration that the sweep sets: neither a space nor ``--set`` may have them."""
 
 

@@ -157,6 +157,7 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
         ({"name": "../escape"}, r"--name \.\./escape: a name has 1 to 100 letters, digits"),
         ({"settings": ("seed=1",)}, "--set seed=1: there is no setting 'seed'; the settings are lr, batch_size"),
+        ({"settings": ("evaluate=x",)}, "--set evaluate=x: there is no setting 'evaluate'"),  # no trial would train
         ({"settings": ("lr=1", "lr=2")}, "--set lr=2: lr is given twice"),
         ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
         (
