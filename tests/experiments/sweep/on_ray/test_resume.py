@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tune_files import (
     KEPT,
@@ -33,13 +32,10 @@ from experiments.sweep.on_ray.tune_files import (
     read_snapshot,
 )
 from experiments.sweep.state.events import TERMINATED
-from experiments.sweep.state.lock import SweepLock
-from experiments.sweep.state.sweep_file import read_sweep_file
-from tests.experiments.sweep.earlier import options_of_sweep
 from tests.experiments.sweep.fed_state import Fed
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
-from tests.faults.sweep import DRIVER, EPOCH_S, UP_WITHIN_S, Sweep
+from tests.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 
 pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
 
@@ -295,15 +291,3 @@ def test_without_any_whole_state_it_is_a_clear_error_and_no_new_sweep(tmp_path: 
     (folder / SNAPSHOTS / "1" / "experiment_state-1.json").write_text('{"trial_data": [')
     with pytest.raises(SweepError, match=r"--resume torn: no state of the sweep can be read in full .*start a new"):
         read_snapshot(folder, accept)
-
-
-def test_a_sweep_that_runs_is_not_resumed(disturbed: Sweep) -> None:
-    lock = SweepLock(disturbed.folder)
-    given = SweepOptions(storage=disturbed.storage, resume="sweep", add_trials=3)
-    with pytest.raises(SweepError, match="this sweep is running"):
-        options_of_sweep("accumulating", given, disturbed.tracking_uri)
-    lock.release()
-    options = options_of_sweep("accumulating", given, disturbed.tracking_uri)
-    assert (options.name, options.scheduler, options.search) == ("sweep", "fifo", "random")
-    assert f"epoch_s={EPOCH_S}" in options.settings
-    assert options.num_samples == read_sweep_file(disturbed.folder).options["num_samples"] + 3
