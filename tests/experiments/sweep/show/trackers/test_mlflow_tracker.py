@@ -177,11 +177,13 @@ def test_all_reports_of_an_epoch_are_there_once_each(storage: Path) -> None:
 def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
     plan = plan_of(storage, "named")
     tracker, state = MlflowTracker(plan), state_of(plan)
-    odd = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0}
+    odd: dict[str, Any] = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0, "acc@1": 6}
+    odd |= {"is_best": True, "phase": "train"}  # no numbers
     happen(tracker, state, SweepBegan(), began(1, layers="conv " * 100), reported(1, 1, 0.5, odd))
     over(tracker, state)
     run = runs_of(plan)["001"]
-    assert {run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250)} == {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert [run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250, "acc_1")] == [1, 2, 3, 4, 5, 6]
+    assert not {"is_best", "phase"} & set(run.data.metrics)
     assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
 
 

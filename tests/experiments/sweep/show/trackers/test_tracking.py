@@ -17,7 +17,6 @@ from experiments.deliver import main
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.show.trackers.delivery import Sender, deliver_left
 from experiments.sweep.show.trackers.mlflow_runs import MAX_TRIES, MlflowRuns
-from experiments.sweep.show.trackers.mlflow_tracker import numbers_in
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles, Update
 from experiments.sweep.state.lock import SweepLock
@@ -223,11 +222,6 @@ def test_what_a_server_answers_to_a_file(status: int, until: str | None, tmp_pat
     assert runs.why_try_again(KeyError("a trial whose run was refused"), attempt=1) is None
     unknown = [runs.why_try_again(RuntimeError("of any kind"), attempt) for attempt in (1, MAX_TRIES)]
     assert unknown == ["", None]
-
-
-def test_names_that_mlflow_refuses_are_changed() -> None:
-    numbers = numbers_in({"acc@1": 0.5, "val_loss": 1, "is_best": True, "phase": "train"})
-    assert numbers == {"acc_1": 0.5, "val_loss": 1.0}
 
 
 def test_an_outbox_is_delivered_by_one_at_a_time(server: Server, tmp_path: Path) -> None:
