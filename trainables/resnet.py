@@ -53,14 +53,10 @@ class ResNetConfig(ImageConfig):
         synchronises = workers == 1 and self.mode_on(device).name != "compiled"
         return super().settings_of_wider(device, workers, wider) | ({"sync_batch_norm": True} if synchronises else {})
 
-    def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
-        return super().rules() | {
-            f"with an image_size of {ONE_PIXEL_LEFT} or less, batch normalisation has one value per channel and image, "
-            "so that batch_size must be at least 2, and pass_size not 1": (
-                self.image_size > ONE_PIXEL_LEFT or (self.batch_size >= 2 and self.pass_size != 1)
-            )
-        }
+    def fewest_in_a_pass(self, workers: int) -> int:
+        """Return 2 where batch normalisation has one value per channel and image, and sees one worker's images."""
+        synchronised = workers > 1 and self.sync_batch_norm
+        return 1 if self.image_size > ONE_PIXEL_LEFT or synchronised else 2
 
 
 def train_resnet(config: ResNetConfig) -> None:

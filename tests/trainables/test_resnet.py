@@ -12,6 +12,7 @@ from trainables.pretrained import RANDOM
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
 from trainables.resnet_network import QUARTER, build_resnet
 from trainables.runtime.training.checkpoint import write_state
+from trainables.runtime.training.training_config import check_batch
 
 
 def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:
@@ -33,9 +34,12 @@ def test_a_checkpoint_serves_as_weights(tmp_path: Path) -> None:
 
 
 def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
-    message = "batch_size must be at least 2, and pass_size not 1, but got batch_size=8, pass_size=1, image_size=32"
-    with pytest.raises(ValueError, match=message):
-        imagenet(batch_size=8, pass_size=1)
+    for workers, batch in ((1, {"batch_size": 8, "pass_size": 1}), (2, {"batch_size": 2})):
+        with pytest.raises(ValueError, match=f"batch_size must leave each of {workers} workers 2 samples at a time"):
+            check_batch(imagenet(**batch), workers, samples=100)
+    check_batch(imagenet(batch_size=2), 1, samples=100)
+    check_batch(imagenet(batch_size=2, sync_batch_norm=True), 2, samples=100)
+    check_batch(imagenet(batch_size=2, image_size=224), 2, samples=100)
 
 
 def test_the_quarter_is_a_resnet50_of_a_quarter_of_its_channels() -> None:

@@ -165,6 +165,10 @@ class TrainingConfig(TrialConfig):
             return ExecutionMode("eager", "sync_batch_norm would break a compiled graph at each batch normalisation")
         return ExecutionMode("compiled" if device.compiles else "eager", f"the default on {device.kind}")
 
+    def fewest_in_a_pass(self, workers: int) -> int:
+        """Return how many samples a worker must train on at once, at least."""
+        return 1
+
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
         """Return no other settings, if the batch can be split among so many."""
         passes_of(self, wider)
@@ -272,9 +276,14 @@ def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
     nothing is trained.
 
     Raises:
-        ValueError: It cannot, or there are too few.
+        ValueError: It cannot, or there are too few, or a pass has fewer than the model can train on.
     """
-    passes_of(config, workers)
+    at_once, fewest = config.batch_size // workers // passes_of(config, workers), config.fewest_in_a_pass(workers)
+    if at_once < fewest and not config.evaluate:
+        raise ValueError(
+            f"batch_size must leave each of {workers} workers {fewest} samples at a time (batch normalisation has too "
+            f"few values otherwise), but got batch_size={config.batch_size} and pass_size={config.pass_size}"
+        )
     if config.batch_size > samples and not config.evaluate:
         raise ValueError(
             f"batch_size must be at most the {samples} training samples, but got {config.batch_size}; "
