@@ -63,6 +63,19 @@ def test_gpus_are_counted_by_torch_only_where_a_driver_may_have_some(
     assert cuda.count_here() == 2
 
 
+def test_a_container_has_as_many_cores_as_its_share_of_time_is_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.runtime.devices.cpu.QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))
+    cores = []
+    for quota in (None, "max 100000", "400000 100000", "50000 100000", "9900000 100000"):
+        if quota is not None:
+            (tmp_path / "cpu.max").write_text(f"{quota}\n")
+        cores.append(DEVICE_TYPES["cpu"].count_here())
+    assert cores == [64, 64, 4, 1, 64]
+
+
 @pytest.mark.processes
 def test_finding_devices_imports_no_torch_ray_or_habana() -> None:
     code = """
