@@ -132,8 +132,10 @@ def test_a_forgotten_move_to_the_device_is_refused(printed: list[list[str]]) -> 
 
 
 STATE = """
-import io
+import io, tempfile
+from pathlib import Path
 from torch import nn
+from trainables.runtime.training.checkpoint import write_state
 torch.manual_seed(3)
 def trained(device):
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
@@ -166,6 +168,14 @@ for location in (None, "cpu"):
 with torch.autocast("hpu", dtype=torch.bfloat16):
     outputs = network(images.hpu())
     print(outputs.dtype, nn.functional.cross_entropy(outputs, torch.zeros(5, dtype=torch.int64, device="hpu")).dtype)
+    print((outputs.float() * 2).dtype, outputs.float().softmax(1).dtype, (outputs / 2).dtype)
+with tempfile.TemporaryDirectory() as folder:
+    write_state(Path(folder), {"network": there, "optimizer": optimizer.state_dict()})
+    saved = torch.load(Path(folder, "state.pt"), weights_only=True)
+    parts = [saved["network"], *saved["optimizer"]["state"].values()]
+    print({value.device.type for part in parts for value in part.values()})
+    network.load_state_dict(saved["network"])
+    optimizer.load_state_dict(saved["optimizer"])
 """
 
 
@@ -176,6 +186,8 @@ def test_tensors_of_an_hpu_train_as_the_cpus_and_are_saved_and_loaded(printed: l
         "hpu:0 hpu:0 hpu",
         "cpu hpu:0 hpu",
         "torch.bfloat16 torch.float32",
+        "torch.bfloat16 torch.bfloat16 torch.float32",
+        "{'cpu'}",
     ]
 
 
@@ -242,15 +254,18 @@ def test_types_that_a_gaudi_has_not_are_refused(printed: list[list[str]]) -> Non
 
 COLLECTIVE = """
 import os, torch, torch.distributed as dist, habana_frameworks.torch.distributed.hccl as hccl
+from trainables.runtime.training.metrics import sum_over_ranks
 print(hccl.initialize_distributed_hpu(), flush=True)
 dist.init_process_group("hccl")
 rank = dist.get_rank()
-for tensor, how in ((torch.ones(2), "SUM"), (torch.ones(2, device="hpu"), "AVG"), (torch.ones(2, device="hpu"), "SUM")):
+ones, many = torch.ones(2, device="hpu"), torch.tensor([2**24 + 1], device="hpu")
+for tensor, how in ((torch.ones(2), "SUM"), (ones, "AVG"), (ones, "SUM"), (many, "SUM")):
     try:
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, how))
         print("sum", tensor.tolist(), tensor.device, flush=True)
     except Exception as error:
         print("refused", str(error).splitlines()[0], flush=True)
+print(sum_over_ranks(many).tolist())
 parts = [torch.zeros(1, device="hpu") for _ in range(2)]
 dist.all_gather(parts, torch.full((1,), rank + 5.0, device="hpu"))
 both = [None, None]
@@ -277,7 +292,9 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
         assert lines[1] == "refused No backend type associated with device type cpu"
         assert lines[2] == "refused Unsupported ReduceOp for HCCL process group"
         assert lines[3] == "sum [2.0, 2.0] hpu:0"
-        assert lines[4] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
+        assert lines[4].startswith("refused hccl would sum these integers as float32")
+        assert lines[5] == "[33554434]"
+        assert lines[6] == "11.0 [{'rank': 0}, {'rank': 1}] [[1.0, 1.0]] [[1.5, 1.5]] hpu:0"
 
 
 RECIPES = """

@@ -98,7 +98,7 @@ def image(tmp_path: Path) -> Image:
     make_wheel(wheels, "numpy", "99.0")
     make_wheel(wheels, "protobuf", "4.25.0")
     make_wheel(wheels, "protobuf", "5.29.0")
-    make_wheel(wheels, "project", "1.0", "torch>=2.6", "torchvision>=0.21", "numpy>=2", "protobuf>=4")
+    make_wheel(wheels, "project", "1.0", "torch>=2.7", "torchvision>=0.22", "numpy>=2", "protobuf>=4")
     make_wheel(wheels, "demanding", "1.0", "torch>=2.10")
     return Image(folder, wheels)
 

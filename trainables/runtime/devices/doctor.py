@@ -61,6 +61,7 @@ def examine() -> Iterator[Finding]:
     plugin, torch = version_of("habana-torch-plugin"), version_of("torch")
     yield from _checked("release", partial(checks.release, plugin, torch))
     for what, check in (
+        ("numpy", checks.numpy),
         ("driver", checks.driver),
         ("habana's logs", checks.logs),
         ("compiled graphs", checks.compiled_graphs),

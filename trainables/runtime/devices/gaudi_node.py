@@ -48,13 +48,13 @@ def worker_environment() -> dict[str, str]:
     preloaded = re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", ""))
     others = [library for library in preloaded if "tcmalloc" not in library]
     return {
-        # Lazy mode was the default up to SynapseAI 1.19 and is no longer developed, so eager is asked for by name.
+        # Lazy mode was the default up to SynapseAI 1.19, so eager is asked for by name.
         LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
         AUTOLOAD: "0",
         GRADIENT_VIEWS: os.environ.get(GRADIENT_VIEWS, "1"),
         # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
         RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",
-        # Intel's images for Ubuntu 22.04 preload it, and Intel's ImageNet page says that its script crashes then.
+        # Intel's images preload it, and Intel's ImageNet page says that its script crashes then.
         **({"LD_PRELOAD": ":".join(others)} if others != preloaded else {}),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -22,11 +23,27 @@ _ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name."""
+    """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name.
+
+    Tensors go to the host one by one first: ``torch.save`` would copy a device's memory as it lies there, and a Gaudi
+    keeps the weights of convolutions in an order that suits it.
+    """
     import torch
 
     with written_whole(directory / STATE_FILE) as partial:
-        torch.save(state, partial)
+        torch.save(_on_host(state), partial)
+
+
+def _on_host(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        moved = copy.copy(value)  # what a model's state says of its modules' versions is an attribute
+        moved.update({name: _on_host(part) for name, part in value.items()})
+        return moved
+    return [_on_host(part) for part in value] if isinstance(value, list) else value
 
 
 def read_state(directory: Path) -> dict[str, Any]:

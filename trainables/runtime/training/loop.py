@@ -46,6 +46,8 @@ from trainables.runtime.training.weight_average import WeightAverage
 if TYPE_CHECKING:
     from evaluate import Metric
 
+SHORTEST_STEP_S = 1e-6
+"""Seconds of a step, at least: if all of its time counts as compilation, none is left."""
 Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
 """Takes a model's outputs and the batch; returns the loss summed over what is predicted, and how many that is (samples,
 or tokens where each has a label)."""
@@ -184,6 +186,7 @@ class _Trial:
         self._batches = self._all_batches()
         self._parts_run: set[str] = set()
         self._waited_s = 0.0  # for another group that compiled the same
+        self._clock = -math.inf
         self.train_model, self.eval_model = self.model, self.scored_model
         self.compiles = config.mode_on(self.device_type).name == "compiled"
         if self.compiles:
@@ -222,7 +225,7 @@ class _Trial:
         ended, steps = self.clock(), end - first
         first_s = after_first - began  # 0 unless the trial's first step is among them
         others = steps - 1 if first_s and steps > 1 else steps
-        per_step = (ended - (after_first if others < steps else began)) / others
+        per_step = max(SHORTEST_STEP_S, (ended - (after_first if others < steps else began)) / others)
         longer_s = max(0.0, first_s - per_step)
         return _Trained(
             loss=loss,
@@ -230,7 +233,7 @@ class _Trial:
             seconds=ended - began - longer_s,
             first_step_s=longer_s,
             samples_per_s=self.config.batch_size / per_step,
-            last_step_samples_per_s=self.config.batch_size / (ended - last_began),
+            last_step_samples_per_s=self.config.batch_size / max(SHORTEST_STEP_S, ended - last_began),
         )
 
     def compiled_s(self) -> float:
@@ -240,8 +243,12 @@ class _Trial:
         return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
 
     def clock(self) -> float:
-        """Return the seconds of a clock that stands still while something is compiled."""
-        return time.perf_counter() - self.compiled_s()
+        """Return the seconds of a clock that stands still while something is compiled.
+
+        A Gaudi compiles in threads beside the training, and beside Dynamo: it does not run backwards for that.
+        """
+        self._clock = max(self._clock, time.perf_counter() - self.compiled_s())
+        return self._clock
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:
@@ -260,8 +267,9 @@ class _Trial:
             with self._synchronised_in(part):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.train_model, batch).float()
-                    summed, count = self.train_loss(outputs, batch)
-                    loss = summed / count / self.passes
+                # Outside, as in evaluation: a Gaudi's autocast would compute a product or a mean in bfloat16.
+                summed, count = self.train_loss(outputs, batch)
+                loss = summed / count / self.passes
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()

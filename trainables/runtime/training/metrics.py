@@ -75,10 +75,13 @@ BALANCED: dict[str, Callable[[], Metric]] = {
 
 
 def sum_over_ranks(values: torch.Tensor) -> torch.Tensor:
-    """Return the element-wise sum of ``values`` over all ranks."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
+    """Return the element-wise sum of ``values`` over all ranks; that of integers is exact."""
+    if not (dist.is_initialized() and dist.get_world_size() > 1):
+        return values
+    if values.is_floating_point():
         dist.all_reduce(values)
-    return values
+        return values
+    return torch.stack(_of_all_ranks(values)).sum(dim=0)  # hccl would sum them as float32, exact up to 2^24
 
 
 def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
@@ -89,13 +92,15 @@ def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
     """
     if not (dist.is_initialized() and dist.get_world_size() > 1):
         return values
-    world = dist.get_world_size()
-    about = torch.zeros(world + 1, dtype=torch.int64, device=values.device)  # counts, and how many ranks hold floats
-    about[dist.get_rank()], about[world] = len(values), int(values.is_floating_point())
-    dist.all_reduce(about)
-    counts, dtype = about[:world], torch.float32 if about[world] else torch.int64
-    padded = torch.zeros(int(counts.max()), dtype=dtype, device=values.device)
+    own = torch.tensor([len(values), values.is_floating_point()], dtype=torch.int64, device=values.device)
+    counts, floats = torch.stack(_of_all_ranks(own)).T.tolist()
+    padded = torch.zeros(max(counts), dtype=torch.float32 if any(floats) else torch.int64, device=values.device)
     padded[: len(values)] = values
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(_of_all_ranks(padded), counts, strict=True)])
+
+
+def _of_all_ranks(values: torch.Tensor) -> list[torch.Tensor]:
+    """Return the values of each rank, which have the same shape."""
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, values)
+    return parts

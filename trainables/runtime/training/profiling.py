@@ -75,10 +75,10 @@ def _activities(device: DeviceType) -> list[Any]:
     """Return what torch's profiler is to watch: the CPU, and the device if it can."""
     from torch.profiler import ProfilerActivity, profile  # habana puts its own in their place
 
-    both = [getattr(ProfilerActivity, kind) for kind in dict.fromkeys(("CPU", device.kind.upper()))]
     try:
+        both = [getattr(ProfilerActivity, kind) for kind in dict.fromkeys(("CPU", device.kind.upper()))]
         with profile(activities=both):  # it says so when it starts, which would end the trial
             return both
     except Exception as error:
         logger.warning("the trace covers the CPU alone: %s: %s", type(error).__name__, error)
-        return both[:1]
+        return [ProfilerActivity.CPU]

@@ -21,14 +21,15 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         """Normalise ``input`` of shape (n, channels, height, width)."""
         if not self.training or dist.get_world_size() == 1:
             return super().forward(input)
-        values = input.float()
-        count = values.numel() / values.shape[1] * dist.get_world_size()
-        mean = all_reduce(values.sum(dim=(0, 2, 3))) / count
-        centred = values - mean[:, None, None]
-        variance = all_reduce(centred.square().sum(dim=(0, 2, 3))) / count
-        self._track(mean.detach(), variance.detach() * count / (count - 1))
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
+        with torch.autocast(input.device.type, enabled=False):  # a Gaudi's would multiply in bfloat16
+            values = input.float()
+            count = values.numel() / values.shape[1] * dist.get_world_size()
+            mean = all_reduce(values.sum(dim=(0, 2, 3))) / count
+            centred = values - mean[:, None, None]
+            variance = all_reduce(centred.square().sum(dim=(0, 2, 3))) / count
+            self._track(mean.detach(), variance.detach() * count / (count - 1))
+            scale = self.weight * torch.rsqrt(variance + self.eps)
+            return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         assert self.running_mean is not None

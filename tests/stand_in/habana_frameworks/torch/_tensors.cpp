@@ -96,10 +96,21 @@ void check_reduction(const IValue& value) {
               "Unsupported ReduceOp for HCCL process group");
 }
 
+// The bridge converts what hccl does not know to float32, sums, and converts it back, and says nothing.
+void check_summed(const IValue& value) {
+  with_tensors(value, [](const Tensor& tensor) {
+    const bool whole = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) && tensor.numel() > 0;
+    TORCH_CHECK(!whole || tensor.abs().max().item<int64_t>() <= (1 << 24),
+                "hccl would sum these integers as float32, which has 24 bits: gather them, or sum parts of them");
+    return tensor;
+  });
+}
+
 void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto& schema = operation.schema();
   const auto& called = schema.name();
   const bool flat = called[0] == 'c' && (called == "c10d::_allgather_base_" || called == "c10d::_reduce_scatter_base_");
+  const bool sums = called[0] == 'c' && called.rfind("c10d::allreduce", 0) == 0;
   const auto first = stack->size() - schema.arguments().size();
   std::vector<std::pair<Tensor, Tensor>> shared;  // of the device, and on the host
   use_device();
@@ -119,6 +130,7 @@ void compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
       // hccl looks at sizes in bytes, gloo at shapes.
       return flat ? shared.back().second.view({-1}) : shared.back().second;
     });
+    if (sums) check_summed(value);
   }
   operation.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   for (auto& [device, host] : shared) {  // the operation may have resized what it was given
@@ -252,11 +264,13 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
-  for (const auto* name : {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "linear", "matmul", "mm", "mv",
-                           "scaled_dot_product_attention"})
+  // From the bridge's lists (hpu_ops/autocast_helpers.h), which are not those of a GPU.
+  for (const auto* name : {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "dot", "dropout", "layer_norm",
+                           "linear", "log_softmax.int", "matmul", "mean", "mean.dim", "mm", "mul.Tensor", "mv",
+                           "scaled_dot_product_attention", "softmax.int"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&cast<at::kBFloat16>>());
-  for (const auto* name : {"binary_cross_entropy_with_logits", "cross_entropy_loss", "log_softmax.int", "mse_loss",
-                           "nll_loss", "softmax.int"})
+  for (const auto* name : {"binary_cross_entropy_with_logits", "cross_entropy_loss", "div.Tensor", "embedding", "mse_loss",
+                           "nll_loss", "pow.Tensor_Scalar", "rsqrt"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&cast<at::kFloat>>());
 }
 

@@ -206,6 +206,7 @@ def test_the_host_is_measured_for_real() -> None:
     assert values["system/system_memory_usage_percentage"] == pytest.approx(share, abs=1)
 
 
+@pytest.mark.processes
 def test_the_host_has_the_names_that_mlflow_gives_it() -> None:
     from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 

@@ -115,13 +115,12 @@ def test_without_a_device_in_the_container_it_says_how_to_start_one(tmp_path: Pa
     ("plugin", "torch", "fix"),
     [
         ("1.23.1.25", "2.9.0+hpu_1.23.1-25.git8598e6d", ""),
-        ("1.20.0.543", "2.6.0+hpu_1.20.0-543.git4952fce", ""),
         ("1.22.0.740", "2.7.1+hpu_1.22.0", ""),
         ("1.24.0.1007", "2.13.0+hpu_1.24.0", ""),
         ("1.24.0.1007", "2.9.0+hpu_1.23.1", "it belongs with torch 2.10 or 2.11 or 2.12 or 2.13: reinstall"),
         ("1.23.1.25", "2.11.0+cu130", "it belongs with torch 2.9: reinstall"),
         ("1.23.1.25", "2.90.0", "it belongs with torch 2.9: reinstall"),
-        ("1.19.2.32", "2.5.1", "take Intel's container of release 1.20 or later"),
+        ("1.21.0.555", "2.6.0+hpu_1.21.0", "take Intel's container of release 1.22 or later"),
         ("1.30.0.1", "3.0.0", ""),
         ("", "2.9.0", "work in Intel's Gaudi container"),
     ],
@@ -135,14 +134,14 @@ def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix:
 
 @pytest.mark.processes
 def test_the_release_is_that_of_the_installed_packages(tmp_path: Path) -> None:
-    info = tmp_path / "habana_torch_plugin-1.20.0.543.dist-info"
+    info = tmp_path / "habana_torch_plugin-1.22.0.740.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.20.0.543\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: 1.22.0.740\n")
     path = f"{environment(tmp_path)['PYTHONPATH']}:{tmp_path}"
     _, printed = consult(tmp_path, HABANA_STAND_IN_MODULES="0", PYTHONPATH=path)
     installed = version("torch")
-    assert not installed.startswith("2.6.")
-    assert re.search(rf"!! +release +habana-torch-plugin 1.20.0.543 with torch {re.escape(installed)}", printed)
+    assert not installed.startswith("2.7.")
+    assert re.search(rf"!! +release +habana-torch-plugin 1.22.0.740 with torch {re.escape(installed)}", printed)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from tests.stand_in_hpu import FORGOTTEN, lay_out_devices
 from trainables.runtime.devices import checks, doctor, gaudi_node, probes
 from trainables.runtime.devices.module_owners import DEVICE_ROOT
+from trainables.runtime.versions import version_of
 
 pytestmark = pytest.mark.processes
 
@@ -150,6 +151,23 @@ def autoload(node: Node) -> None:
     )
 
 
+def lazy_with(torch: str) -> Callable[[Node], None]:
+    """Return what asks for lazy mode with this torch."""
+
+    def plant(node: Node) -> None:
+        node.patch.setattr(checks, "version_of", lambda name: torch if name == "torch" else version_of(name))
+        node.patch.setenv(gaudi_node.LAZY_MODE, "1")
+
+    return plant
+
+
+def numpy_1(node: Node) -> None:
+    def refuse(array: object) -> None:
+        raise RuntimeError("Numpy is not available")  # in torch's words
+
+    node.patch.setattr("torch.from_numpy", refuse)
+
+
 def far(node: Node) -> None:
     node.file("sys/class/accel/accel0/device/numa_node", "1\n")
     node.file("sys/class/accel/accel1/device/numa_node", "1\n")
@@ -197,7 +215,9 @@ FAULTS: dict[str, tuple[Callable[[Node], None], str, str]] = {
     ),
     "TcMalloc": (variable("LD_PRELOAD", "/lib/libtcmalloc.so.4"), "LD_PRELOAD", "workers start without it"),
     "autoload": (autoload, gaudi_node.AUTOLOAD, "before ray start: export TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
-    "lazy mode": (variable(gaudi_node.LAZY_MODE, "1"), gaudi_node.LAZY_MODE, "unset PT_HPU_LAZY_MODE"),
+    "lazy mode": (lazy_with("2.11.0+hpu_1.24.0"), gaudi_node.LAZY_MODE, "unset PT_HPU_LAZY_MODE"),
+    "lazy mode that torch has not": (lazy_with("2.11.0+cpu"), gaudi_node.LAZY_MODE, "unset PT_HPU_LAZY_MODE"),
+    "a torch of numpy 1": (numpy_1, "numpy", "pip install 'numpy<2'"),
     "driver and user space apart": (
         answering(driver_version="1.19.2-fdbe2b1"), "driver", "take the container of the driver's release",
     ),

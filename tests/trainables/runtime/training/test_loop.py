@@ -26,7 +26,7 @@ from trainables.runtime.session import open_session
 from trainables.runtime.training.checkpoint import read_state, write_state
 from trainables.runtime.training.fresh_start import release_memory
 from trainables.runtime.training.loading import TrainSampler
-from trainables.runtime.training.loop import train
+from trainables.runtime.training.loop import cross_entropy, train
 from trainables.runtime.training.training_config import check_batch, check_classes
 
 QUIET: dict[str, Any] = {"dropout": 0.0, "noise": 0.0}
@@ -344,6 +344,20 @@ def test_bfloat16_is_coarser_and_near() -> None:
     coarse, exact = trained(**QUIET, mixed_precision="bf16")[0][-1], trained(**QUIET)[0][-1]
     assert coarse[names.TRAIN_LOSS] != exact[names.TRAIN_LOSS]
     assert coarse[names.TRAIN_LOSS] == pytest.approx(exact[names.TRAIN_LOSS], rel=0.05)
+
+
+def test_a_loss_is_computed_exactly_in_training_as_in_evaluation() -> None:
+    lowered = []
+
+    def loss(outputs: torch.Tensor, batch: Any) -> tuple[torch.Tensor, int]:
+        lowered.append(torch.is_autocast_enabled("cpu") or outputs.dtype != torch.float32)
+        return cross_entropy(outputs, batch)
+
+    config = SmallConfig(epochs=1, mixed_precision="bf16")
+    with open_session(Collector()):
+        train(replace(small_task(config), loss=loss), config)
+    assert len(lowered) > 1
+    assert not any(lowered)
 
 
 @pytest.mark.parametrize(
