@@ -323,7 +323,7 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_with_one_message(wrong: 
     summary = json.loads((folder / "results" / "metric" / "summary.json").read_text())
     assert summary["trials"] == {"failed": 1}  # none began after the first report
     assert summary["ended_early"]["why"] == (
-        "every trial would fail like this: the train loop's report cannot be used: the experiment asks for "
+        "every trial would fail like this: the train loop's report is unusable: the experiment asks for "
         "'accuracy', and the report has acc; did you mean metric='acc'? Else have the train "
         "loop report 'accuracy' each time"
     )

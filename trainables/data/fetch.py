@@ -67,8 +67,8 @@ def _fetch_into(folder: Path, name: str, data: RemoteData) -> None:
             shutil.unpack_archive(archive, folder)
     except (OSError, BadZipFile, shutil.ReadError) as error:
         raise ValueError(
-            f"--data {name}: {data.address} cannot be fetched ({error}). Fetch it where there is a network and put it "
-            f"to {archive}, or give a folder that holds its train/ and val/ with --data FOLDER."
+            f"--data {name}: {data.address} cannot be fetched ({error}). Download it where there is a network and save "
+            f"it as {archive}, or give a folder that holds its train/ and val/ with --data FOLDER."
         ) from error
 
 

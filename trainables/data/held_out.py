@@ -34,7 +34,7 @@ def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.nd
     """
     if len(labels) < 2:
         raise ValueError(
-            f"half of the validation data is kept for the confirmation, and there are too few samples: {len(labels)}; "
+            f"the confirmation needs half of the validation data, and there are too few samples: {len(labels)}; "
             f"give more, or a separate test part, or --confirm 0"
         )
     by_class = np.argsort(labels, kind="stable")

@@ -36,7 +36,7 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
     with FileLock(f"{folder}.lock"):  # the system releases the lock when the process ends, however it ends
         if not folder.is_dir():
             partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
-            partial.mkdir()  # for whom the umask says; tempfile's are for one user alone
+            partial.mkdir()  # with the umask's permissions; tempfile's are for one user alone
             try:
                 prepare(partial)
                 partial.replace(folder)

@@ -50,7 +50,7 @@ def once_there_is_room(write: Callable[[], T], what: str) -> T:
             if not is_full(error):
                 raise
             if tries % SAY_EVERY == 0:
-                logger.warning("no room for %s (%s): waiting until there is", what, error)
+                logger.warning("the disk is full, %s cannot be written (%s): waiting for space", what, error)
         tries += 1
         time.sleep(TRY_AGAIN_AFTER_S)
 

@@ -14,7 +14,8 @@ from experiments.sweep.state.events import Ending
 
 LOOK_EVERY_S = 1.0
 GONE_AFTER_S = 15.0
-"""How long Ray's control service may not answer. Ray itself ends the process after 60 s, and says not how to go on."""
+"""How long Ray's control service may not answer. Ray itself ends the process after 60 s, and does not say how to go
+on."""
 END_WITHIN_S = 2.0
 """How long Ray's control service may not answer after SIGTERM. A signal to the whole process group also ends Ray's own
 processes, without which Ray ends this one after some seconds; and who sends it (timeout, a job queue, a container)
@@ -22,7 +23,7 @@ kills what is left within 10 s or more."""
 
 
 class RayWatch:
-    """A thread that looks whether Ray answers, and leaves the sweep in good order when it does not any more.
+    """A thread that checks whether Ray answers, and ends the sweep in good order once it no longer does.
 
     Without this machine's raylet Tune waits for ever: no trial can run, and Ray does not end a process that has nothing
     in the raylet's object store.

@@ -127,7 +127,7 @@ def test_without_a_network_the_address_and_the_place_are_named(server: Server, t
     server.shutdown()
     server.server_close()
     expected = tmp_path / "cache" / "downloads" / "things.zip"
-    with pytest.raises(ValueError, match=f"{server.address} cannot be .*put it to {expected}, or .*--data FOLDER"):
+    with pytest.raises(ValueError, match=f"{server.address} cannot be .*save it as {expected}, or .*--data FOLDER"):
         fetch("things")
     expected.write_bytes(server.content)
     assert fetch("things").is_dir()

@@ -1,4 +1,4 @@
-"""LARS and LAMB, which torch has not: in each layer the step's length goes with that of the weights."""
+"""LARS and LAMB, which torch lacks: each layer's step is scaled to the norm of its weights."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ GONE = (
 memory was full."""
 NODE_DIED = "its node has died"
 """In the text of Ray's errors about actors that ended with their node."""
-CANNOT_USE = "the train loop's report cannot be used"
+CANNOT_USE = "the train loop's report is unusable"
 """Begins the text of the error of a report with which no sweep can do anything, or of none at all."""
 
 
