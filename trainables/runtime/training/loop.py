@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -22,11 +22,11 @@ from torch.utils.data import Dataset
 
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.internals.torch import expect_many_graphs, seconds_compiling
-from trainables.runtime.node_cache import first_alone
+from trainables.runtime.internals.torch import expect_many_graphs
 from trainables.runtime.session import get_checkpoint, get_context, report
 from trainables.runtime.training import metrics
 from trainables.runtime.training.checkpoint import TRAINED_MODEL, read_state, write_state
+from trainables.runtime.training.compiling import Compiling
 from trainables.runtime.training.fresh_start import seed_everything
 from trainables.runtime.training.loading import (
     EVAL_BATCH_PER_WORKER,
@@ -112,9 +112,10 @@ def train(task: Task, config: TrainingConfig) -> None:
         trial.load_first_batch()
     first_step_at = time.time()
     while trial.steps_done < trial.steps:
-        compiled_s = trial.compiled_s()
+        compiling = trial.compiling
+        compiled_s = compiling.seconds()
         trained = trial.train_to_next_report()
-        began = trial.clock()
+        began = compiling.clock()
         scores = trial.scores(worth_it=math.isfinite(trained.loss))
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
@@ -129,8 +130,8 @@ def train(task: Task, config: TrainingConfig) -> None:
                 names.SAMPLES_PER_SECOND: trained.samples_per_s,
                 names.LAST_STEP_SAMPLES_PER_SECOND: trained.last_step_samples_per_s,
                 names.TRAIN_SECONDS: trained.seconds,
-                names.COMPILE_SECONDS: trained.first_step_s + trial.compiled_s() - compiled_s,
-                names.EVAL_SECONDS: trial.clock() - began,
+                names.COMPILE_SECONDS: trained.first_step_s + compiling.seconds() - compiled_s,
+                names.EVAL_SECONDS: compiling.clock() - began,
                 names.FIRST_STEP_AT: first_step_at,
             },
             save=trial.save,
@@ -184,9 +185,7 @@ class _Trial:
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
         self._batches = self._all_batches()
-        self._parts_run: set[str] = set()
-        self._waited_s = 0.0  # for another group that compiled the same
-        self._clock = -math.inf
+        self.compiling = Compiling(config, self.device_type, self.rank, self.world)
         self.train_model, self.eval_model = self.model, self.scored_model
         self.compiles = config.mode_on(self.device_type).name == "compiled"
         if self.compiles:
@@ -207,22 +206,22 @@ class _Trial:
         end = min(self.steps, first + between_reports)
         loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
         self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
-        began = after_first = self.clock()
+        began = after_first = self.compiling.clock()
         traceable = 0 if self.rank or first else end  # by rank 0 alone, and what a trial trains first
         with traced(self.device_type, traceable) as next_of_trace:
             for step in range(first, end):
                 if step == end - 1:
                     self.device_type.synchronize()
-                    last_began = self.clock()
-                with self._compiling_alone("training"):
+                    last_began = self.compiling.clock()
+                with self.compiling.alone("training"):
                     loss_sum += self._step()
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
                     self.device_type.synchronize()
-                    after_first = self.clock()
+                    after_first = self.compiling.clock()
                 next_of_trace()
         loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
-        ended, steps = self.clock(), end - first
+        ended, steps = self.compiling.clock(), end - first
         first_s = after_first - began  # 0 unless the trial's first step is among them
         others = steps - 1 if first_s and steps > 1 else steps
         per_step = max(SHORTEST_STEP_S, (ended - (after_first if others < steps else began)) / others)
@@ -235,20 +234,6 @@ class _Trial:
             samples_per_s=self.config.batch_size / per_step,
             last_step_samples_per_s=self.config.batch_size / max(SHORTEST_STEP_S, ended - last_began),
         )
-
-    def compiled_s(self) -> float:
-        """Return the seconds in which torch has traced and compiled, and the device's software has compiled, in this
-        process so far, and in which the trial has waited for another group that compiled the same."""
-        counted = self.device_type.counted()
-        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
-
-    def clock(self) -> float:
-        """Return the seconds of a clock that stands still while something is compiled.
-
-        A Gaudi compiles in threads beside the training, and beside Dynamo: it does not run backwards for that.
-        """
-        self._clock = max(self._clock, time.perf_counter() - self.compiled_s())
-        return self._clock
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:
@@ -310,7 +295,7 @@ class _Trial:
         for batch in self._on_device(loader):
             size = size_of(batch)
             whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
-            with self._compiling_alone("evaluation"):
+            with self.compiling.alone("evaluation"):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.eval_model, whole).float()
                 self.device_type.mark_step()
@@ -385,30 +370,6 @@ class _Trial:
             synchronise_batch_norm(model)
         settings = self.device_type.data_parallel_settings()
         return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
-
-    def _compiling_alone(self, part: Literal["training", "evaluation"]) -> AbstractContextManager[None]:
-        """Return the context of a pass. In a trial's first pass of its kind, one group of the node runs graphs of this
-        signature first and compiles them, and the others wait to find them on the disk: habana itself does not wait for
-        a neighbour that compiles."""
-        if part in self._parts_run:
-            return nullcontext()
-        self._parts_run.add(part)
-        folder = self.device_type.compiled_graphs()
-        signature = self.config.graph_signature(self.device_type, self.world)
-        if folder is None or signature is None:
-            return nullcontext()
-        return self._alone(folder.with_name(f"{folder.name}-compiled"), {**signature, "part": part})
-
-    @contextmanager
-    def _alone(self, folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
-        key = {**key, "config": type(self.config).__name__, "workers": self.world}
-        began = time.perf_counter()
-        with first_alone(folder, key) if self.rank == 0 else nullcontext():
-            if self.world > 1 and key["part"] == "training":  # in evaluation, a rank may have nothing to do
-                dist.barrier()
-            self._waited_s += time.perf_counter() - began
-            yield
-            self.device_type.synchronize()
 
     def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
         """Return the context of one pass: workers exchange gradients in the last pass of a step only."""
