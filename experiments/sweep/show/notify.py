@@ -55,7 +55,7 @@ class Notify:
         self._sending: threading.Thread | None = None  # the last message
         self._failed = False
         self._told: tuple[float, int] | None = None  # value and number of the best that was told last
-        self._told_at = -BEST_EVERY_S
+        self._told_at = 0.0  # set as the sweep begins
 
     def show(self, event: Event, state: SweepState) -> None:
         """Begin, or tell how the sweep has ended."""

@@ -81,6 +81,14 @@ def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any],
     assert " ".join(shlex.split(there.how_to_resume())) == command
 
 
+def test_what_goes_on_with_a_sweep_may_add_trials(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
+    call = f"build_tuner(..., resume='x', storage={str(storage)!r}"
+    assert [plan.how_to_resume(), plan.how_to_resume(with_more_trials=True)] == [f"{call})", f"{call}, add_trials=N)"]
+    of_script = replace(plan, called=("python", "tune.py")).how_to_resume(with_more_trials=True)
+    assert of_script == f"python tune.py --resume x --storage {storage} --add-trials N"
+
+
 @pytest.mark.parametrize("arguments", [["--nope"], ["--device", "tpu"], ["--epochs", "many"], ["--scheduler", "x"]])
 def test_an_unknown_option_or_value_is_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(*arguments) == 2

@@ -30,6 +30,12 @@ def test_everything_wrong_is_named_at_once() -> None:
         ({"lr": math.inf}, "must be finite, but got lr=inf, weight_decay=0.0, clip_norm=0.0"),
         ({"momentum": 2}, "momentum must be from 0 to below 1, but got 2.0"),
         ({"weight_decay": math.nan}, "weight_decay must not be negative, but got nan"),
+        ({"momentum": 0, "nesterov": True}, "nesterov needs a momentum above 0, but got"),
+        ({"warmup": 1.5}, "warmup must be from 0 to 1, but got 1.5"),
+        ({"label_smoothing": 1}, "label_smoothing must be from 0 to below 1, but got 1.0"),
+        ({"ema_decay": 1}, "ema_decay must be from 0 to below 1, but got 1.0"),
+        ({"clip_norm": -1}, "clip_norm must not be negative, but got -1.0"),
+        ({"loader_workers": -1}, "loader_workers must not be negative, but got -1"),
         ({"pass_size": -1}, "pass_size must not be negative, but got -1"),
         ({"val_samples": -3}, "must not be negative, but got train_samples=0, val_samples=-3"),
         ({"nesterov": True, "momentum": 0.0}, "nesterov needs a momentum above 0, but got momentum=0.0, nesterov=True"),
@@ -44,6 +50,11 @@ def test_everything_wrong_is_named_at_once() -> None:
 def test_a_broken_rule_names_the_values(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SmallConfig.from_dict({"epochs": 1, **changes})
+
+
+def test_of_optimizers_without_a_momentum_nesterov_needs_none() -> None:
+    given = {"epochs": 1, "optimizer": "adamw", "momentum": 0.0, "nesterov": True}
+    assert SmallConfig.from_dict(given).nesterov
 
 
 def test_fields_without_default_are_required() -> None:

@@ -21,7 +21,7 @@ def confirmations(state: SweepState, sweep_seed: int, *, over: bool) -> list[dic
             ended or waits.
     """
     first = state.baseline  # to_confirm ranks all trials, too many for each step of the loop
-    early = [first] if first is not None and first.can_be_confirmed and state.seeds else []
+    early = [first] if first is not None and first.can_be_confirmed else []
     chosen = state.to_confirm if over else early
     seeds = [seed_of(sweep_seed, number, 1) for number in range(state.seeds)]
     return [

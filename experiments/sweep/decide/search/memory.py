@@ -24,7 +24,7 @@ def too_large(trials: Sequence[FrozenTrial]) -> Guess | None:
     """
     known = [trial for trial in trials if ran_out_of_memory(trial) or trial.intermediate_values]
     ran_out = [ran_out_of_memory(trial) for trial in known]
-    if all(ran_out):
+    if len(set(ran_out)) < 2:
         return None
     from sklearn.ensemble import ExtraTreesClassifier  # takes a second to import, and few sweeps need it
 

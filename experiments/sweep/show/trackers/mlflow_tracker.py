@@ -175,7 +175,7 @@ class MlflowTracker:
                 self._best = value, int(record.tags["best_trial"])
             elif isinstance(record, Update) and ON_FRONT in record.tags:
                 self._front ^= {record.run}  # it joins or leaves
-            elif isinstance(record, Update) and record.run != SWEEP:
+            elif isinstance(record, Update) and record.run != SWEEP and record.metrics and record.status is None:
                 self._steps[record.run] = max(record.step, self._steps.get(record.run, -1))
 
     def _begin_trial(self, event: events.TrialBegan, at: int) -> None:

@@ -103,7 +103,9 @@ class Sweep(Fed):
         return [f"{int(place.parent.name[-3:])}/{int(place.name[-6:])}" for place in found]
 
 
-def test_checkpoints_of_ended_trials_go_the_worst_first_and_no_more_than_must(tmp_path: Path) -> None:
+def test_checkpoints_of_ended_trials_go_the_worst_first_and_no_more_than_must(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sweep = Sweep(tmp_path, limit=3 * SIZE)
     sweep.add(1, 0.2, 0.5, saves={2})
     sweep.add(2, 0.1, 0.3, saves={2})
@@ -111,6 +113,7 @@ def test_checkpoints_of_ended_trials_go_the_worst_first_and_no_more_than_must(tm
     sweep.add(4, 0.9, 0.6, saves={1, 2})
     assert sweep.keep() == ["1/2", "4/1", "4/2"]
     assert sweep.keep() == ["1/2", "4/1", "4/2"]
+    assert not caplog.records, "there is room for them"
 
 
 def test_without_a_limit_nothing_goes(tmp_path: Path) -> None:

@@ -115,6 +115,13 @@ def test_the_best_grow_first_and_to_aligned_sets(plan: Plan) -> None:
     assert node.after(3, 11, "4567", value=0.7, took=60.0, start=10.0) is None
 
 
+def test_one_idle_device_goes_to_the_best_trial(plan: Plan) -> None:
+    node = Node(replace(plan, devices=Devices(DEVICE_TYPES["cuda"], (3,), "for a test")), trials=2)
+    node.begin_all("0", "1")
+    assert node.after(2, 10, "1", value=0.9) == Place(2)
+    assert node.after(1, 10, "0", value=0.7) is None
+
+
 def test_a_trial_that_is_wanted_back_gives_half_of_it(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin_all("3")
@@ -155,6 +162,18 @@ def test_a_budget_in_seconds_and_a_ray_of_others_rule_growth_out(plan: Plan) -> 
         growth(Budget(epochs=27, seconds=600), grow="on")
 
 
+def test_a_plan_says_whether_its_trials_grow(plan: Plan) -> None:
+    assert [replace(plan, growth=growth).grows for growth in (1, 2, "dropout")] == [False, True, False]
+
+
+def test_on_several_nodes_no_trial_grows(plan: Plan) -> None:
+    config = GrowingConfig.from_dict({**plan.settings, **plan.experiment.search_space.example})
+    nodes = Devices(DEVICE_TYPES["hpu"], (8, 8), "for a test")
+    assert choose_growth(config, SweepOptions(), plan.budget, nodes) == 1
+    with pytest.raises(SweepError, match="--grow on: trials grow only within one node, and the sweep has 2 nodes"):
+        choose_growth(config, SweepOptions(grow="on"), plan.budget, nodes)
+
+
 def test_a_configuration_that_cannot_be_read_grows_not(plan: Plan) -> None:
     node = Node(plan, trials=1)
     node.begin(1, lr=0.1, momentum=0.5, seed=1, rare=1)
@@ -185,6 +204,14 @@ def test_one_that_could_not_move_twice_is_not_asked_again(plan: Plan) -> None:
     assert node.after(1, 11, "0") == WHOLE  # another may have had the devices
     assert node.after(1, 12, "0") is None
     assert node.after(1, 13, "0") is None
+
+
+def test_one_that_could_not_move_twice_leaves_the_devices_to_others(plan: Plan) -> None:
+    node = Node(replace(plan, devices=Devices(DEVICE_TYPES["cuda"], (4,), "for a test")), trials=3)
+    node.begin_all("0", "1", "2")
+    for epoch in (10, 11, 12):
+        node.after(1, epoch, "0", value=0.9)  # the best, and one device is idle
+    assert node.after(2, 10, "1", value=0.7) == Place(2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from optuna.distributions import FloatDistribution
 
+from experiments import Recipe
 from experiments.sweep.define.objective import Objective
 from tests.experiments.sweep.quadratic import QUADRATIC
 
@@ -75,6 +77,9 @@ def test_an_experiment_has_one() -> None:
         ({"budget": 10}, r"budget must be a Budget, such as Budget\(epochs=10\), but got 10"),
         ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
         ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
+        ({"per_worker": ("batch_size",)}, r"per_worker must name hyperparameters of the baseline, .* \['batch_size'\]"),
+        ({"scale_lr": True}, "scale_lr: QuadraticConfig has no lr_for_batch; derive it from TrainingConfig"),
+        ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
         ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
         ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
@@ -83,3 +88,9 @@ def test_an_experiment_has_one() -> None:
 def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(QUADRATIC, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"space": {"x": FloatDistribution(0.0, 1.0)}}, {"baseline": {"x": 0.5}}])
+def test_a_recipe_has_both_a_space_and_a_baseline_or_neither(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a recipe's space and baseline go together"):
+        Recipe(**changes)

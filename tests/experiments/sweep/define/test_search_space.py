@@ -282,3 +282,12 @@ def test_a_logarithmic_range_of_whole_numbers_cannot_count_for_each_worker() -> 
     space = SearchSpace({"lr": tune.uniform(0, 1), "batch_size": tune.lograndint(8, 65)})
     with pytest.raises(SweepError, match=r"batch_size counts for each worker, .* divide among 2; give it choices"):
         space.multiply(["batch_size"], 2).propose(optuna.create_study())
+
+
+def test_what_has_several_ranges_under_one_name_has_none_of_the_study() -> None:
+    def space(trial: optuna.Trial) -> None:
+        wide = trial.suggest_categorical("wide", [True, False])
+        trial.suggest_float("x", 0.0, 2.0 if wide else 1.0)
+
+    assert len(SearchSpace(space).ranges["x"]) == 2
+    assert SearchSpace(space).of_study == {"wide": CategoricalDistribution([True, False])}

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.plan.connect import added_to_sys_path
+from experiments.sweep.define.errors import SweepError
+from experiments.sweep.plan.connect import added_to_sys_path, join
+
+
+@pytest.mark.parametrize("address", ["node-1", "node-1:", ":6379", "node-1:ray"])
+def test_an_address_without_a_host_or_a_port_is_an_error(address: str) -> None:
+    with pytest.raises(SweepError, match=f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto"):
+        join(address)
 
 
 def test_folders_whose_names_begin_like_python_s_own_are_passed_on(

@@ -11,10 +11,14 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from experiments import Experiment, SweepError, SweepOptions
 from experiments.sweep.command_line import dry_run_lines, parsed
+from experiments.sweep.decide.search.study_record import stored_trials
+from experiments.sweep.define.search_space import SearchSpace
 from experiments.sweep.define.words import format_params
+from experiments.sweep.plan.earlier import Learned, best_that_fit
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.state.sweep_file import read_sweep_file, write_sweep_file
@@ -111,6 +115,38 @@ def test_a_sweep_of_no_use_is_an_error(changes: dict[str, Any], says: str, earli
 def test_a_sweep_that_is_not_there_is_an_error(earlier: Path) -> None:
     with pytest.raises(SweepError, match=r"--learn-from gone: no such sweep; .* there: earlier"):
         plan_of(LEARNER, earlier, learn_from=("gone",))
+
+
+def test_a_sweep_whose_study_is_gone_is_an_error(earlier: Path, storage: Path) -> None:
+    shutil.copytree(earlier, storage)
+    (storage / "earlier" / "optuna.db").unlink()
+    with pytest.raises(SweepError, match="--learn-from earlier: its study is gone, or has no trials; leave it out"):
+        plan_of(LEARNER, storage)
+
+
+def test_a_trial_of_an_earlier_sweep_may_be_the_baseline(earlier: Path) -> None:
+    third = stored_trials(earlier / "earlier")[2]
+    assert plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:3").experiment.baseline == third.params
+    with pytest.raises(SweepError, match="--baseline earlier:31: its search has no such trial; it has 1 to 30"):
+        plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:31")
+
+
+def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
+    def trial(state: TrialState, x: float) -> FrozenTrial:
+        return create_trial(state=state, params={"x": x}, distributions={"x": BEFORE["x"]}, intermediate_values={1: x})
+
+    trials = [trial(TrialState.FAIL, 0.9), trial(TrialState.RUNNING, 0.3), trial(TrialState.RUNNING, 0.4)]
+    found = best_that_fit(trials, LEARNER.search_space, most=True)
+    assert found.configs == [{"x": 0.4}, {"x": 0.3}]
+    assert found.said == "2 of 3 trials fit, y is new"
+
+
+def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
+    params: Any = {"params": {"x": 0.5}, "distributions": {"x": BEFORE["x"]}, "intermediate_values": {1: 0.5}}
+    found = best_that_fit(
+        [create_trial(state=TrialState.RUNNING, **params)], SearchSpace({"z": BEFORE["y"]}), most=True
+    )
+    assert found == Learned([], "0 of 1 trials fit, z is new, x is gone")
 
 
 def test_the_command_line_takes_several() -> None:

@@ -15,11 +15,12 @@ import pytest
 from optuna.storages import InMemoryStorage
 from ray import tune
 
-from experiments import SweepError, SweepOptions, build_tuner
+from experiments import Experiment, SweepError, SweepOptions, build_tuner
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import duration
+from experiments.sweep.plan.apply import choose_recipe
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.summary import summarise, write_summary
@@ -28,6 +29,7 @@ from experiments.tune_bert import EXPERIMENT
 from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.plan.bert import plan_for, with_space
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import quadratic
 from trainables.runtime import TrialConfig
 
 OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
@@ -69,6 +71,11 @@ def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path
     assert not any(line.startswith("time") for line in plan_lines(goes_on)), "some of it is done"
 
 
+def test_with_an_accelerator_the_recipe_is_the_published_one() -> None:
+    assert choose_recipe(EXPERIMENT, SweepOptions(), "hpu") == ("full", "there is an accelerator")
+    assert choose_recipe(EXPERIMENT, SweepOptions(recipe="sample"), "hpu") == ("sample", "as --recipe says")
+
+
 def graphs_line(plan: Plan) -> list[str]:
     return [line for line in plan_lines(plan) if line.startswith("graphs")]
 
@@ -92,12 +99,39 @@ def test_the_plan_says_what_ends_the_sweep_early(storage: Path) -> None:
     assert not any(line.startswith("limits") for line in plan_lines(plan_for(storage)))
 
 
+def test_limits_that_are_not_given_are_the_usual_ones(storage: Path) -> None:
+    usual = plan_for(storage).options
+    assert (usual.same_errors, usual.retries, usual.hang_minutes, usual.checkpoint_minutes) == (5, 3, 120.0, 10.0)
+    given = plan_for(storage, same_errors=0, retries=0, hang_minutes=0.0, checkpoint_minutes=0.5).options
+    assert (given.same_errors, given.retries, given.hang_minutes, given.checkpoint_minutes) == (0, 0, 0.0, 0.5)
+
+
+def test_the_plan_of_a_baseline_alone_says_so_and_nothing_of_weak_trials(storage: Path) -> None:
+    lines = plan_lines(plan_for(storage, name="alone", baseline_only=True))
+    assert lines[0] == "sweep   alone: the baseline alone, at most 9 epochs"
+    assert not any("weak trials" in line for line in lines)
+
+
 def test_options_override_the_recipe(storage: Path) -> None:
     plan = plan_for(storage, epochs=2, num_samples=3, name="mine", settings=("max_length=16", "val_samples=50"))
     assert (plan.budget.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
     assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
     assert "50 to validate" in " ".join(plan.facts)
     assert plan_for(storage, baseline_only=True).num_samples == 1
+
+
+def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path) -> None:
+    every = [1, 2, 3, 4, 5, 6]
+    experiment = Experiment(train_loop=quadratic, space={"x": tune.choice(every)}, metric="score")
+    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", search="BruteForceSampler"))
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposed = []
+    for number in map(str, every):
+        config = searcher.suggest(number)
+        assert isinstance(config, dict)
+        proposed.append(config["x"])
+        searcher.on_trial_complete(number, {"score": 0.5, "epoch": 10})
+    assert sorted(proposed) == every, "and none twice"
 
 
 def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:

@@ -117,6 +117,18 @@ def test_a_space_may_ask_for_what_depends_on_what_it_was_given(storage: Path, ba
     assert not {"x", "optimizer", "momentum", "beta"} & set(plan.settings)
 
 
+def test_what_a_person_wants_to_try_has_what_its_branch_asks_for() -> None:
+    wanted = {"x": "0.5", "optimizer": "sgd", "momentum": "0.9"}
+    assert BRANCHING.read_config({"epochs": 4}, wanted) == {"x": 0.5, "optimizer": "sgd", "momentum": 0.9}
+    for changes, message in (
+        ({"optimizer": "adamw"}, "momentum: the space asks for none with these other values; leave it empty"),
+        ({"x": "2"}, "x=2.0 is not in its range, -1 to 1; give a value inside, such as 0"),
+        ({"optimizer": ""}, "optimizer: every trial needs a value; give one in its range, one of adamw, sgd"),
+    ):
+        with pytest.raises(SweepError, match=message):
+            BRANCHING.read_config({"epochs": 4}, {**wanted, **changes})
+
+
 def test_a_hyperparameter_of_a_function_can_be_fixed(storage: Path) -> None:
     for key in ("momentum", "beta"):
         plan = make_plan(BRANCHING, SweepOptions(storage=storage, name="x", settings=(f"{key}=0.7",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,18 @@ import pytest
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.show.progress import ShowProgress
-from experiments.sweep.state.events import Decided, Reported, SweepBegan, SweepEnded, TrialEnded
+from experiments.sweep.state.events import (
+    Decided,
+    Ending,
+    PlaceChanged,
+    Reported,
+    SweepBegan,
+    SweepEnded,
+    SweepEnding,
+    TrialEnded,
+    TrialRecovered,
+    TrialsAsked,
+)
 from tests.experiments.sweep.fed_state import Fed
 
 
@@ -117,3 +129,75 @@ def test_a_train_loop_that_returns_early_is_not_blamed_on_the_scheduler(capsys: 
     one, two = capsys.readouterr().out.splitlines()
     assert one.endswith("score 0.1000  stopped early: its train loop returned  best so far")
     assert two.endswith("score 0.1000  stopped early")
+
+
+def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=3), progress("asha")
+    fed.begin(1, 2)
+    fed.report(2, 1, 0.5)
+    fed.save(2)
+    shown.show(TrialsAsked(what="2 more trials", num_trials=5), fed.state)
+    for trial in (1, 2):
+        shown.show(TrialRecovered(trial=trial), fed.state)
+    shown.show(PlaceChanged(trial=1, workers=4), fed.state)
+    shown.show(SweepEnding(ending=Ending("the target is reached", 0)), fed.state)
+    shown.show(SweepEnding(ending=Ending("its time is spent", 0, at_once=True)), fed.state)
+    assert [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "by hand: 2 more trials",
+        "trial 001  lost its trial actor, continues from its beginning",
+        "trial 002  lost its trial actor, continues from its last checkpoint",
+        "trial 001  moves to 4 cpu, from the checkpoint it saves now",
+        "the sweep ends early: the target is reached; each running trial saves a checkpoint at its next report "
+        "(Ctrl-C ends it at once)",
+        "the sweep ends early: its time is spent",
+    ]
+
+
+def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=1, confirm=1, seeds=2), progress("asha")
+    fed.trial(1, 0.5)
+    of_test: dict[int, dict[str, Any]] = {2: {"test_score": 0.3}, 3: {}}
+    for number, more in of_test.items():
+        fed.begin(number, confirms=1)
+        fed.report(number, 1, 0.4, **more)
+        fed.end(number)
+        shown.show(TrialEnded(trial=number, outcome="finished", reason=""), fed.state)
+    tested, not_tested = capsys.readouterr().out.splitlines()
+    assert tested.endswith("score 0.4000  finished  confirms 001: 0.3000 on test data")
+    assert not_tested.endswith("score 0.4000  finished  confirms 001")
+
+
+def test_in_a_pipe_a_line_says_where_the_sweep_is_when_nothing_else_was_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    fed, shown = Fed(trials=3), progress("asha")
+    said = []
+    for now in (1029.0, 1030.0, 1059.0, 1060.0):  # noqa: B007
+        shown.tick(fed.state)
+        said.append(capsys.readouterr().out)
+    assert said == ["", "[   30 s] 0 of 3 trials done\n", "", "[1 m 00 s] 0 of 3 trials done\n"]
+
+
+def test_on_a_terminal_each_group_has_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes a pipe for a terminal
+    fed, shown = Fed(trials=3), progress("asha")
+    shown.show(SweepBegan(), fed.state)
+    fed.begin(1, 2)
+    fed.report(2, 1, 0.25)
+    capsys.readouterr()
+    now += 0.4
+    shown.tick(fed.state)
+    assert "hyperparameters" not in capsys.readouterr().out
+    now += 0.1
+    shown.tick(fed.state)
+    rows = [line.split() for line in re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().out).splitlines()]
+    assert ["group", "trial", "hyperparameters", "epoch", "score"] in rows
+    assert [(row[:4], row[-1]) for row in rows if row[-1:] == ["0.2500"]] == [(["2", "002", "x=0.5", "1/4"], "0.2500")]
+    shown.show(SweepEnded(summary={}), fed.state)
+    assert "0 of 3 trials done, 2 running, best score 0.2500 (trial 002)" in capsys.readouterr().out

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from experiments.sweep.define.budget import Budget
+from experiments.sweep.define.objective import Objective
 from experiments.sweep.show.pictures.figures import timeline
 from experiments.sweep.show.pictures.png import write_png
 from experiments.sweep.state.device_time import (
@@ -20,6 +22,8 @@ from experiments.sweep.state.device_time import (
     seconds_of,
     shares_of,
 )
+from experiments.sweep.state.events import SweepBegan
+from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
 from trainables.runtime.devices.find import DEVICE_TYPES, Devices
 
@@ -50,6 +54,14 @@ def report(
 ) -> None:
     clock.now = BEGAN + reported
     of.reported(trial, {names.STEP_SECONDS: reported - ordered, names.DEVICES: devices, **seconds})
+
+
+def test_the_clock_starts_when_the_sweep_begins(clock: Clock) -> None:
+    time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
+    state = SweepState([Objective("score")], Budget(epochs=1), 8, time)
+    clock.now = BEGAN + 5
+    state.apply(SweepBegan())
+    assert (time.began, time.ended) == (BEGAN + 5, BEGAN + 5)
 
 
 def test_what_a_report_does_not_account_for_is_training_or_its_way() -> None:
@@ -107,6 +119,16 @@ def test_a_trial_that_fails_before_its_first_report_had_devices(clock: Clock) ->
     assert list(seconds) == ["hpu 0", "hpu 1", "hpu 2", "hpu 3"]
     assert {k: v for k, v in seconds["hpu 0"].items() if v} == pytest.approx({STARTING: 2, LOST: 10})
     assert [sum(kinds.values()) for kinds in seconds.values()] == pytest.approx([12] * 4)
+
+
+def test_a_trial_that_was_lost_before_its_first_report_had_no_devices_while_it_waited_for_others(clock: Clock) -> None:
+    time = device_time_of("hpu", 1)
+    time.started(1)
+    for now in (3, 9):  # its actor is lost, and the sweep ends before there is another
+        clock.now = BEGAN + now
+        time.leave(1, LOST)
+    time.end()
+    assert {kind: seconds for kind, seconds in time.in_all().items() if seconds} == {LOST: 3, IDLE: 6}
 
 
 def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) -> None:
@@ -172,6 +194,19 @@ def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> N
     assert {k: v for k, v in resumed.in_all().items() if v} == pytest.approx({TRAINING: 10, IDLE: 5})
 
 
+def test_of_two_snapshots_that_are_read_the_last_counts(clock: Clock) -> None:
+    """The first may have turned out to be torn."""
+    time = device_time_of("hpu", 1)
+    earlier = time.snapshot()
+    time.started(1)
+    report(clock, time, 1, 0, 10, "n:0", train_s=10.0)
+    resumed = device_time_of("hpu", 1)
+    resumed.restore(time.snapshot())
+    resumed.restore(earlier)
+    assert not resumed.by_trial
+    assert not resumed.intervals
+
+
 def test_a_trial_that_starts_for_long_has_the_lane_that_was_free_for_as_long(clock: Clock) -> None:
     """Trial 1 fails and 3 starts new workers in its place; meanwhile 2 ends, and 4 begins at once where it was."""
     time = device_time_of("cpu", 2)
@@ -193,3 +228,14 @@ def test_a_trial_that_starts_for_long_has_the_lane_that_was_free_for_as_long(clo
     time.end()
     assert [interval.device for interval in time.intervals] == ["cpu 0", "cpu 1", "cpu 1", "cpu 0"]
     assert [sum(kinds.values()) for kinds in time.by_device().values()] == pytest.approx([30, 30])
+
+
+def test_devices_of_several_nodes_have_the_addresses_of_their_nodes(clock: Clock) -> None:
+    addresses = {"aaaa1": "10.0.0.1", "bbbb2": "10.0.0.2", "cccc3": "10.0.0.2"}  # two on one machine
+    time = DeviceTime(Devices(DEVICE_TYPES["hpu"], (2, 2, 2), "for a test"), addresses.__getitem__)
+    time.begin()
+    for trial, devices in enumerate(("aaaa1:0", "bbbb2:0", "cccc3:0", "aaaa1:1"), start=1):
+        time.started(trial)
+        report(clock, time, trial, 0, 5, devices)
+    names_of = ["10.0.0.1 hpu 0", "10.0.0.1 hpu 1", "10.0.0.2 (cccc) hpu 0", "10.0.0.2 hpu 0", "unused 1", "unused 2"]
+    assert time.devices == names_of

@@ -66,6 +66,13 @@ def plan_in(storage: Path, **changes: Any) -> Plan:
     return replace(plan, **changes)
 
 
+def test_it_keeps_the_budget_that_was_decided(folder: Path) -> None:
+    kept = read_sweep_file(folder).options
+    assert {name: kept[name] for name in ("epochs", "steps", "seconds", "grace", "reduction")} == {
+        "epochs": 4, "steps": None, "seconds": None, "grace": None, "reduction": 3,
+    }  # fmt: skip
+
+
 def test_it_keeps_the_time_at_which_it_began(folder: Path) -> None:
     began = read_sweep_file(folder).began
     write_sweep_file(plan_in(folder.parent, began=began))

@@ -112,6 +112,16 @@ def test_a_sweep_is_complete_when_all_its_trials_have_ended() -> None:
     assert fed.state.complete
 
 
+def test_a_trial_that_goes_on_after_all_has_not_ended() -> None:
+    fed = Fed(trials=1)
+    fed.trial(1, 0.1)
+    fed.begin(1)
+    assert not fed.state.counts()
+    assert not fed.state.complete
+    fed.end(1, "stopped early")
+    assert dict(fed.state.counts()) == {"stopped early": 1}
+
+
 def test_a_paused_trial_has_no_devices_until_it_goes_on() -> None:
     fed = Fed()
     fed.begin(1)

@@ -38,14 +38,20 @@ def test_rank_and_epoch_change_the_numbers() -> None:
 def test_switches_that_a_trial_left_changed_are_set_back() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
+    torch.set_anomaly_enabled(True)
+    torch.set_float32_matmul_precision("medium")
     torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = True
     torch.set_num_threads(CPUS_PER_WORKER + 1)
     torch.set_default_device("meta")
     torch.backends.cudnn.deterministic = True
     fresh_start(0)
     assert torch.get_default_dtype() is torch.float32
     assert torch.is_grad_enabled()
+    assert not torch.is_anomaly_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.benchmark
     assert torch.get_num_threads() == CPUS_PER_WORKER
     assert torch.ones(1).device == torch.device("cpu")
     assert not torch.backends.cudnn.deterministic

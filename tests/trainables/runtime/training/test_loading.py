@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 from tests.small_task import SmallConfig
+from trainables.runtime.training.fresh_start import seed_host
 from trainables.runtime.training.loading import Batch, Loader, TrainSampler, eval_batches
 
 SIZE = 25
@@ -70,6 +73,14 @@ def test_augmentation_depends_neither_on_the_process_nor_on_what_came_before(loa
     assert all(torch.equal(a, b) for a, b in zip(first[1:], later, strict=True))
     torch.manual_seed(0)
     assert torch.equal(left, torch.rand(1))  # loading leaves the process's own generator alone
+
+
+def test_loading_leaves_the_generators_of_python_and_numpy_alone() -> None:
+    seed_host(0)
+    expected = random.random(), np.random.random()
+    seed_host(0)
+    assert len(list(Loader(Noisy(), sampler_of(), 0))) == SIZE // 8
+    assert (random.random(), np.random.random()) == expected
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

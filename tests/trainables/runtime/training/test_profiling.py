@@ -48,6 +48,13 @@ def test_a_trace_has_the_steps_that_are_asked_for(
     assert not file.exists()
 
 
+def test_a_trial_of_one_step_is_not_traced(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json.gz"
+    with profiling(Profile(1, str(file))):
+        assert len(reports_of(small_loop, {"steps": 1, "eval_every": 1})) == 1
+    assert not file.exists()
+
+
 def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

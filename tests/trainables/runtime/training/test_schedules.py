@@ -28,12 +28,17 @@ def test_linear_falls_to_nothing_after_its_warm_up() -> None:
     assert [schedule.factor(step, 100, 7) for step in (10, 55, 100)] == pytest.approx([1.0, 0.5, 0.0])
 
 
+def test_polynomial_falls_with_the_square_of_what_is_left_after_its_warm_up() -> None:
+    schedule = Schedule(kind="polynomial", warmup=0.1)
+    assert [schedule.factor(step, 100, 7) for step in (10, 55, 100)] == pytest.approx([1.0, 0.25, 0.0])
+
+
 def test_exponential_falls_as_much_as_step_but_evenly() -> None:
     schedule = Schedule(kind="exponential", step_size=2, gamma=0.01)
     assert [schedule.factor(step, 50, 10) for step in (0, 10, 20, 40)] == pytest.approx([1, 0.1, 0.01, 0.0001])
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine", "step", "exponential"])
+@pytest.mark.parametrize("kind", ["linear", "cosine", "polynomial", "step", "exponential"])
 def test_no_schedule_falls_below_its_floor(kind: ScheduleKind) -> None:
     schedule = Schedule(kind=kind, floor=0.2, step_size=1)
     factors = [schedule.factor(step, 100, 10) for step in range(101)]

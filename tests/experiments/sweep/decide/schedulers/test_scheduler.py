@@ -20,13 +20,14 @@ from experiments.sweep.decide.schedulers.factory import bracket_shares, make_sch
 from experiments.sweep.decide.schedulers.fifo import Fifo
 from experiments.sweep.decide.schedulers.halving import Rung, SuccessiveHalving
 from experiments.sweep.decide.schedulers.median import MedianRule
-from experiments.sweep.decide.schedulers.population import Population, make_population
+from experiments.sweep.decide.schedulers.population import Population, make_population, may_be_taken_over
 from experiments.sweep.define.budget import Budget
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.search_space import SearchSpace
 from trainables.runtime import names
+from trainables.runtime.internals.ray_tune import pbt_states
 
 CONTINUE, PAUSE, STOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP
 EPOCHS = Budget(epochs=27)
@@ -308,6 +309,17 @@ def test_the_last_trials_are_promoted_by_rounding_up_and_the_rest_is_ended() -> 
     assert {name: trial.status for name, trial in sweep.trials.items()} == dict.fromkeys("abcd", "TERMINATED")
 
 
+def test_none_ends_while_a_promoted_one_waits_for_a_group_that_confirms() -> None:
+    sweep = promoting(trials=3, groups=1)
+    for name, score in (("a", 5.0), ("b", 4.0), ("c", 3.0)):
+        sweep.report(name, 1, score)
+    sweep.trials["confirms"] = ATrial("confirms", "RUNNING")
+    assert sweep.chosen() is None
+    assert {sweep.trials[name].status for name in "abc"} == {"PAUSED"}
+    sweep.trials["confirms"].status = "TERMINATED"
+    assert sweep.chosen() == "a"
+
+
 def test_a_rung_keeps_the_order_that_sorting_it_again_would_give() -> None:
     drawn, rung = random.Random(0), Rung({})
     scores: dict[str, tuple[float, float]] = {}
@@ -441,6 +453,15 @@ def test_every_scheduler_is_made_by_its_name() -> None:
     }
 
 
+def test_what_becomes_of_a_weak_trial_is_as_the_name_says() -> None:
+    names_of: tuple[SchedulerName, ...] = ("asha", "asha-promote", "hyperband")
+    sweeps = {name: Controller(make_scheduler(name, EPOCHS, trials=8, groups=2)) for name in names_of}
+    for sweep in sweeps.values():
+        sweep.report("strong", 1, 5.0)
+    weak = {name: sweep.report("weak", 1, 1.0) for name, sweep in sweeps.items()}
+    assert weak == {"asha": STOP, "asha-promote": PAUSE, "hyperband": CONTINUE}  # in a bracket of its own
+
+
 @pytest.mark.parametrize("name", get_args(SchedulerName))
 def test_none_names_a_pending_trial_whose_actor_may_just_be_starting(name: SchedulerName) -> None:
     space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
@@ -477,6 +498,23 @@ def test_pbt_moves_along_the_steps_of_a_range() -> None:
 
 
 @pytest.mark.usefixtures("seeded")
+def test_pbt_counts_the_steps_of_a_range_from_its_lower_end() -> None:
+    population = make_population(EPOCHS, SearchSpace({"dropout": FloatDistribution(0.5, 0.8, step=0.1)}))
+    config = {"dropout": 0.7, "seed": 4}
+    found = [population._get_new_config(None, SimpleNamespace(config=config))[0]["dropout"] for _ in range(1000)]
+    assert sorted(set(found)) == [0.5, 0.6, 0.7, 0.8]
+    assert abs(found.count(0.6) - found.count(0.8)) < 100, "both are beside it, and drawn as often"
+
+
+@pytest.mark.usefixtures("seeded")
+def test_pbt_moves_to_the_next_larger_or_smaller_choice_in_whatever_order_they_are() -> None:
+    population = make_population(EPOCHS, SearchSpace({"decay": tune.choice([0.3, 0.1, 0.2])}))
+    config = {"decay": 0.1, "seed": 4}
+    found = [population._get_new_config(None, SimpleNamespace(config=config))[0]["decay"] for _ in range(500)]
+    assert 0 < found.count(0.3) < 100, "only where it is drawn again"
+
+
+@pytest.mark.usefixtures("seeded")
 def test_pbt_changes_what_the_branch_of_the_donor_has_in_its_ranges_there() -> None:
     def branching(trial: optuna.Trial) -> dict[str, float]:
         trial.suggest_categorical("batch_size", [8, 16])
@@ -507,6 +545,17 @@ def test_pbt_gives_each_clone_a_seed_of_its_own() -> None:
     assert donor["seed"] == 4
 
 
+def test_what_a_trial_saved_since_it_was_last_compared_may_be_taken_over() -> None:
+    population = make_population(EPOCHS, SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)}))
+    population.set_search_properties("score", "max")
+    trial, unknown = (Trial("trainable", trial_id=name, stub=True) for name in "ab")
+    population.on_trial_add(None, trial)
+    pbt_states(population)[trial].last_perturbation_time = 6
+    assert [may_be_taken_over(population, trial, progress) for progress in (5, 6, 7)] == [False, True, True]
+    assert not may_be_taken_over(population, unknown, 7)
+    assert not may_be_taken_over(Fifo(), trial, 7)
+
+
 def test_a_population_knows_its_scores_after_a_snapshot() -> None:
     before, after = (make_population(EPOCHS, SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})) for _ in range(2))
     trials = {name: Trial("trainable", trial_id=name, stub=True) for name in "ab"}
@@ -522,7 +571,9 @@ def test_a_population_knows_its_scores_after_a_snapshot() -> None:
     assert after._quantiles() == ([trials["b"]], [trials["a"]])
 
 
-@pytest.mark.parametrize("space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}])
+@pytest.mark.parametrize(
+    "space", [lambda trial: None, {"optimizer": tune.choice(["sgd"])}, {"decay": tune.choice([0.1, "none"])}]
+)
 def test_pbt_says_what_it_cannot_change(space: Any) -> None:
     with pytest.raises(SweepError, match="--scheduler pbt: "):
         make_scheduler("pbt", EPOCHS, space=SearchSpace(space))

@@ -26,6 +26,15 @@ def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_pa
     assert all(proposal(searcher, name) for name in "defgh")
 
 
+def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "ab":
+        proposal(searcher, name)
+        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_trial_complete(name, error=True)
+    assert proposal(searcher, "c")
+
+
 LARGE: dict[str, tuple[dict[str, Any], int]] = {
     "choices": ({"size": tune.choice([32, 64, 128, 256, 512, 1024])}, 128),
     "whole numbers": ({"size": tune.randint(1, 1025)}, 512),

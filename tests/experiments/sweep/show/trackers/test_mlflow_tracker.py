@@ -22,6 +22,7 @@ from experiments.sweep.state.events import (
     Ending,
     PicturesDrawn,
     SweepBegan,
+    SweepEnded,
     SweepEnding,
 )
 from experiments.tune_bert import EXPERIMENT as BERT
@@ -84,6 +85,25 @@ def test_trials_on_the_front_have_a_tag_also_after_a_crash(storage: Path) -> Non
     assert sweep.params["objectives"] == "max score, min seconds"
 
 
+def test_the_run_of_the_sweep_has_what_the_confirmation_came_to(storage: Path) -> None:
+    plan = plan_of(storage, "confirmed", objectives=("score:max", "seconds:min"))
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan())
+    rows = [{"trial": number, "mean": 0.25 * number, "others": {"seconds": {"mean": number}}} for number in (1, 2)]
+    gain = {"mean": 0.25, "interval": None, "confidence": None}
+    confirmation = {"metric": "test_score", "baseline": rows[0], "rivals": rows[1:], "gain": gain}
+    state.close()
+    summary = {"device_seconds": {}, "best": None, "confirmation": confirmation}
+    happen(tracker, state, SweepEnded(summary=summary))
+    tracker.close()
+    sweep = runs_of(plan)["sweep"].data
+    assert {name: value for name, value in sweep.metrics.items() if name.startswith("confirmed/")} == {
+        "confirmed/test_score of baseline": 0.25, "confirmed/test_score of winner": 0.5,
+        "confirmed/seconds of baseline": 1, "confirmed/seconds of winner": 2, "confirmed/gain": 0.25,
+    }  # fmt: skip
+    assert sweep.tags["confirmed"].startswith("trial 002: +0.2500 against the baseline")
+
+
 def test_a_sweep_of_every_outcome(storage: Path) -> None:
     plan = plan_of(storage, "outcomes")
     tracker, state = MlflowTracker(plan), state_of(plan)
@@ -128,6 +148,18 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     assert artifacts(plan, runs["002"], "checkpoint") == {"checkpoint/epoch.txt"}
     assert runs["sweep"].info.run_id in tracker.address
     assert tracker.load_line() is None  # the experiment has no predictor
+
+
+def test_pictures_of_a_running_sweep_arrive_but_not_each_time(storage: Path) -> None:
+    plan = plan_of(storage, "drawn")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    first, soon, last = (plan.folder / f"{name}.html" for name in ("first", "soon", "last"))
+    for file in (first, soon, last):
+        file.write_text("drawn")
+    drawn = [PicturesDrawn(files=[file], last=file is last) for file in (first, soon, last)]
+    happen(tracker, state, SweepBegan(), *drawn)
+    tracker.close()
+    assert artifacts(plan, runs_of(plan)["sweep"]) == {"space.json", "first.html", "last.html"}
 
 
 def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -> None:
@@ -259,3 +291,16 @@ def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[
     line = tracker.load_line()
     assert line is not None
     assert f'load_model("{model}")' in line
+
+
+def test_the_first_report_of_a_trial_that_had_begun_before_a_kill_is_kept_at_step_0_too(storage: Path) -> None:
+    plan = plan_of(storage, "killed-early")
+    state = state_of(plan)
+    tracker = MlflowTracker(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    tracker.close()
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 0, 0.5), reported(1, 1, 0.6))
+    tracker.close()
+    (run,) = (run for name, run in runs_of(plan).items() if name != "sweep")
+    assert history(plan, run, "score") == [(0, 0.5), (1, 0.6)]

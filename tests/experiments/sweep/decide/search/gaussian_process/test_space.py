@@ -53,3 +53,6 @@ def test_random_rows_cover_each_range_evenly() -> None:
 def test_what_has_few_values_is_not_climbed_but_tried() -> None:
     assert SPACE.continuous.tolist() == [1, 0, 0, 0, 0, 1, 0]
     assert [(columns.start, values.shape) for columns, values in SPACE.few] == [(1, (3, 3)), (4, (5, 1)), (6, (4, 1))]
+    layers, dropout = (values[:, 0].tolist() for _, values in SPACE.few[1:])
+    assert layers == pytest.approx([0, 1 / 4, 1 / 2, 3 / 4, 1])
+    assert dropout == pytest.approx([0, 1 / 3, 2 / 3, 1])
