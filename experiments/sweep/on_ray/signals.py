@@ -44,8 +44,12 @@ class Signals:
             )
 
     def give_back(self, *, interrupted: bool) -> None:
-        """Restore the handlers that were there; Tune itself restores that of SIGINT when it was interrupted."""
-        for number, handler in self._handlers.items():
+        """Restore the handlers that were there; Tune itself restores that of SIGINT when it was interrupted.
+
+        Only the first call does.
+        """
+        handlers, self._handlers = self._handlers, {}
+        for number, handler in handlers.items():
             if number != signal.SIGINT or not interrupted:
                 signal.signal(number, handler)
 

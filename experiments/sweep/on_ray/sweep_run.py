@@ -110,6 +110,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._told = set[str]()  # kinds of errors whose traceback was shown
         self._freed_at = 0.0
         self._closing = threading.Lock()
+        self._begun = False
         self.summary: dict[str, Any] | None = None
         """What the sweep came to; None until it is over."""
 
@@ -131,6 +132,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
         self.check_restored()
         self.early_end.signals.take_over(self.plan.options.limits)
+        self._begun = True
         self._stopping = StoppingRules(self.plan.options)
         self.tell(events.SweepBegan())
         self.early_end.watch.start()
@@ -342,6 +344,19 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
     # What the sweep does itself.
+
+    def fail(self, error: BaseException) -> None:
+        """Close everything after an error that Tune raises, which may come before it says that the sweep is over.
+
+        The watch would end this process together with Ray. Does nothing if the sweep had not begun.
+        """
+        if not self._begun:
+            return
+        self.early_end.watch.stop()
+        if self.summary is None:
+            self.early_end.ask(events.Ending(f"an error outside the trials: {error!r}", status=1, at_once=True))
+        self.close()
+        self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
     def close(self) -> None:
         """Write the summary, show the end, and let the trackers deliver. Only the first call does.

@@ -128,8 +128,10 @@ class SweepTuner(tune.Tuner):
                 with ray_tune.no_earlier_results():
                     self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
             results = self._tuner.fit()
-        except AssertionError:  # Tune's, of a searcher that was restored where its trials were not
-            self.run.check_restored()
+        except BaseException as error:
+            self.run.fail(error)
+            if isinstance(error, AssertionError):  # Tune's, of a searcher that was restored where its trials were not
+                self.run.check_restored()
             raise
         finally:
             lock.release()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from experiments import SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines, run
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.tuner import SweepTuner
+from experiments.sweep.on_ray.watch import LOOK_EVERY_S
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.report import DRAW_EVERY_S
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
@@ -304,6 +307,35 @@ def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_not
     assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
     booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert booked == []
+
+
+class Raising(tune.Callback):
+    """Fails when the sweep has begun, where Tune tells nobody that it is over."""
+
+    def setup(self, **info: Any) -> None:
+        raise ValueError("nothing of a trial")
+
+
+def test_what_tune_raises_ends_the_sweep_in_good_order(ray_here: None, tmp_path: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="raises", device="cpu", num_samples=2))
+    lines, before = JsonLinesTracker(tmp_path / "raises.jsonl"), signal.getsignal(signal.SIGTERM)
+    tuner = SweepTuner(plan, callbacks=[Raising()], trackers=[TRACKERS["mlflow"](plan), lines])
+    with pytest.raises(ValueError, match="nothing of a trial"):
+        tuner.fit()
+    assert signal.getsignal(signal.SIGTERM) == before
+    summary = json.loads(plan.summary_file.read_text())
+    assert summary["ended_early"]["why"] == "an error outside the trials: ValueError('nothing of a trial')"
+    assert lines.lines()[-1]["event"] == "closed"
+    run = next(
+        r
+        for r in mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+        if r.info.run_name == "raises"
+    )
+    assert run.info.status in ("FAILED", "KILLED")
+    watch = [thread for thread in threading.enumerate() if thread.name == "ray-watch"]
+    for thread in watch:
+        thread.join(LOOK_EVERY_S + 5)
+    assert not any(thread.is_alive() for thread in watch)
 
 
 def test_a_sweep_of_several_objectives_ends_with_its_front(
