@@ -378,6 +378,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             for tracker in self.trackers:
                 with errors_are_logged():
                     tracker.close()
+            self.searcher.close()
 
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy
 from optuna import Study, Trial, create_study
 from optuna.samplers import BaseSampler
-from optuna.storages import InMemoryStorage
+from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -41,6 +41,14 @@ def count_trials(address: str, study: str) -> int:
             return int(connection.execute(sqlalchemy.text(count), {"study": study}).scalar_one())
     finally:
         engine.dispose()
+
+
+def close(study: Study) -> None:
+    """Close the connections to a study's database, of which a storage (Optuna 5.0) has no public way to let go. They
+    are opened again when the study is used."""
+    backend = getattr(study._storage, "_backend", study._storage)  # RDBStorage comes in a cache
+    if isinstance(backend, RDBStorage):
+        backend.engine.dispose()
 
 
 def handle(study: Study, trial_id: int) -> Trial:

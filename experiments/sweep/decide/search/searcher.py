@@ -395,6 +395,11 @@ class StudySearcher(KeptInProcess, Searcher):
         }
         Path(checkpoint_path).write_text(json.dumps(state))
 
+    def close(self) -> None:
+        """Let go of the study; nothing is recorded after this."""
+        if self._open_record is not None:
+            self._open_record.close()
+
     def restore(self, checkpoint_path: str) -> None:
         """Read what :meth:`save` wrote."""
         state = json.loads(Path(checkpoint_path).read_text())

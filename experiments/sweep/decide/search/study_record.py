@@ -133,7 +133,7 @@ class StudyRecord:
         self.memory.add_trials(trials)
         carry_attributes(stored, self.memory)
         self._ids = {trial.number: internals.id_of(trial) for trial in trials}  # in the database
-        self._writes: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._writes: queue.Queue[Callable[[], None] | None] = queue.Queue()
         threading.Thread(target=self._run, name="study", daemon=True).start()
 
     def trials(self) -> list[FrozenTrial]:
@@ -173,9 +173,12 @@ class StudyRecord:
             time.sleep(0.001)
         return not self._writes.unfinished_tasks and len(self._ids) == len(self.trials())
 
+    def close(self) -> None:
+        """End the thread, and close the database, once that has everything; nothing is waited for."""
+        self._writes.put(None)
+
     def _run(self) -> None:
-        while True:
-            write = self._writes.get()
+        while (write := self._writes.get()) is not None:
             while True:
                 try:
                     write()
@@ -187,3 +190,5 @@ class StudyRecord:
                     logger.exception("not written to the study's database")
                 break
             self._writes.task_done()
+        internals.close(self.stored)
+        self._writes.task_done()

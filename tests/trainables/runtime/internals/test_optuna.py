@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import optuna
@@ -35,6 +36,17 @@ def test_trials_are_counted_by_the_name_of_their_study(tmp_path: Path) -> None:
     assert internals.count_trials(address, "missing") == 0
     with pytest.raises(SQLAlchemyError):
         internals.count_trials(f"sqlite:///{tmp_path / 'empty.db'}", "one")
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"])
+def test_a_study_that_was_closed_can_be_used_again(storage: str | None, tmp_path: Path) -> None:
+    study = optuna.create_study(storage=storage and storage.format(tmp_path))
+    study.ask()
+    internals.close(study)
+    opened = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+    assert not any(file.startswith(str(tmp_path)) for file in opened)
+    study.ask()
+    assert len(study.trials) == 2
 
 
 def test_a_trial_that_is_added_has_an_id_by_which_it_is_changed(study: optuna.Study) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +333,18 @@ def test_a_snapshot_says_whether_the_database_has_its_trials(tmp_path: Path) -> 
     changed.suggest("b")
     changed.save(str(tmp_path / "state"))
     assert not json.loads((tmp_path / "state").read_text())["flushed"]
+
+
+def test_a_searcher_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    searcher, before = searcher_in(tmp_path), {*threading.enumerate()}
+    for number in range(5):
+        proposal(searcher, str(number))
+    (study,) = (thread for thread in threading.enumerate() if thread not in before)
+    searcher.close()
+    study.join(10)
+    assert not study.is_alive()
+    assert str(tmp_path / "optuna.db") not in [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+    assert len(trials(searcher)) == 5  # all were written
 
 
 def test_a_study_that_is_gone_or_broken_is_said_when_a_sweep_is_to_go_on(tmp_path: Path) -> None:
