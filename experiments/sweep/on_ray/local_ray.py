@@ -13,7 +13,7 @@ import ray
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.plan.connect import added_to_sys_path
+from experiments.sweep.plan.connect import added_to_sys_path, told
 from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.internals.ray_core import lean_ray
@@ -109,8 +109,9 @@ def _start(plan: Plan) -> None:
     # Ray turns its token authentication on and warns that it did, and that in a thread it does not handle SIGTERM.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     logging.getLogger("ray._private.worker").addFilter(_is_news)
+    folders = added_to_sys_path()
     try:
-        with python_path_with(added_to_sys_path()), lean_ray():
+        with python_path_with(folders), lean_ray():
             ray.init(
                 "local",
                 num_cpus=cores,
@@ -123,5 +124,6 @@ def _start(plan: Plan) -> None:
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
         ) from error
+    told[ray.get_runtime_context().gcs_address] = folders
     with suppress(OSError):  # there is none, or it is another's
         RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read

@@ -6,7 +6,7 @@ import os
 import site
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.sweep.define.errors import SweepError
@@ -16,6 +16,8 @@ from trainables.runtime.devices.find import Devices, find_devices
 
 ANSWER_WITHIN_S = 8
 """How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
+told: dict[str, Sequence[str]] = {}
+"""Of each Ray that this process has started for a sweep, by its address, the folders in which its workers also look."""
 
 
 def connect(options: SweepOptions) -> tuple[Devices, str | None]:
@@ -58,14 +60,27 @@ def join(address: str | None) -> list[Mapping[str, float]] | None:
 
 
 def added_to_sys_path() -> list[str]:
-    """Return the folders in which this process finds modules, and a worker of a Ray that runs already does not.
+    """Return the folders in which this process finds modules, and a worker of the Ray that it has joined does not; or
+    of one that it starts, unless it is told.
 
-    A worker has Python's own folders, those of PYTHONPATH, and from Ray the script's and the current one.
+    A worker has Python's own folders, what their .pth files add, those of PYTHONPATH, and from Ray the script's and the
+    current one.
     """
+    import ray
+
     prefixes = {sys.prefix, sys.base_prefix}  # one may be /usr, where others have their modules, too
     pythons = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
     pythons.append(Path(site.getusersitepackages()))
     known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    folders = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
-    others = [path for path in dict.fromkeys(folders) if path not in known]
-    return [path for path in others if not any(Path(path).is_relative_to(python) for python in pythons)]
+    if ray.is_initialized():
+        known |= {*told.get(ray.get_runtime_context().gcs_address, ())}
+    folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
+    own = [path for path in folders if any(Path(path).is_relative_to(python) for python in pythons)]
+    known |= {*own, *(path for folder in own for path in _added_by_pth_files(folder))}
+    return [path for path in folders if path not in known]
+
+
+def _added_by_pth_files(folder: str) -> list[str]:
+    """Return the folders that Python adds to its own at each start, such as that of ``pip install --editable``."""
+    lines = [line for file in Path(folder).glob("*.pth") for line in file.read_text(errors="replace").splitlines()]
+    return [os.path.abspath(os.path.join(folder, line.strip())) for line in lines]

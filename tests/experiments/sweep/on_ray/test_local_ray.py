@@ -104,3 +104,39 @@ def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tm
         assert line.startswith(f"error: --data {tmp_path}: the folder is empty")
         assert [*Path(rays).glob("**/raylet.out")], "it was begun"
         assert not [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
+
+
+LATER_SWEEPS = """
+import importlib, os, sys
+import ray
+from experiments import Experiment, SweepError, build_tuner, tune
+from experiments.sweep.on_ray.local_ray import start_ray
+
+sys.path.append(sys.argv[1])
+import mine
+
+def planned():
+    own = Experiment(train_loop=mine.loop, space={"x": tune.uniform(0.0, 1.0)}, metric="score")
+    return build_tuner(own, storage=sys.argv[1], device="cpu", num_samples=1).plan
+
+start_ray(planned())
+found = ray.remote(lambda: importlib.import_module("mine").__file__)
+print(ray.get(found.remote()) == mine.__file__, planned().cluster is not None)
+ray.shutdown()
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    planned()
+except SweepError as error:
+    print(error)
+"""
+
+
+@pytest.mark.processes
+def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def loop(config): pass\n")
+    done = subprocess.run(
+        [sys.executable, "-c", LATER_SWEEPS, str(tmp_path)],
+        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "True True\n" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("train_loop uses the module mine, and no worker can find it")

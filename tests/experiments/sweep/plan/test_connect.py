@@ -30,3 +30,15 @@ def test_folders_whose_names_begin_like_python_s_own_are_passed_on(
     found = added_to_sys_path()
     assert {*map(str, others)} <= {*found}
     assert not {*map(str, own)} & {*found}
+
+
+def test_folders_that_python_adds_itself_at_each_start_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages, editable, other = tmp_path / "lib" / "site-packages", tmp_path / "editable", tmp_path / "other"
+    for folder in (packages, editable, other):
+        folder.mkdir(parents=True)
+        monkeypatch.syspath_prepend(folder)
+    (packages / "a.pth").write_text(f"# written by pip\nimport os\n\n{editable}\n")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    found = added_to_sys_path()
+    assert str(other) in found
+    assert str(editable) not in found
