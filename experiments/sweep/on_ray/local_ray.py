@@ -21,22 +21,27 @@ from trainables.runtime.internals.ray_core import lean_ray
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """What Ray asks of everyone who comes to its ports."""
 ENVIRONMENT = {
-    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
-    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
-    "TUNE_GLOBAL_CHECKPOINT_S": "5",
-    # Tune's own loggers are named below, without TensorBoard's, which takes 5 ms of the event loop per report.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    # The sweep says itself why a trial failed. Trial actors would say so, too, and read this at their start.
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
     "RAY_agent_register_timeout_ms": "300000",
     # A driver would wait for two processes that nobody uses, since trial actors and workers have variables of theirs.
     "RAY_prestart_worker_first_driver": "0",
 }
-"""Settings of Ray in this process, unless the user has set them."""
+"""Settings of the Ray that is started, which its processes take from this one, unless the user has set them."""
+OF_TUNE = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
+    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    # The sweep names Tune's loggers itself, without TensorBoard's, which takes 5 ms of the event loop per report.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+"""Settings of Tune in this process while a sweep runs, unless the user has set them. A plain sweep of Tune that follows
+would lose files with them."""
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
 from experiments.sweep.define.options import SweepOptions
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.local_ray import start_ray
+from experiments.sweep.on_ray.local_ray import OF_TUNE, start_ray
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
-from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, put_back, read_snapshot, reports_of
+from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, Snapshot, put_back, read_snapshot, reports_of
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.reproduction import compared
@@ -33,6 +33,7 @@ from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
 from trainables.runtime.internals import ray_tune
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
+from trainables.runtime.variables import set_meanwhile
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what the workers need, which
@@ -120,14 +121,8 @@ class SweepTuner(tune.Tuner):
             retry_losses_alone()
             ray_tune.write_state_within(SHARE_OF_TIME)
             ray_tune.keep_what_is_read()
-            trainable = self._trainable()
-            # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
-            self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
-            if snapshot is not None:
-                self.run.resumes(snapshot.trials)
-                with ray_tune.no_earlier_results():
-                    self._tuner = tune.Tuner.restore(str(plan.folder), trainable, resume_unfinished=True)
-            results = self._tuner.fit()
+            with set_meanwhile(OF_TUNE):
+                results = self._run_tune(snapshot)
         except BaseException as error:
             self.run.fail(error)
             if isinstance(error, AssertionError):  # Tune's, of a searcher that was restored where its trials were not
@@ -138,6 +133,17 @@ class SweepTuner(tune.Tuner):
         ending = [] if plan.called else self.ending_lines()  # which the command line prints as errors
         print("\n".join(["", *ending, *self._result_lines()]), flush=True)
         return results
+
+    def _run_tune(self, snapshot: Snapshot | None) -> tune.ResultGrid:
+        """Run Ray's own Tuner, which goes on from a snapshot if there is one."""
+        trainable = self._trainable()
+        # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
+        self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
+        if snapshot is not None:
+            self.run.resumes(snapshot.trials)
+            with ray_tune.no_earlier_results():
+                self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
+        return self._tuner.fit()
 
     def ending_lines(self) -> list[str]:
         """Return why the sweep has no result, or ended early and how to go on with it; none if it ran to its end."""

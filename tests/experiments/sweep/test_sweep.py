@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections import Counter
@@ -25,10 +26,12 @@ from werkzeug.test import Client
 from experiments import SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines, run
 from experiments.sweep.define.plan import STUDY_FILE
+from experiments.sweep.on_ray.local_ray import OF_TUNE
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.on_ray.watch import LOOK_EVERY_S
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.pictures.report import DRAW_EVERY_S
+from experiments.sweep.show.trackers.delivery import OF_MLFLOW
 from experiments.sweep.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
 from experiments.sweep.show.trackers.records import SWEEP, LogFiles
 from experiments.sweep.show.trackers.tracker import TRACKERS
@@ -293,6 +296,14 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
     assert (ends[1], ends[2], ends[3]) == ("finished", "failed", "failed")
     (summary,) = [line["summary"] for line in lines if line["event"] == "SweepEnded"]
     assert summary["trials"] == Counter(ends.values())
+
+
+def test_a_plain_sweep_of_tune_afterwards_has_all_its_files(results: tune.ResultGrid, tmp_path: Path) -> None:
+    assert not {*OF_TUNE, *OF_MLFLOW} & {*os.environ}
+    config = tune.RunConfig(name="plain", storage_path=str(tmp_path), verbose=0)
+    (plain,) = tune.Tuner(lambda config: {"score": 1.0}, run_config=config).fit()
+    written = {file.name for file in Path(plain.path).iterdir()}
+    assert {"params.json", "progress.csv", "result.json"} <= written
 
 
 def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(

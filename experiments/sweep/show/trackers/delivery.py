@@ -22,6 +22,7 @@ from experiments.sweep.show.trackers.outbox import RECORDS_FILE, Outbox, tracked
 from experiments.sweep.show.trackers.records import SWEEP, BeginRun, Record, Update
 from experiments.sweep.state.lock import is_running
 from trainables.runtime.internals.mlflow import DATABASE_LOGGER
+from trainables.runtime.variables import set_meanwhile
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,12 @@ GIVE_UP_AFTER_S = 60
 """How long the end of a sweep waits for a tracking server that takes nothing; what is left waits on disk."""
 WARN_EVERY = 60
 """After how many tries in vain to say so again."""
+
+OF_MLFLOW = {
+    MLFLOW_HTTP_REQUEST_MAX_RETRIES.name: "1",  # the sender tries again
+    MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name: "true",  # two lines for each trial
+}
+"""Settings of MLflow in this process while something is delivered, unless the user has set them."""
 
 
 class _GivenUpError(Exception):
@@ -61,10 +68,8 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         """Deliver until closed."""
-        os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")  # the loop below tries again
         logging.getLogger(DATABASE_LOGGER).setLevel(logging.WARNING)  # a line for each table that it makes
-        os.environ.setdefault(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name, "true")  # two lines for each trial
-        with self._outbox.held(), suppress(_GivenUpError):
+        with set_meanwhile(OF_MLFLOW), self._outbox.held(), suppress(_GivenUpError):
             more = True
             while more:
                 more = not self._closed.wait(SEND_EVERY_S)
