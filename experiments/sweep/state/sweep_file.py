@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ SWEEP_FILE = "sweep.json"
 """What a sweep began with, in its folder."""
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """Names of sweeps: of a folder, a study, and a run in MLflow."""
+
+_made: set[str] = set()
+"""Names of sweeps that were planned in this process without one: only ``fit()`` makes their folders."""
 
 
 class SweepFile(BaseModel, ser_json_inf_nan="constants"):
@@ -236,7 +240,7 @@ def sweep_to_resume(experiment: str, given: SweepOptions, tracking_uri: str) -> 
 
 def name_for(experiment: str, options: SweepOptions) -> str:
     """Return the name of a new sweep of this experiment; a SweepError if it cannot be one, or is that of another."""
-    name = options.name if options.name is not None else f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = options.name if options.name is not None else _name_of_now(experiment, options.storage.expanduser())
     if not NAME.fullmatch(name):
         raise SweepError(
             f"--name {name or repr(name)}: a name has 1 to 100 letters, digits, '.', '_' and '-', and begins with a "
@@ -249,6 +253,15 @@ def name_for(experiment: str, options: SweepOptions) -> str:
         raise SweepError(
             f"--name {name}: {kind} sweep has this name ({folder}); take another, or resume it (--resume {name})"
         )
+    return name
+
+
+def _name_of_now(experiment: str, storage: Path) -> str:
+    """Return a name with the time, and a number if one with this second is taken, perhaps by a sweep yet to start."""
+    now = f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    numbered = chain([now], (f"{now}-{number}" for number in count(2)))
+    name = next(name for name in numbered if name not in _made and not os.path.exists(storage / name))
+    _made.add(name)
     return name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from experiments.sweep.state.lock import SweepLock
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
     last_summaries,
+    name_for,
     read_summary,
     read_sweep_file,
     sweep_of_checkpoint,
@@ -207,3 +209,13 @@ def test_a_file_that_is_torn_or_of_something_else_is_an_error(
     (folder / SWEEP_FILE).write_text(change((folder / SWEEP_FILE).read_text()))
     with pytest.raises(SweepError, match=message):
         resumed(folder)
+
+
+def test_two_sweeps_that_are_planned_in_the_same_second_have_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda form: "20990101-000000")
+    unnamed = SweepOptions(storage=tmp_path)
+    assert [name_for("bert", unnamed) for _ in range(2)] == ["bert-20990101-000000", "bert-20990101-000000-2"]
+    (tmp_path / "bert-20990101-000000-3").mkdir()  # of another process
+    assert name_for("bert", unnamed) == "bert-20990101-000000-4"
