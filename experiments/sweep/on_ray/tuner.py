@@ -103,8 +103,6 @@ class SweepTuner(tune.Tuner):
         A SweepError if it runs already, has begun under this name, or cannot be resumed.
         """
         plan = self.plan
-        # Before anything is written: a state that cannot be read in full is an error.
-        snapshot = read_snapshot(plan.folder, self.run.restore) if plan.resumed else None
         start_ray(plan)
         try:
             plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
@@ -114,6 +112,9 @@ class SweepTuner(tune.Tuner):
             ) from error
         lock = SweepLock(plan.folder)
         try:
+            # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would remove. And
+            # before anything is written: a state that cannot be read in full is an error.
+            snapshot = read_snapshot(plan.folder, self.run.restore) if plan.resumed else None
             if snapshot is not None:
                 put_back(snapshot, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)

@@ -1,9 +1,10 @@
-"""A tuner without fit(): what it does not do, and what it says of a sweep that is over."""
+"""A tuner that trains nothing: what it does not do, and what it says of a sweep that is over, or runs elsewhere."""
 
 from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.show.result import exit_status
 from experiments.sweep.state.events import CTRL_C, Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
+from experiments.sweep.state.lock import SweepLock
 from tests.experiments.sweep.quadratic import QUADRATIC
 
 
@@ -41,6 +43,18 @@ def test_what_tune_pickles_of_a_sweep_stays_the_same_object_in_this_process_and_
     del kept
     with pytest.raises(SweepError, match="resumed with --resume NAME"):
         pickle.loads(pickled)
+
+
+def test_a_sweep_that_runs_is_not_read_to_go_on(ray_here: None, storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    plan = replace(plan, options=replace(plan.options, resume="x"))
+    plan.folder.mkdir(parents=True)
+    lock, tuner = SweepLock(plan.folder), SweepTuner(plan, trackers=[])
+    with pytest.raises(SweepError, match="x: this sweep is running"):
+        tuner.fit()
+    lock.release()
+    with pytest.raises(SweepError, match="--resume x: no state of the sweep can be read in full"):
+        tuner.fit()
 
 
 def ended(storage: Path, *trials: tuple[list[float], Outcome], ending: Ending | None = None) -> SweepTuner:
