@@ -103,6 +103,11 @@ class SweepTuner(tune.Tuner):
         A SweepError if it runs already, has begun under this name, or cannot be resumed.
         """
         plan = self.plan
+        if self._tuner is not None:
+            raise SweepError(
+                f"{plan.name}: this Tuner has run its sweep; go on with it, or add trials, with another: "
+                f"{plan.how_to_resume(with_more_trials=True)}"
+            )
         start_ray(plan)
         try:
             plan.folder.mkdir(parents=True, exist_ok=plan.resumed)

@@ -23,7 +23,7 @@ from ray import tune
 from ray.util import placement_group_table
 from werkzeug.test import Client
 
-from experiments import SweepOptions, build_tuner
+from experiments import SweepError, SweepOptions, build_tuner
 from experiments.sweep.command_line import dry_run_lines, run
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.local_ray import OF_TUNE
@@ -355,7 +355,12 @@ def test_a_sweep_of_several_objectives_ends_with_its_front(
     objectives = ("score:max", "noise:max", "train_loss:min")
     experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
     asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
-    in_one_group(build_tuner(experiment, objectives=objectives, storage=storage, **asked)).fit()
+    tuner = in_one_group(build_tuner(experiment, objectives=objectives, storage=storage, **asked))
+    tuner.fit()
+    with pytest.raises(
+        SweepError, match=r"has run its sweep; .* with another: build_tuner\(.*resume='front'.*add_trials=N"
+    ):
+        tuner.fit()
     summary = json.loads((storage / "front" / "summary.json").read_text())
     assert summary["objectives"] == ["max score", "max noise", "min train_loss"]
     points = {}
