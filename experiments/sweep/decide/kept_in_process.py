@@ -7,6 +7,8 @@ from weakref import WeakValueDictionary
 
 from experiments.sweep.define.errors import SweepError
 
+NO_RESTORE = "a sweep is resumed with build_tuner(..., resume=NAME), or --resume NAME, not with Tuner.restore()"
+
 _kept: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
@@ -22,4 +24,4 @@ def _get(key: int) -> Any:
     try:
         return _kept[key]
     except KeyError as error:
-        raise SweepError("a sweep is resumed with --resume NAME (resume=NAME), not with Tuner.restore()") from error
+        raise SweepError(NO_RESTORE) from error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
 from ray import tune
 
+from experiments.sweep.decide.kept_in_process import NO_RESTORE
 from experiments.sweep.define.config_file import with_file
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.experiment import Experiment
@@ -166,6 +167,11 @@ class SweepTuner(tune.Tuner):
             f"of {state.expected} trials: {how_many}",
             START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
         ]
+
+    @classmethod
+    def restore(cls, *args: Any, **more: Any) -> NoReturn:
+        """Refuse: Tune would make a plain Tuner, which knows only its own part of a sweep."""
+        raise SweepError(NO_RESTORE)
 
     def get_results(self) -> tune.ResultGrid:
         """Return the results of the sweep that ``fit()`` ran; before, those of the one that is to go on, so far."""

@@ -22,6 +22,7 @@ from experiments.sweep.show.result import exit_status
 from experiments.sweep.state.events import CTRL_C, Ending, Outcome, Reported, SweepEnding, TrialBegan, TrialEnded
 from experiments.sweep.state.lock import SweepLock
 from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.loops import quadratic
 
 
 def test_building_a_tuner_writes_starts_and_patches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +42,13 @@ def test_what_tune_pickles_of_a_sweep_stays_the_same_object_in_this_process_and_
     pickled = pickle.dumps(kept)
     assert pickle.loads(pickled) is kept
     del kept
-    with pytest.raises(SweepError, match="resumed with --resume NAME"):
+    with pytest.raises(SweepError, match=r"resumed with build_tuner\(..., resume=NAME\)"):
         pickle.loads(pickled)
+
+
+def test_a_sweep_is_not_resumed_in_tune_s_own_way(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"resumed with build_tuner\(..., resume=NAME\), or --resume NAME, not with"):
+        SweepTuner.restore(str(tmp_path), trainable=quadratic)
 
 
 def test_a_sweep_that_runs_is_not_read_to_go_on(ray_here: None, storage: Path) -> None:
