@@ -213,12 +213,24 @@ def lingering(config: dict[str, Any]) -> None:
 
 
 def ending(config: dict[str, Any]) -> None:
-    """End the process in the way that the configuration names."""
+    """End in the way that the configuration names: the process, or the loop with an error."""
     ways: dict[str, Callable[[], Any]] = {
         "SystemExit": lambda: sys.exit(3),
         "os._exit": lambda: os._exit(3),
+        "TwoPartError": _raise_two_parts,
     }
     ways[config["way"]]()
+
+
+class TwoPartError(Exception):
+    """Can be pickled, and not unpickled: pickle would make it again from its text alone."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(f"{what} {number}")
+
+
+def _raise_two_parts() -> None:
+    raise TwoPartError("no such layer", 2)
 
 
 def impatient_group(spec: Any) -> Any:

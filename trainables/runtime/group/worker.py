@@ -155,9 +155,9 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
             if device.is_out_of_memory(error):
                 text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
             MAILBOX.fail(text)
-            if isinstance(error, Exception):
-                raise
-            raise RuntimeError("the train loop ended its process") from error  # Ray Train would end with the loop
+            # In place of the error itself: where one cannot be pickled and read back, Ray Train takes its worker for
+            # lost, and with one that ends a process Ray Train would end, too.
+            raise RuntimeError(text) from None
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", text)
         following = session.ended_by
     del session

@@ -273,9 +273,10 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
             r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
         ),
         ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
+        ("TwoPartError", WorkerRaisedError, r"^tests\.loops\.TwoPartError: no such layer 2$"),
     ],
 )
-def test_a_loop_that_ends_its_process_is_named_in_the_last_line(
+def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
     way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
 ) -> None:
     group = start_group(host, ending, 1, tmp_path)
