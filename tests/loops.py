@@ -74,6 +74,12 @@ def failing_on_one_rank(config: dict[str, Any]) -> None:
     report({"epoch": 1})
 
 
+def uneven(config: dict[str, Any]) -> None:
+    """Report on each rank as often as the configuration says."""
+    for epoch in range(1, config["reports"][get_context().get_world_rank()] + 1):
+        report({"epoch": epoch})
+
+
 def meeting(config: dict[str, Any]) -> None:
     """Report on rank 0 what all ranks have heard of it, if they have heard the same."""
     rank = get_context().get_world_rank()
@@ -117,6 +123,7 @@ def any_loop(config: dict[str, Any]) -> None:
         silent,
         meeting,
         failing_on_one_rank,
+        uneven,
         environment_at_start,
         stopping_once,
         dying,

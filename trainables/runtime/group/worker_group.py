@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from trainables.runtime import names
 from trainables.runtime.devices.device import DeviceType
 from trainables.runtime.group.device_backend import DeviceBackendConfig, RanksByDevice
 from trainables.runtime.group.errors import (
+    CANNOT_USE,
     GONE,
     DevicesNotReadyError,
     StartHungError,
@@ -201,6 +202,7 @@ class WorkerGroup:
     def _send(self, command: dict[str, Any]) -> dict[str, Any]:
         ends_at = time.monotonic() + self._hung_after_s if self._hung_after_s else math.inf
         reports = self._wait([worker.answer.remote(command) for worker in self._workers], ends_at)
+        _check_all_report(reports)
         first = reports[0]
         for report in reports:  # each worker measures its own device
             first.get("metrics", {}).update(report.get("system", {}))
@@ -302,6 +304,23 @@ class WorkerGroup:
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
             ),
+        )
+
+
+def _check_all_report(reports: Sequence[Mapping[str, Any]]) -> None:
+    """See that either all ranks have reported or all have returned: one that has returned answers no "continue".
+
+    Raises:
+        WorkerRaisedError: Says which ranks have.
+    """
+    of_kind: dict[str, list[str]] = {"metrics": [], "finished": []}
+    for rank, report in enumerate(reports):
+        of_kind.setdefault(report["kind"], []).append(str(rank))
+    reported, returned = (", ".join(of_kind[kind]) for kind in ("metrics", "finished"))
+    if reported and returned:
+        raise WorkerRaisedError(
+            f"{CANNOT_USE}: report() must be called on every rank, equally often, but rank {reported} has reported and "
+            f"rank {returned} has returned; call it outside of any condition on the rank"
         )
 
 

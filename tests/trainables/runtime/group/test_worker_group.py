@@ -121,6 +121,23 @@ def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
         assert group.start({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
 
 
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@pytest.mark.parametrize(
+    ("reports", "says"),
+    [
+        ([1, 0], "rank 0 has reported and rank 1 has returned"),
+        ([0, 1], "rank 1 has reported and rank 0 has returned"),
+        ([2, 1], "rank 0 has reported and rank 1 has returned"),
+    ],
+)
+def test_ranks_that_do_not_report_equally_often_fail_their_trial_at_once(
+    group: Any, reports: list[int], says: str
+) -> None:
+    """The rank that has returned would never answer, and the others would wait for it."""
+    with pytest.raises(WorkerRaisedError, match=says):
+        run_trial(group, {"loop": "uneven", "reports": reports})
+
+
 def test_unequal_shares_of_the_ranks_count_each_sample_once(first_run: list[dict[str, Any]], group: Any) -> None:
     """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
     right = first_run[-1][names.VAL_ACCURACY] * 101
