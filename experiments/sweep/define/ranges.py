@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from numbers import Real
@@ -36,7 +37,16 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
     """
     if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
         choices = entry["grid_search"]
-        raise ValueError(f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler")
+        raise ValueError(
+            f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler and as many "
+            f"--num-samples as the grid has combinations"
+        )
+    if isinstance(entry, Mapping):
+        example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
+        raise ValueError(
+            f"{entry!r} is neither a range nor a constant; a space is flat: give each of its entries a name here, such "
+            f"as {example}"
+        )
     if isinstance(entry, list | tuple):
         ends = ", ".join(map(repr, entry))
         between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
@@ -55,7 +65,9 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
     if not isinstance(entry, Categorical) and entry.lower > entry.upper:
         raise ValueError(f"its lower bound, {entry.lower}, is above its upper, {entry.upper}; give the lower one first")
     try:
-        return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of choices that a database cannot hold: see check_range()
+            return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
     except ValueError as error:
         given = (
             f"the choices {list(entry.categories)}"

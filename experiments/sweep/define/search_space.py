@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from keyword import iskeyword
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -139,9 +140,7 @@ class SearchSpace:
         Raises:
             SweepError: It asks for something else, or for a choice that is none.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a value outside its range: see outside()
-            return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
+        return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
 
     def nearest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return values that may be proposed, those of ``params`` where the space asks for them and they are in their
@@ -165,7 +164,10 @@ class SearchSpace:
         """Ask the space, and check what it says."""
         asked = _Asked(trial, self._changes, answers)
         try:
-            constants = self._ask(asked)
+            with warnings.catch_warnings():
+                # Of a value outside its range: see outside(). Of choices that a database cannot hold: check_range().
+                warnings.simplefilter("ignore")
+                constants = self._ask(asked)
         except SweepError:
             raise
         except Exception as error:
@@ -186,6 +188,11 @@ class SearchSpace:
         for name, range_ in trial.distributions.items():
             check_range(name, range_, asked.priors.get(hyperparameter(name)))
         draw = self._drawn(asked, trial, constants)
+        if strange := [name for name in draw.config if not _is_name(name)]:
+            raise SweepError(
+                f"the search space cannot have the name {', '.join(map(repr, strange))}: names must be those of Python "
+                f"variables, and none of its keywords; take letters, digits and _, such as 'weight_decay'"
+            )
         if wrong := sorted(name for name, value in draw.config.items() if is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
@@ -306,6 +313,11 @@ def hyperparameter(name: str) -> str:
 
 
 class _Nearest(RandomSampler):
+def _is_name(name: object) -> bool:
+    """Whether a hyperparameter can be named so: it becomes a field of a dataclass."""
+    return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+
+
     """Answers with given values that are in their ranges, and else with the middle of the range."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:

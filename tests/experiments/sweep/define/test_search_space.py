@@ -208,9 +208,9 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
             r"lr: \(0.1, 0.2\) is no range; give tune.uniform\(0.1, 0.2\) or tune.loguniform\(0.1, 0.2\) to search "
             r"between them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
         ),
-        ({"a": 1}, r"lr: \{'a': 1\} is neither a range nor a constant; give a range of Optuna"),
+        ({"a": 1}, r"lr: \{'a': 1\} is neither a range nor a constant; a space is flat: .*, such as lr_a"),
         (lambda: 0.1, "lr: <function .*lambda.* is neither a range nor a constant; give a range"),
-        (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\)"),
+        (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\), .* as many --num-samp"),
         (tune.sample_from(lambda spec: 0.1), "lr: tune.sample_from draws without a range"),
         (tune.randn(), "lr: Float from -inf to inf cannot be searched by Optuna .*_Normal.*; give a range"),
         (tune.uniform(1.0, 0.1), "lr: its lower bound, 1.0, is above its upper, 0.1; give the lower one first"),
@@ -221,15 +221,24 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
             r"lr: choices must be numbers.* but got \[\[1\]\]",
         ),
     ],
+        (tune.choice(["a", {"b": 1}]), r"lr: choices must be numbers.* but got \[\{'b': 1\}\]"),
     ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
 )
-@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+@pytest.mark.filterwarnings("error:Choices for a categorical distribution")
 def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         SearchSpace({"lr": entry, "momentum": 0.9})
 
 
 def test_all_wrong_entries_are_named_at_once() -> None:
+@pytest.mark.parametrize("name", ["l r", "class", "1st"])
+def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
+    message = f"cannot have the name '{name}': names must be .* take letters, digits and _"
+    for definition in ({name: tune.uniform(0, 1)}, lambda trial: {name: trial.suggest_float("lr", 0, 1)}):
+        with pytest.raises(SweepError, match=message):
+            _ = SearchSpace(definition).names
+
+
     spaces: Any = {1: tune.uniform(0, 1), "lr": [1], "wd": [2]}
     with pytest.raises(SweepError, match=r"1 is no name; give a text.*lr: \[1\] is no range.*; wd: \[2\] is no range"):
         SearchSpace(spaces)
