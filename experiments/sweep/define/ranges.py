@@ -77,10 +77,15 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
         raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
 
 
+def plain(value: Any) -> Any:
+    """Return a value of NumPy as Python has it, an array as a list; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
     """See that a range has finite bounds, choices that a database can hold, and its prior, where it has one, in it."""
     if isinstance(range_, CategoricalDistribution):
-        wrong = [choice for choice in range_.choices if not isinstance(choice, str | Real | None)]
+        wrong = [choice for choice in map(plain, range_.choices) if not isinstance(choice, str | Real | None)]
         if wrong:
             raise SweepError(
                 f"the search space's {name}: choices must be numbers, texts, bools or None, but got {wrong!r}; name "

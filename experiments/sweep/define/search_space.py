@@ -16,7 +16,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
 
 from experiments.sweep.define.errors import SweepError
-from experiments.sweep.define.ranges import check_range, holds, is_range, middle, of_tune, suggest_in, words_of
+from experiments.sweep.define.ranges import check_range, holds, is_range, middle, of_tune, plain, suggest_in, words_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -210,7 +210,8 @@ class SearchSpace:
         return constants
 
     def _drawn(self, asked: _Asked, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
-        found = {**(constants or {}), **{hyperparameter(name): value for name, value in trial.params.items()}}
+        set_itself = {name: plain(value) for name, value in (constants or {}).items()}
+        found = {**set_itself, **{hyperparameter(name): value for name, value in trial.params.items()}}
         ranges = {hyperparameter(name): range_ for name, range_ in trial.distributions.items()}
         return Draw({k: v for k, v in found.items() if k not in self.fixed}, ranges, asked.names, asked.priors)
 
@@ -312,12 +313,12 @@ def hyperparameter(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-class _Nearest(RandomSampler):
 def _is_name(name: object) -> bool:
     """Whether a hyperparameter can be named so: it becomes a field of a dataclass."""
     return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
 
 
+class _Nearest(RandomSampler):
     """Answers with given values that are in their ranges, and else with the middle of the range."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
@@ -389,6 +390,7 @@ class _Asked:
 
 def _multiplied(value: Any, factor: int) -> Any:
     """Return a bound or each of the choices multiplied; what is no number, such as ``log=True``, stays."""
+    value = plain(value)
     if isinstance(value, list | tuple):
         return [_multiplied(choice, factor) for choice in value]
     return value if factor == 1 or isinstance(value, bool) or not isinstance(value, Real) else value * factor
@@ -405,7 +407,7 @@ def _ask_for_all(
 
 def _with_its_prior(range_: Any) -> tuple[Any, Any]:
     """Return a range and its prior, None if it has none."""
-    return (range_.range, range_.prior) if isinstance(range_, WithPrior) else (range_, None)
+    return (range_.range, range_.prior) if isinstance(range_, WithPrior) else (plain(range_), None)
 
 
 def _parts(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any], dict[str, Any]]:

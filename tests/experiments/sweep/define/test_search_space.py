@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -220,8 +221,8 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
             CategoricalDistribution(["a", cast(Any, [1])]),
             r"lr: choices must be numbers.* but got \[\[1\]\]",
         ),
-    ],
         (tune.choice(["a", {"b": 1}]), r"lr: choices must be numbers.* but got \[\{'b': 1\}\]"),
+    ],
     ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
 )
 @pytest.mark.filterwarnings("error:Choices for a categorical distribution")
@@ -230,7 +231,6 @@ def test_what_is_no_range_is_refused_with_its_name_and_a_fix(entry: Any, message
         SearchSpace({"lr": entry, "momentum": 0.9})
 
 
-def test_all_wrong_entries_are_named_at_once() -> None:
 @pytest.mark.parametrize("name", ["l r", "class", "1st"])
 def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
     message = f"cannot have the name '{name}': names must be .* take letters, digits and _"
@@ -239,6 +239,7 @@ def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
             _ = SearchSpace(definition).names
 
 
+def test_all_wrong_entries_are_named_at_once() -> None:
     spaces: Any = {1: tune.uniform(0, 1), "lr": [1], "wd": [2]}
     with pytest.raises(SweepError, match=r"1 is no name; give a text.*lr: \[1\] is no range.*; wd: \[2\] is no range"):
         SearchSpace(spaces)
@@ -259,6 +260,31 @@ def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
 def test_a_function_that_is_wrong_is_refused(function: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         _ = SearchSpace(function).names
+
+
+def test_values_of_numpy_are_those_of_python() -> None:
+    def function(trial: Any) -> dict[str, Any]:
+        trial.suggest_categorical("lr", np.logspace(-2, -1, 2), prior=np.float64(0.1))
+        trial.suggest_categorical("width", list(np.arange(1, 3)))
+        trial.suggest_categorical("bias", np.array([True, False]))
+        return {"layers": np.int64(3), "name": np.str_("a"), "norm": np.bool_(True)}
+
+    mapping = {
+        "lr": WithPrior(tune.choice(np.logspace(-2, -1, 2)), prior=np.float64(0.1)),
+        "width": tune.choice(list(np.arange(1, 3))),
+        "bias": tune.choice(np.array([True, False])),
+        **{"layers": np.int64(3), "name": np.str_("a"), "norm": np.bool_(True)},
+    }
+    for definition in (function, mapping):
+        space = SearchSpace(definition)
+        values = {name: space.values(name) for name in ("lr", "width", "bias", "layers", "name", "norm")}
+        assert values == {
+            **{"lr": [0.01, 0.1], "width": [1, 2], "bias": [True, False]},
+            **{"layers": [3], "name": ["a"], "norm": [True]},
+        }
+        types = [float, int, bool, int, str, bool]
+        assert [{type(value) for value in there} for there in values.values()] == [{kind} for kind in types]
+        assert type(space.priors["lr"]) is float
 
 
 def test_a_space_is_ranges_or_a_function() -> None:
