@@ -35,11 +35,12 @@ OUR_WORDS = {
     "greater than or equal to": "at least",
     "greater than": "above",
     "less than": "below",
-    "a valid tuple": "a tuple, such as ('a', 'b')",
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
 }
 """What stands for pydantic's words in messages."""
+TUPLES = {"settings": ("lr=0.1",), "learn_from": ("earlier",), "objectives": ("val_loss:min", "samples_per_s:max")}
+"""An example of each option that takes several values."""
 MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "json", "notify"}
 """Options that a resumed sweep takes from its own command line alone."""
 KEPT_UNLESS_GIVEN = {
@@ -269,7 +270,9 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             message = problem["msg"]
             for theirs, ours in OUR_WORDS.items():
                 message = message.replace(theirs, ours)
-            wrong.setdefault(str(problem["loc"][0]), f"{problem['input']!s}: {message}")
+            name = str(problem["loc"][0])
+            message = message.replace("a valid tuple", f"a tuple, such as {TUPLES.get(name)}")
+            wrong.setdefault(name, f"{problem['input']!s}: {message}")
         raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
     _ = valid.checkpoint_bytes, valid.profiled  # which raise, too
     if valid.add_trials and valid.resume is None:

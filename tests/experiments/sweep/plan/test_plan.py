@@ -314,6 +314,9 @@ def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
         ),
         ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
         ({"num_samples": "many"}, "--num-samples many: .*integer"),
+        ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),
+        ({"learn_from": "a"}, r"--learn-from a: must be a tuple, such as \('earlier',\)"),
+        ({"objectives": "a"}, r"--objectives a: must be a tuple, such as \('val_loss:min', 'samples_per_s:max'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
