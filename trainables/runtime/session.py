@@ -70,8 +70,10 @@ def report(
     when the trial is stopped, so that ``finally`` blocks and context managers run.
 
     Raises:
-        ValueError: A metric is neither a number nor a text, or its name is no text.
+        ValueError: A metric is neither a number nor a text, or its name is no text; or there are no names.
     """
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {metrics!r}")
     plain = {name: _plain(name, value) for name, value in metrics.items()}
     if checkpoint is not None and save is None:
         source = Path(checkpoint.path)

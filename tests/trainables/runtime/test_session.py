@@ -54,6 +54,12 @@ def test_the_name_of_a_metric_is_a_text() -> None:
         reports_of(lambda config: report({"loss": 0.1, 3: 0.5}), {})  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize("wrong", [0.5, [0.5], None])
+def test_metrics_have_names(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"report\(\) takes metrics by name, such as \{'loss': 0.5\}, but got "):
+        reports_of(lambda config: report(wrong), {})
+
+
 def test_numbers_of_torch_and_numpy_are_numbers() -> None:
     (reported,) = reports_of(
         lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}
