@@ -234,6 +234,11 @@ class Experiment:
 
 def _check_train_loop(train_loop: TrainLoop) -> None:
     """See that it can be called with a configuration; a ValueError if not."""
+    if isinstance(train_loop, type):
+        raise ValueError(
+            f"train_loop must be a function of a configuration, but got the class {train_loop.__name__}; give a "
+            f"function that reports once an epoch, in place of a tune.Trainable whose step() is called"
+        )
     if not callable(train_loop):
         raise ValueError(
             f"train_loop must be a function of a configuration, but got {train_loop!r}; give the function "

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.distributions import FloatDistribution
+from ray import tune
 
 from experiments import Recipe
 from experiments.sweep.define.objective import Objective
@@ -82,6 +83,7 @@ def test_an_experiment_has_one() -> None:
         ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
         ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
         ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
+        ({"train_loop": tune.Trainable}, "but got the class Trainable; give a function that reports once an epoch"),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
     ],
 )
