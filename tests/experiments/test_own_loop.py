@@ -71,6 +71,12 @@ def test_a_class_or_a_name_is_no_sampler(storage: Path) -> None:
             build_tuner(OWN, storage=storage, sampler=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("given", [{"search": "tpe"}, {"options": SweepOptions(search="tpe")}])
+def test_one_thing_proposes_the_trials(given: dict[str, Any]) -> None:
+    with pytest.raises(SweepError, match=r"search='tpe' and sampler=<.*RandomSampler.* both say what proposes"):
+        build_tuner(OWN, sampler=optuna.samplers.RandomSampler(), **given)
+
+
 def test_a_recipe_that_the_experiment_lacks_is_an_error(storage: Path) -> None:
     with pytest.raises(SweepError, match="--recipe full: the experiment loops has no recipes; leave it out"):
         plan_of(OWN, storage, recipe="full")

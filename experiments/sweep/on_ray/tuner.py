@@ -66,6 +66,9 @@ def build_tuner(
             raise SweepError(
                 f"sampler={sampler!r}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
             )
+        named = changes.get("search", SweepOptions.search if options is None else options.search)
+        if named != SweepOptions.search:
+            raise SweepError(f"search={named!r} and sampler={sampler!r} both say what proposes the trials; give one")
         changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
     if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:
