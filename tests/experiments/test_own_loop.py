@@ -364,7 +364,8 @@ def test_a_loop_that_goes_on_from_nothing_is_told_so(
     summary = tuner.run.summary
     if scheduler == "pbt":
         assert summary["ended_early"]["why"].startswith(
-            "--scheduler pbt continues trials with other hyperparameters, but the train loop does not ask for its check"
+            "--scheduler pbt continues trials with other hyperparameters, but the train loop does not ask for its "
+            "checkpoint; begin it with get_checkpoint() (docs/own-model.md), or take another"
         )
         told = capsys.readouterr().out  # also in a notebook, where nothing else is printed
         assert "\nthe sweep ended early: --scheduler pbt continues trials" in told

@@ -199,10 +199,10 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
         if saves:
-            why, fix = "the train loop does not ask for its checkpoint", "Begin it with get_checkpoint()"
+            why, fix = "the train loop does not ask for its checkpoint", "begin it with get_checkpoint()"
         else:
             why = "the train loop saves no checkpoint"
-            fix = "Give its report() save= or checkpoint=, and begin it with get_checkpoint()"
+            fix = "give its report() save= or checkpoint=, and begin it with get_checkpoint()"
         fix = f"{fix} (docs/own-model.md)"
         if self.plan.options.scheduler == "pbt":
             why = f"--scheduler pbt continues trials with other hyperparameters, but {why}; {fix}, or take another"
@@ -210,7 +210,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         else:
             waits = "weak trials end and do not wait, and " if self.plan.options.scheduler == "asha-promote" else ""
             kept = "" if saves else "no model is kept, "
-            logger.warning("%s: %s%sa trial that is interrupted begins again. %s", why, kept, waits, fix)
+            logger.warning("%s: %s%sa trial that is interrupted begins again. %s", why, kept, waits, fix.capitalize())
 
     def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.
