@@ -490,6 +490,7 @@ def without_ray(storage: Path, groups: Groups, kind: DeviceType) -> Iterator[Non
         (connect, "find_devices", lambda *_: devices),
         (tuner, "start_ray", lambda _: os.environ.update(ENVIRONMENT)),
         (sweep_run, "free_orphans", nothing),
+        (sweep_run, "waiting_actors", set),
         (RayWatch, "start", nothing),
         (Sender, "start", nothing),
         (ray, "cluster_resources", lambda: {"CPU": 1.0}),

@@ -45,8 +45,8 @@ from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.outcome import why_diverged
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
-from trainables.runtime.internals.ray_core import free_orphans
-from trainables.runtime.internals.ray_tune import go_on_with
+from trainables.runtime.internals.ray_core import free_orphans, waiting_actors
+from trainables.runtime.internals.ray_tune import actor_of, go_on_with
 
 logger = logging.getLogger(__name__)
 
@@ -320,14 +320,15 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.ask(self._stopping.out_of_time())
         self.early_end.heed_signals()
         if self.state.ending is not None:  # this goes through all trials
-            self.early_end.interrupt_when_saved(self._may_save())
+            self.early_end.interrupt_when_saved(self._may_save(trials))
 
-    def _may_save(self) -> set[int]:
-        """Return the trials that run or are being saved. One that waits for devices to which a held trial has grown
-        would wait for ever, and has nothing to save."""
-        grown = self._growth.has_grown
+    def _may_save(self, trials: Sequence[Trial]) -> set[int]:
+        """Return the trials that run or are being saved. One that waits for devices that another sweep has, or to which
+        a held trial has grown, may wait for ever, and has nothing to save."""
+        grown, waiting = self._growth.has_grown, waiting_actors()
+        without = {number_of(trial) for trial in trials if actor_of(trial) in waiting} if waiting else set()
         running = {t.number for t in self.state.running if not grown or self._growth.has(self.state, t)}
-        return running | {*map(number_of, self._pausing)}
+        return running - without | {*map(number_of, self._pausing)}
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Close everything: the sweep is over."""

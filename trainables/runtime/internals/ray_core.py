@@ -69,6 +69,12 @@ def free_own() -> None:
     _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == own)
 
 
+def waiting_actors() -> set[str]:
+    """Return the ids of the actors whose placement group waits for something that others have booked."""
+    pending = PlacementGroupTableData.PENDING
+    return {group.creator_actor_id.hex() for group in _placement_groups() if group.state == pending}
+
+
 def _placement_groups() -> list[PlacementGroupTableData]:
     """Return this job's placement groups that book something.
 

@@ -209,6 +209,12 @@ def training_of(tune_controller: Any) -> set[Trial]:
     return training
 
 
+def actor_of(trial: Trial) -> str:
+    """Return the id of the trial actor that a trial has; "" if it has none. Tune has no public name for it."""
+    actor = trial.temporary_state.ray_actor
+    return "" if actor is None else str(actor._actor_id.hex())
+
+
 def end_paused(tune_controller: Any, trial: Trial) -> None:
     """End a paused trial for good. Tune (Ray 2.60) does not write down by itself that it has ended, and a resumed sweep
     would start it again. Schedulers are given the controller in a wrapper, which warns of what it calls restricted."""

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import ray
 from ray import tune
 from ray.tune import Checkpoint
 from ray.tune.result import SHOULD_CHECKPOINT
@@ -25,6 +26,7 @@ from ray.tune.schedulers import TrialScheduler
 from experiments import Experiment, SweepOptions, build_tuner
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.on_ray.sweep_run import SweepRun
+from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.state.events import (
@@ -38,7 +40,7 @@ from experiments.sweep.state.events import (
     TrialBegan,
 )
 from tests.experiments.sweep.quadratic import QUADRATIC
-from tests.loops import unsaved
+from tests.loops import QuadraticConfig, unsaved
 
 
 @pytest.fixture
@@ -192,6 +194,7 @@ import os, signal, sys
 from pathlib import Path
 
 from experiments import SweepOptions
+from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -250,6 +253,7 @@ import sys
 from pathlib import Path
 
 from experiments import SweepOptions
+from experiments.sweep.on_ray.trials import number_of
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -315,6 +319,27 @@ def test_a_real_sweep_ends_on_ctrl_c_before_its_first_trial(ray_here: None, tmp_
     SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlC()], trackers=[]).fit()
     assert time.monotonic() - began < 300, "Tune waits ten minutes for a proposal, if there is to be none"
     assert signal.getsignal(signal.SIGINT) == before
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
+
+
+class CtrlCOnceBegun(tune.Callback):
+    """Comes when the first trial has begun."""
+
+    def on_trial_start(self, iteration: int, **info: Any) -> None:
+        if number_of(info["trial"]) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_does_not_wait_for_trials_whose_devices_another_has(ray_here: None, tmp_path: Path) -> None:
+    another = ray.remote(num_cpus=2)(QuadraticConfig).remote(x=0.0, epochs=1, seed=0)
+    ray.get(another.__ray_ready__.remote())
+    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
+    began = time.monotonic()
+    try:
+        SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlCOnceBegun()], trackers=[]).fit()
+    finally:
+        ray.kill(another)
+    assert time.monotonic() - began < 60
     assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
 
 

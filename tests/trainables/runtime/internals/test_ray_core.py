@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from ray._private import parameter, services, utils
 from ray._private.node import Node
 from ray._private.state import GlobalState, GlobalStateAccessor
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from trainables.runtime.internals.ray_core import (
     HOST_OUT_OF_MEMORY,
@@ -21,6 +23,7 @@ from trainables.runtime.internals.ray_core import (
     accelerators_found_by_ray,
     is_orphan,
     lean_ray,
+    waiting_actors,
 )
 
 RAY = Path(ray.__file__).parent
@@ -57,6 +60,13 @@ def test_rays_state_gives_access_to_the_table() -> None:
     assert callable(GlobalStateAccessor.get_placement_group_table)
     with pytest.raises(ray.exceptions.RaySystemError, match="Ray has not been started yet"):
         GlobalState()._connect_and_get_accessor()  # not our own function: it would start Ray
+
+
+def test_an_actor_waits_as_long_as_its_placement_group_has_no_room(host: Any) -> None:
+    group = ray.get(host.make.remote(placement_group, [{"CPU": 99}]))
+    assert waiting_actors() == {host._actor_id.hex()}
+    remove_placement_group(PlacementGroup(ray.get(host.ask.remote(group, "id"))))
+    assert not waiting_actors()
 
 
 def test_ray_finds_one_kind_of_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:

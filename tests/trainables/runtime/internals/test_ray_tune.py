@@ -245,6 +245,13 @@ def test_the_trials_that_train_are_those_that_run_or_are_about_to() -> None:
     assert ray_tune.training_of(controller) == {running, pending}
 
 
+def test_a_trial_knows_its_actor(host: Any) -> None:
+    trial = Trial("any", stub=True)
+    assert ray_tune.actor_of(trial) == ""
+    trial.temporary_state.ray_actor = host
+    assert ray_tune.actor_of(trial) == host._actor_id.hex()
+
+
 def test_few_files_stay_open_and_none_is_replaced_by_its_older_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
