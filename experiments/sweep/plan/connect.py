@@ -7,10 +7,12 @@ import site
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.options import SweepOptions
+from experiments.sweep.define.plan import Plan
 from experiments.sweep.define.words import counted
 from trainables.runtime.devices.find import Devices, find_devices
 
@@ -32,6 +34,24 @@ def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     import ray
 
     return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
+
+
+def with_what_is_free(plan: Plan) -> Plan:
+    """Return the plan; where others have something that it wants of a Ray which this process has not started, the words
+    for the cluster say so."""
+    import ray
+
+    if plan.cluster is None or ray.get_runtime_context().gcs_address in told:
+        return plan
+    free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
+    wanted = {name: int(workers * each) for name, each in plan.devices.type.worker_resources().items()}
+    short = [
+        f"{int(free.get(name, 0))} of the {count} {name}" for name, count in wanted.items() if free.get(name, 0) < count
+    ]
+    said = (
+        f"{plan.cluster}, where only {' and '.join(short)} that this sweep wants are free, and trials wait for the rest"
+    )
+    return replace(plan, cluster=said) if short else plan
 
 
 def join(address: str | None) -> list[Mapping[str, float]] | None:

@@ -11,7 +11,7 @@ from experiments.sweep.define.options import SweepOptions, checked, resumed, wit
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.apply import apply_options
 from experiments.sweep.plan.check import check
-from experiments.sweep.plan.connect import connect
+from experiments.sweep.plan.connect import connect, with_what_is_free
 from experiments.sweep.plan.decide import decide
 from experiments.sweep.plan.earlier import look_back, read_earlier
 from experiments.sweep.plan.places import check_places
@@ -50,7 +50,7 @@ def make_plan(
     devices, cluster = connect(options)
     asked = apply_options(experiment, options, devices.type.kind, earlier.winner)
     plan = decide(asked, devices, name, uri, cluster, holds_out=earlier.held_out)
-    plan = look_back(plan, earlier)
+    plan = with_what_is_free(look_back(plan, earlier))
     when_decided(plan)
     from experiments.sweep.decide.search.samplers import tried_sampler  # half a second, which Ray may use to start
 

@@ -1,14 +1,21 @@
-"""What a worker must be told of where this process finds modules."""
+"""What a worker must be told of where this process finds modules, and what a Ray that is joined has free."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import ray
 
+from experiments import SweepOptions
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.plan.connect import added_to_sys_path, join
+from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.plan import plan_lines
+from tests.experiments.sweep.quadratic import QUADRATIC
+from tests.host import Host
 
 
 @pytest.mark.parametrize("address", ["node-1", "node-1:", ":6379", "node-1:ray"])
@@ -42,3 +49,18 @@ def test_folders_that_python_adds_itself_at_each_start_are_not(tmp_path: Path, m
     found = added_to_sys_path()
     assert str(other) in found
     assert str(editable) not in found
+
+
+def test_the_plan_says_what_others_have_of_a_ray_that_is_joined(ray_here: None, storage: Path) -> None:
+    another = ray.remote(Host).options(num_cpus=1).remote()
+    try:
+        until = time.monotonic() + 30
+        while ray.available_resources().get("CPU") != 1 and time.monotonic() < until:  # Ray tells a moment later
+            time.sleep(0.1)
+        lines = plan_lines(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")))
+    finally:
+        ray.kill(another)
+    (said,) = (line for line in lines if line.startswith("ray "))
+    assert (
+        "where only 1 of the 2 CPU that this sweep wants are free, and trials wait for the rest; devices that" in said
+    )
