@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import optuna
 import pytest
+import ray
 from ray import cloudpickle, tune
 
 from experiments import Budget, Experiment, Recipe, SweepError, SweepOptions, build_tuner
@@ -163,6 +164,22 @@ def test_what_cannot_be_sent_is_found_before_anything_starts(storage: Path) -> N
         SweepError, match=r"train_loop cannot be sent .*; train_loop -> lock is a lock\. Make it inside"
     ):
         build_tuner(Experiment(train_loop=loop, space=OWN.space, metric="score"), storage=storage)
+
+
+def test_data_that_is_too_large_to_be_sent_with_a_loop_is_found_before_anything_starts(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray._private.worker, "_post_init_hooks", [])  # which would hand the data to the Ray of others
+    large = bytes(100_000_000)
+
+    def loop(config: dict[str, Any], data: bytes = b"") -> None:
+        pass
+
+    plan_of(replace(OWN, train_loop=tune.with_parameters(loop, data=large)), storage)
+    with pytest.raises(
+        SweepError, match=r"uses 100 MB of data .* sends at most 100 MB; load the data inside .*with_parameters\("
+    ):
+        plan_of(replace(OWN, train_loop=functools.partial(loop, data=large)), storage)
 
 
 def test_a_module_that_no_worker_finds_is_an_error(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,15 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path
 from experiments.sweep.state.sweep_file import SweepFile
+from trainables.runtime.internals.ray_core import CLASS_MAY_HAVE
 from trainables.runtime.training.training_config import TrainingConfig, check_batch
 
 OURS = Path(str(trainables.__file__)).parent
 """The package that every worker imports."""
+SENT_BESIDES = 10**6
+"""Bytes for what goes to a trial actor with the train loop: its class, and the settings."""
+KEEPS_PARAMETERS = "ray.tune.registry"
+"""Has what ``tune.with_parameters`` keeps data in, which is pickled here and in Ray's object store once that runs."""
 
 
 def check(plan: Plan, own: SweepFile | None) -> list[str]:
@@ -71,7 +76,7 @@ def check_sent(plan: Plan) -> None:
         raise SweepError(f"{found} hides the package trainables of gaudi-tune from the workers; give it another name")
     for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
         try:
-            reader = _Reader(io.BytesIO(cloudpickle.dumps(sent)))
+            reader = _Reader(io.BytesIO(pickled := cloudpickle.dumps(sent)))
             reader.load()
         except Exception as error:
             _, found = inspect_serializability(sent, name=what, print_file=io.StringIO())
@@ -80,11 +85,18 @@ def check_sent(plan: Plan) -> None:
                 f"{what} cannot be sent to a worker ({error}){''.join(f'; {path}' for path in paths)}. Make it inside "
                 f"the train loop, or in a module of yours that the train loop imports"
             ) from error
-        if lost := sorted(name for name in reader.modules if not _found_by_workers(name, joined=joined)):
+        packages = {module.partition(".")[0] for module in reader.modules}
+        if lost := sorted(name for name in packages if not _found_by_workers(name, joined=joined)):
             where = "PYTHONPATH before you start Ray" if joined else "sys.path"
             raise SweepError(
                 f"{what} uses the module {', '.join(lost)}, and no worker can find it; add its folder to {where}, or "
                 f"put it next to your script"
+            )
+        if len(pickled) > CLASS_MAY_HAVE - SENT_BESIDES and KEEPS_PARAMETERS not in reader.modules:
+            raise SweepError(
+                f"{what} uses {len(pickled) / 1e6:.0f} MB of data that would be sent with it, and Ray sends at most "
+                f"{CLASS_MAY_HAVE / 1e6:.0f} MB; load the data inside the train loop, or give it to the Experiment as "
+                f"tune.with_parameters(train_loop, data=...)"
             )
 
 
@@ -107,7 +119,7 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return an object of a module, and note that."""
-        self.modules.add(module.partition(".")[0])
+        self.modules.add(module)
         return super().find_class(module, name)
 
 

@@ -1,5 +1,5 @@
-"""Ray's core: what it starts, placement groups that nobody will free, the HPUs that it finds, and its words for a full
-host."""
+"""Ray's core: what it starts, placement groups that nobody will free, the HPUs that it finds, its words for a full
+host, and how much it sends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import parameter, services, utils
+from ray._private import parameter, ray_constants, services, utils
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -19,6 +19,8 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 HOST_OUT_OF_MEMORY = "low on memory"
 """What Ray says of each process that it kills because the host's memory is full. Not every such error has a type: a
 killed worker arrives as text inside the errors of Ray Train."""
+CLASS_MAY_HAVE: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
+"""How many bytes the class of an actor may have, with all that goes with it."""
 
 
 LEAN: dict[str, Any] = {
