@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
 
+COUNT_AFTER_PADDING = (
+    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
+    "xlm-roberta", "xlm-roberta-xl",
+)  # fmt: skip
+"""Families of encoders whose first token has the position after the id of padding, so that those up to it are lost."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(TextConfig, AttentionConfig):
@@ -86,8 +92,8 @@ def check(config: BertConfig) -> list[str]:
     from trainables.data.text import tokenized
 
     model = _model_config(config.model)
-    positions = getattr(model, "max_position_embeddings", config.max_length)
-    if config.max_length > positions:  # before all texts are padded to it
+    positions = _positions(model)
+    if positions is not None and config.max_length > positions:  # before all texts are padded to it
         raise ValueError(
             f"max_length must be at most the {positions} positions of {config.model}, but got {config.max_length}"
         )
@@ -149,6 +155,14 @@ def _model_config(model: str) -> Any:
     from transformers import AutoConfig
 
     return from_pretrained(AutoConfig.from_pretrained, model)
+
+
+def _positions(model: Any) -> int | None:
+    """Return how many tokens a model has positions for; None where any number will do."""
+    positions: int | None = getattr(model, "max_position_embeddings", None)
+    if positions is not None and model.model_type in COUNT_AFTER_PADDING:
+        return positions - model.pad_token_id - 1
+    return positions
 
 
 def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:

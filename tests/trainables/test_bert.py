@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from search_spaces.bert import BASELINE
-from trainables.bert import BertConfig, _check_fit, check
+from trainables.bert import COUNT_AFTER_PADDING, BertConfig, _check_fit, _positions, check
 from trainables.data.text import tokenized
 
 Configure = Callable[..., BertConfig]
@@ -247,6 +249,24 @@ def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are
     monkeypatch.setattr("trainables.data.text._tokenize", lambda *_: pytest.fail("tokenized"))
     with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*, but got 100000"):
         check(configure(max_length=100_000))
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", *COUNT_AFTER_PADDING])
+def test_a_model_can_use_as_many_tokens_as_are_allowed_and_no_more(family: str) -> None:
+    narrow = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {**narrow, "vocab_size": 32, "max_position_embeddings": 16, "pad_token_id": 1, "attention_window": 4}
+    config = AutoConfig.for_model(family, **sizes)
+    allowed = _positions(config)
+    assert allowed is not None
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+
+    def use(tokens: int) -> None:
+        ids = torch.full((1, tokens), 5)
+        model(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+    use(allowed)
+    with pytest.raises((IndexError, RuntimeError)):
+        use(allowed + 1)
 
 
 def test_hyperparameters_out_of_bounds_are_named_together(configure: Configure) -> None:
