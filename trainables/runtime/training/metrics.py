@@ -92,9 +92,11 @@ def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
     """
     if not (dist.is_initialized() and dist.get_world_size() > 1):
         return values
-    own = torch.tensor([len(values), values.is_floating_point()], dtype=torch.int64, device=values.device)
-    counts, floats = torch.stack(_of_all_ranks(own)).T.tolist()
-    padded = torch.zeros(max(counts), dtype=torch.float32 if any(floats) else torch.int64, device=values.device)
+    kind = values.is_floating_point() + (values.dtype == torch.float64)
+    own = torch.tensor([len(values), kind], dtype=torch.int64, device=values.device)
+    counts, kinds = torch.stack(_of_all_ranks(own)).T.tolist()
+    dtype = (torch.int64, torch.float32, torch.float64)[max(kinds)]
+    padded = torch.zeros(max(counts), dtype=dtype, device=values.device)
     padded[: len(values)] = values
     return torch.cat([part[:count] for part, count in zip(_of_all_ranks(padded), counts, strict=True)])
 

@@ -20,6 +20,7 @@ def rank(number: int, folder: str) -> None:
     gathered = {
         "labels": gather_over_ranks(torch.arange(3 - number) + 10 * number),
         "numbers": gather_over_ranks(torch.tensor([1.5, 2.25]) if number == 0 else NOTHING),
+        "exact": gather_over_ranks(torch.tensor([0.1], dtype=torch.float64) if number == 0 else NOTHING),
         "nothing": gather_over_ranks(NOTHING),
         "sum": sum_over_ranks(torch.tensor([1.0, float(number)])),
     }
@@ -35,6 +36,7 @@ def test_ranks_may_hold_different_numbers_of_values_or_none(tmp_path: Path) -> N
         assert {name: values.tolist() for name, values in gathered.items()} == {
             "labels": [0, 1, 2, 10, 11],
             "numbers": [1.5, 2.25],
+            "exact": [0.1],
             "nothing": [],
             "sum": [2.0, 1.0],
         }
