@@ -135,6 +135,11 @@ def check_profile(plan: Plan) -> None:
             f"--profile {plan.options.profile}: only the shared train loop can be traced, and {experiment.name} "
             f"has another; call torch.profiler in it"
         )
+    if plan.settings.get("eval_every") == 1:
+        raise SweepError(
+            f"--profile {plan.options.profile}: a trace has steps before the first report but for the first step, and "
+            f"with --eval-every 1 there are none; give --eval-every 2 or more"
+        )
 
 
 def check_trials(plan: Plan) -> list[str]:

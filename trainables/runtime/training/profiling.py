@@ -49,6 +49,8 @@ def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
     the first.
     """
     if _wanted is None or steps < 2:
+        if _wanted is not None and steps == 1:
+            logger.warning("no trace: the first report comes after one step, which is never traced; report less often")
         yield lambda: None
         return
     from torch.profiler import profile, schedule

@@ -66,6 +66,14 @@ def test_a_profiler_that_cannot_watch_the_device_watches_the_cpu(
     assert "ProfilerStep#2" in gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
 
 
+def test_a_trial_with_too_few_steps_for_a_trace_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "trace.json.gz"
+    with profiling(Profile(1, str(file))):
+        reports_of(small_loop, {"epochs": 2, "batch_size": 45})
+    assert not file.exists()
+    assert caplog.text.count("no trace: the first report comes after one step") == 1
+
+
 @pytest.mark.parametrize("given", ["", "7", "7:", ":5", "0:5", "7:0", "a:5", "1:2:3", "-1:5"])
 def test_what_names_no_trial_and_steps_is_an_error(given: str) -> None:
     with pytest.raises(SweepError, match=r"--profile .*give TRIAL:STEPS"):
@@ -82,3 +90,5 @@ def test_what_cannot_be_traced_is_an_error(storage: Path) -> None:
         SweepError, match=r"--profile 1:1: only the shared train loop can be traced, and .* has another"
     ):
         make_plan(QUADRATIC, replace(usual, profile="1:1"))
+    with pytest.raises(SweepError, match=r"--profile 1:1: .* with --eval-every 1 there are none; give --eval-every 2"):
+        make_plan(EXPERIMENT, replace(usual, profile="1:1", steps=9, eval_every=1))
