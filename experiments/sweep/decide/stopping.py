@@ -38,12 +38,14 @@ class StoppingRules:
         """Start the clock of ``--time-budget``."""
         self._options = options
         self._began = self._looked_at = time.monotonic()
+        self._confirms_too_long = False
 
     def out_of_time(self) -> Ending | None:
         """Return why the sweep ends, if its time is over: at once, for what its trials have reached is saved."""
         if self._seconds_left() > 0:
             return None
-        return Ending(f"{self._time_budget()} is spent", status=0, at_once=True)
+        instead = ", and the confirmation would have taken more than half of it" if self._confirms_too_long else ""
+        return Ending(f"{self._time_budget()} is spent{instead}", status=0, at_once=True)
 
     def last_in_time(self, trial: TrialState) -> bool:
         """Whether the next report of a trial would come too late, if it takes as long as the last."""
@@ -59,7 +61,10 @@ class StoppingRules:
             return False
         self._looked_at = time.monotonic()
         needed = state.seconds_to_finish(groups)
-        return needed is not None and self._seconds_left() <= needed <= 60 * minutes / 2
+        if needed is None or self._seconds_left() > needed:
+            return False
+        self._confirms_too_long = needed > 60 * minutes / 2
+        return not self._confirms_too_long
 
     def cut_short(self) -> Ending:
         """Return why a sweep has ended whose search :meth:`no_more_trials` cut short."""

@@ -13,7 +13,7 @@ import ray
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
-from experiments.sweep.plan.connect import added_to_sys_path, told
+from experiments.sweep.plan.connect import added_to_sys_path, folders_of_own
 from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.devices.device import CPUS_PER_WORKER
 from trainables.runtime.internals.ray_core import lean_ray
@@ -129,6 +129,6 @@ def _start(plan: Plan) -> None:
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
         ) from error
-    told[ray.get_runtime_context().gcs_address] = folders
+    folders_of_own[ray.get_runtime_context().gcs_address] = folders
     with suppress(OSError):  # there is none, or it is another's
         RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read

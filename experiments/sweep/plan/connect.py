@@ -18,7 +18,7 @@ from trainables.runtime.devices.find import Devices, find_devices
 
 ANSWER_WITHIN_S = 8
 """How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
-told: dict[str, Sequence[str]] = {}
+folders_of_own: dict[str, Sequence[str]] = {}
 """Of each Ray that this process has started for a sweep, by its address, the folders in which its workers also look."""
 
 
@@ -41,7 +41,7 @@ def with_what_is_free(plan: Plan) -> Plan:
     for the cluster say so."""
     import ray
 
-    if plan.cluster is None or ray.get_runtime_context().gcs_address in told:
+    if plan.cluster is None or ray.get_runtime_context().gcs_address in folders_of_own:
         return plan
     free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
     wanted = {name: int(workers * each) for name, each in plan.devices.type.worker_resources().items()}
@@ -80,8 +80,8 @@ def join(address: str | None) -> list[Mapping[str, float]] | None:
 
 
 def added_to_sys_path() -> list[str]:
-    """Return the folders in which this process finds modules, and a worker of the Ray that it has joined does not; or
-    of one that it starts, unless it is told.
+    """Return the folders in which this process finds modules, and a worker of the Ray that it has joined does not; of
+    one that it starts, those that it must be given.
 
     A worker has Python's own folders, what their .pth files add, those of PYTHONPATH, and from Ray the script's and the
     current one.
@@ -93,7 +93,7 @@ def added_to_sys_path() -> list[str]:
     pythons.append(Path(site.getusersitepackages()))
     known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     if ray.is_initialized():
-        known |= {*told.get(ray.get_runtime_context().gcs_address, ())}
+        known |= {*folders_of_own.get(ray.get_runtime_context().gcs_address, ())}
     folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
     own = [path for path in folders if any(Path(path).is_relative_to(python) for python in pythons)]
     known |= {*own, *(path for folder in own for path in _added_by_pth_files(folder))}

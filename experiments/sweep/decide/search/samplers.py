@@ -29,7 +29,7 @@ SAMPLERS = {
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials (docs/search.md).
+    # Optuna's default, drawing hyperparameters together, proposes into holes between bad trials.
     "TPESampler": {"multivariate": False},
     # It would warn of each hyperparameter of a space that branches, which it draws at random.
     "QMCSampler": {"warn_independent_sampling": False},

@@ -106,6 +106,10 @@ def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     assert fed.state.seconds_to_finish(2) == pytest.approx(30 + 2 * 40, abs=1)
     monkeypatch.setattr(time, "monotonic", lambda: now + after_s)
     assert stopping.no_more_trials(fed.state, 2) is end
+    monkeypatch.setattr(time, "monotonic", lambda: now + 241)
+    ending = stopping.out_of_time()
+    assert ending is not None
+    assert ("the confirmation would have taken more than half of it" in ending.why) is (minutes == 3)
 
 
 def failed(fed: Fed, number: int, reason: str, raised: bool = True) -> None:
