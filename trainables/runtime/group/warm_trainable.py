@@ -376,8 +376,11 @@ def warm_trainable(**parameters: Any) -> type[WarmTrainable]:
     """
 
     class Prepared(WarmTrainable):
+        # Not in a closure: of each method Ray sends the one that it has wrapped, too, and with it all that it carries.
+        _parameters = parameters
+
         def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
-            super().setup(config, **parameters)
+            super().setup(config, **self._parameters)
 
     Prepared.__name__ = WarmTrainable.__name__
     return Prepared

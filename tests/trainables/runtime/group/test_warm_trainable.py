@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from ray import tune
+import ray
+from ray import cloudpickle, tune
 from ray.tune.result import TRAINING_ITERATION
 
 from experiments.sweep.state.device_time import REPORTED
@@ -280,3 +282,13 @@ def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retr
     with pytest.raises(LostTooOftenError, match=r"\(lost 2 times, --retries 1\)$"):
         trainable.train()
     assert log.read_text().split() == ["begun"] * 2
+
+
+def test_what_a_loop_carries_is_sent_once() -> None:
+    """Ray wraps the methods of a class, and Tune takes the class from its registry for each trial, which gives that of
+    the same class new ones."""
+    carried = os.urandom(10**6)
+    registered = cloudpickle.dumps(warm_trainable(spec=carried))
+    actor = ray.remote(cloudpickle.loads(registered))
+    cloudpickle.loads(registered)
+    assert len(cloudpickle.dumps(actor.__ray_metadata__.modified_class)) < 1.5 * len(carried)
