@@ -42,7 +42,7 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
 
     Args:
         given: A short name, a class of Optuna's, or anything that can be imported and called, such as
-            ``my_samplers.hebo``; with arguments as in Python: ``CmaEsSampler(n_startup_trials=5)``.
+            ``my_samplers.hebo``; with arguments as in Python: ``TPESampler(n_startup_trials=5)``.
         seed: Seeds it.
 
     Raises:
@@ -76,18 +76,20 @@ def make_sampler(given: str, seed: int) -> BaseSampler:
 
 
 def tried_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler | None:
-    """See that the sampler of a plan can be made, and proposes from its space before and after that has a value.
+    """See that the sampler of a plan can be made, and proposes from its space before and after trials have values: one
+    with ``n_startup_trials`` needs what it needs, such as a package, only after these.
 
     Returns:
         The one that the user brought, as ``sampler`` or by the name of a module; None for those that have names.
     """
     search, space, objectives = plan.options.search, plan.experiment.search_space, len(plan.objectives)
-    own = sampler is not None or "." in _parsed(search)[0]
+    name, arguments = _parsed(search)
+    own = sampler is not None or "." in name
     made = sampler or make_sampler(search, plan.options.seed)
     # An own one may keep in itself what it learns; of another, a new one is made for each proposal.
     study = optuna.create_study(sampler=copy.deepcopy(made) if own else made, directions=["minimize"] * objectives)
     try:
-        for value in range(2):
+        for value in range(max(2, min(arguments.get("n_startup_trials", 0), plan.num_samples))):
             _, number = space.propose(study)
             study.tell(number, [float(value)] * objectives)
         space.propose(study)
