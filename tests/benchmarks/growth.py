@@ -236,7 +236,7 @@ def sweep(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "occupancy": round(held / seconds / tuner.plan.devices.count, 3),
         "training_share": round(used / seconds / tuner.plan.devices.count, 3),
-        "epochs": tuner.run.state.trained(),
+        "epochs": sum(trial.step for trial in tuner.run.state.trials.values()),
         "reports": reports,
     }
 

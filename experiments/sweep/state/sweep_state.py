@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -155,10 +155,6 @@ class SweepState:
         """The trials that a scheduler has paused."""
         return [trial for trial in self.unended.values() if trial.status == "paused"]
 
-    def trained(self) -> int:
-        """Return the epochs or steps that all trials have trained."""
-        return sum(trial.step for trial in self.trials.values())
-
     def left_to_train(self) -> float | None:
         """Return about how many epochs or steps are to come; None before a trial has ended or paused.
 
@@ -179,12 +175,18 @@ class SweepState:
             return None
         full, rounds = self.budget.total, math.ceil(self._yet_to_confirm() / groups)
         promoted = max((full - trial.step for trial in self.paused), default=0)  # one that waits may yet go all the way
-        return each * (rounds * full + promoted + steps[1] / groups)
+        # A round takes as long as its slowest trial.
+        slowest = max([each, *(self._seconds_each_of([trial]) or 0.0 for trial in self.to_confirm)])
+        return slowest * rounds * full + each * (promoted + steps[1] / groups)
 
     def seconds_each(self) -> float | None:
         """Return the seconds that a group needs for an epoch or a step, on average; None before there is one."""
-        trained = self.trained()
-        took = sum(kinds.get(kind, 0.0) for kinds in self.device_time.by_trial.values() for kind in OF_A_STEP)
+        return self._seconds_each_of(self.trials.values())
+
+    def _seconds_each_of(self, trials: Collection[TrialState]) -> float | None:
+        trained, known = sum(trial.step for trial in trials), self.device_time.by_trial
+        kinds = [known[trial.number] for trial in trials if trial.number in known]
+        took = sum(seconds.get(kind, 0.0) for seconds in kinds for kind in OF_A_STEP)
         return took / trained if trained else None
 
     def _steps_ahead(self) -> tuple[float, float] | None:

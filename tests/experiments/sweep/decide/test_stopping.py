@@ -92,6 +92,14 @@ def test_the_last_report_before_the_time_is_over_is_saved() -> None:
     assert not rules().last_in_time(fed.state.trials[1])
 
 
+def test_the_confirmation_takes_as_long_as_its_slowest_trials() -> None:
+    fed = Fed(confirm=1, seeds=2)
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
+    fed.report(2, 1, 0.9, "pause", train_s=30.0, step_s=30.0)  # the best: two rounds of four epochs like this one
+    assert fed.state.seconds_to_finish(2) == pytest.approx(20 * 3 + 2 * 4 * 30, abs=1)
+
+
 @pytest.mark.parametrize(("minutes", "after_s", "end"), [(4, 5, False), (4, 135, True), (3, 75, False)])
 def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     minutes: float, after_s: float, end: bool, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,7 @@ def test_patience_counts_trials_that_ended_since_a_better_value_and_not_since_an
 def test_what_is_left_to_train() -> None:
     fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
     fed.begin(1, 2)
-    assert (fed.state.trained(), fed.state.left_to_train()) == (0, None)
+    assert fed.state.left_to_train() is None
     fed.report(1, 1, 0.1, "pause")
     # Trial 2 and three new ones get as far as trial 1 has, and four more confirm.
     assert fed.state.left_to_train() == 1 + 3 + 4 * 9
@@ -60,7 +60,7 @@ def test_what_is_left_to_train() -> None:
     fed.end(2)
     fed.begin(1)
     fed.report(1, 3, 0.3)
-    assert (fed.state.trained(), fed.state.left_to_train()) == (12, 6 + 3 * 9 + 4 * 9)
+    assert fed.state.left_to_train() == 6 + 3 * 9 + 4 * 9
     assert [trial.number for trial in fed.state.paused] == []
     fed.report(1, 4, 0.3, "pause")
     assert [trial.number for trial in fed.state.paused] == [1]
