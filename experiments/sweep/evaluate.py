@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from trainables.runtime.devices.find import DEVICE
 from trainables.runtime.session import open_session
+from trainables.runtime.variables import set_meanwhile
 
 
 def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
@@ -25,14 +25,12 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     scores: dict[str, Any] = {}
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:
-        os.environ[DEVICE] = plan.devices.type.kind  # as in a worker: else it would be the best that is here
-        with open_session(keep_report):
+        # As in a worker: else the device would be the best that is here.
+        with set_meanwhile({DEVICE: plan.devices.type.kind}), open_session(keep_report):
             experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch's, of weights that do not fit
         raise SweepError(
             f"--evaluate {checkpoint}: there is no checkpoint, or it does not fit the model and classes of these "
             f"settings ({error}); give its folder, and the --model, --data and --set that it was trained with"
         ) from error
-    finally:
-        os.environ.pop(DEVICE, None)
     return scores

@@ -30,7 +30,7 @@ def test_a_clone_trains_with_the_hyperparameters_that_its_configuration_names(sc
     assert len(of_donor) == EPOCHS * STEPS_PER_EPOCH
     assert len(of_clone) == len(of_donor) - STEPS_PER_EPOCH
     assert max(step["lr"] for step in of_donor) == DONOR["lr"]
-    # A schedule gives each step a share of the peak, whoever trained the steps before.
+    # A schedule gives each step a share of the peak, whichever trial trained the steps before.
     shares = [step["lr"] / DONOR["lr"] for step in of_donor[STEPS_PER_EPOCH:]]
     assert [step["lr"] / CLONE["lr"] for step in of_clone] == pytest.approx(shares)
     for config, steps in ((DONOR, of_donor), (CLONE, of_clone)):  # every baseline is SGD

@@ -94,7 +94,7 @@ def variables() -> Iterator[Finding]:
         fix = "nothing: a sweep's workers start without it. Empty LD_PRELOAD if your own scripts crash"
         yield Finding("LD_PRELOAD", f"{preloaded}: Intel's ImageNet script crashes with it", fix, warns=True)
     if entry_points(group="torch.backends") and os.environ.get(AUTOLOAD) != "0":
-        fix = f"nothing for a sweep with a Ray of its own; before ray start: export {AUTOLOAD}=0"
+        fix = f"nothing for a sweep that starts Ray; before ray start: export {AUTOLOAD}=0"
         yield Finding(AUTOLOAD, "every process that imports torch imports habana, for seconds", fix, warns=True)
     if HPU.is_lazy():
         fix, local = f"unset {LAZY_MODE}: models are compiled then", version_of("torch").partition("+")[2]
@@ -203,7 +203,7 @@ def modules(count: int) -> Finding:
     chosen = modules_here(count)
     listed = ",".join(map(str, present))
     if named is None and present and present != list(range(len(present))):
-        fix = f"nothing for a sweep with a Ray of its own; before ray start: export {MODULES}={listed}"
+        fix = f"nothing for a sweep that starts Ray; before ray start: export {MODULES}={listed}"
         return Finding("modules", f"{listed}: the container was given devices by index", fix, warns=True)
     if named and present and not set(named) <= set(present):
         return Finding(
@@ -241,7 +241,7 @@ def ray_view(count: int) -> Finding:
     from trainables.runtime.internals.ray_core import accelerators_found_by_ray
 
     name, seen = accelerators_found_by_ray()
-    fix = "nothing for a sweep with a Ray of its own, which is told of them; else: ray start --resources "
+    fix = "nothing for a sweep that starts Ray, which it gives their number; else: ray start --resources "
     fix = f"""{fix}'{{"{HPU.resource}": {count}}}'""" if (name, seen) != (HPU.resource, count) else ""
     return Finding("Ray", f"finds {seen} {name}s", fix, warns=True)
 

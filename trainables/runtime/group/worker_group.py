@@ -313,10 +313,10 @@ def _check_all_report(reports: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         WorkerRaisedError: Says which ranks have.
     """
-    of_kind: dict[str, list[str]] = {"metrics": [], "finished": []}
-    for rank, report in enumerate(reports):
-        of_kind.setdefault(report["kind"], []).append(str(rank))
-    reported, returned = (", ".join(of_kind[kind]) for kind in ("metrics", "finished"))
+    reported, returned = (
+        ", ".join(str(rank) for rank, report in enumerate(reports) if report["kind"] == kind)
+        for kind in ("metrics", "finished")
+    )
     if reported and returned:
         raise WorkerRaisedError(
             f"{CANNOT_USE}: report() must be called on every rank, equally often, but rank {reported} has reported and "

@@ -312,7 +312,7 @@ def test_a_trial_reuses_what_was_compiled_for_an_earlier_one_of_the_same_graph(m
         del model
         release_memory()
         assert gone() is None
-    assert compiled == [2, 2, 4, 5, 5]  # training and evaluation; the latter has no dropout, and a batch of its own
+    assert compiled == [2, 2, 4, 5, 5]  # training and evaluation; the latter has no dropout, and another batch
     assert reports[-1] == reports[0]
 
 

@@ -459,7 +459,7 @@ def test_what_becomes_of_a_weak_trial_is_as_the_name_says() -> None:
     for sweep in sweeps.values():
         sweep.report("strong", 1, 5.0)
     weak = {name: sweep.report("weak", 1, 1.0) for name, sweep in sweeps.items()}
-    assert weak == {"asha": STOP, "asha-promote": PAUSE, "hyperband": CONTINUE}  # in a bracket of its own
+    assert weak == {"asha": STOP, "asha-promote": PAUSE, "hyperband": CONTINUE}  # alone in its bracket
 
 
 @pytest.mark.parametrize("name", get_args(SchedulerName))
