@@ -29,7 +29,10 @@ from experiments.tune_bert import sample_settings
 from search_spaces.bert import BASELINE
 from tests.host import Host
 from tests.webhook import Webhook
+from trainables.runtime.internals.fork_server import ForkServer
 from trainables.runtime.internals.ray_core import lean_ray
+from trainables.runtime.internals.setup_worker import FORK_SERVER
+from trainables.runtime.variables import set_meanwhile
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
@@ -106,10 +109,12 @@ def ray_here() -> Iterator[None]:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
-        with lean_ray():
+        fork_server = ForkServer(["torchvision", "transformers.modeling_utils"], {**os.environ, "OMP_NUM_THREADS": "1"})
+        with set_meanwhile({FORK_SERVER: fork_server.address}), lean_ray():
             ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()
+        fork_server.end()
 
 
 @pytest.fixture(scope="session")

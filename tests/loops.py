@@ -26,6 +26,9 @@ from trainables.runtime import TrialConfig, get_checkpoint, get_context, report
 from trainables.runtime.devices.cpu import CPU, Cpu
 from trainables.runtime.group import worker_group
 
+AT_START = dict(os.environ)
+"""The variables of a worker when it unpickles its loop."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticConfig(TrialConfig):
@@ -95,12 +98,10 @@ def silent(config: dict[str, Any]) -> None:
 
 
 def environment_at_start(config: dict[str, Any]) -> None:
-    """Report a variable as the process was started with, which nothing in it can have changed; and Python's switch."""
-    started_with = Path("/proc/self/environ").read_bytes().decode().split("\0")
-    variables = dict(entry.split("=", maxsplit=1) for entry in started_with if "=" in entry)
+    """Report a variable as it was before the first trial; and Python's switch."""
     name = "PT_HPU_GPU_MIGRATION"
     for epoch in (1, 2):
-        found = {name: variables.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
+        found = {name: AT_START.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
         report({"epoch": epoch, "worker_pid": os.getpid(), **found})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -101,6 +101,9 @@ class Experiment:
     scale_lr: bool = False
     """Whether ``lr`` is meant for the baseline's batch and scales with the batch of a trial: ``lr_for_batch`` of
     :class:`~trainables.runtime.training.training_config.TrainingConfig`."""
+    imports: Sequence[str] = ()
+    """Modules that take long to import and that trials import: all workers get them from one process, which imports
+    them while Ray starts. torch, and what a script imports itself, need not be named."""
     published: Published | None = None
     """What the source of the baseline reports about it."""
     baselines: Mapping[str, OtherBaseline] = field(default_factory=dict)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import ray
 
@@ -16,7 +18,10 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path, folders_of_own
 from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.devices.device import CPUS_PER_WORKER
+from trainables.runtime.internals.fork_server import ForkServer
 from trainables.runtime.internals.ray_core import lean_ray
+from trainables.runtime.internals.setup_worker import FORK_SERVER
+from trainables.runtime.variables import set_meanwhile
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """What Ray asks of everyone who comes to its ports."""
@@ -60,6 +65,8 @@ _IN_BACKGROUND = ThreadPoolExecutor(1, "ray")
 """Its thread lives as long as this process: the kernel ends Ray's processes together with the thread that made them."""
 _begun: Future[None] | None = None
 """The start in the background that nobody has waited for."""
+_fork_server: ForkServer | None = None
+"""That of the Ray that this process has started last."""
 
 
 def begin_ray(plan: Plan) -> None:
@@ -96,6 +103,44 @@ def end_ray() -> None:
         os._exit(CTRL_C)  # and the kernel ends what there is of Ray
     _begun = None
     ray.shutdown()
+    _end_fork_server()
+
+
+def _end_fork_server() -> None:
+    global _fork_server
+    if _fork_server is not None:
+        _fork_server.end()
+        _fork_server = None
+
+
+def _begin_fork_server(plan: Plan) -> dict[str, str]:
+    """Start a fork server, where workers may be copies of one, and return the variable that says where it serves."""
+    global _fork_server
+    _end_fork_server()
+    device = plan.devices.type
+    if not device.forks or FORK_SERVER in os.environ:
+        return {}
+    threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # as Ray has it for a worker
+    _fork_server = ForkServer(
+        [*_imported_by_script(), *plan.experiment.imports],
+        {**threads, **os.environ, **device.worker_environment()},
+    )
+    return {FORK_SERVER: _fork_server.address}
+
+
+def _imported_by_script() -> list[str]:
+    """Return the installed modules from which the script, or the notebook, has something: its train loop will, too."""
+    names = set[str]()
+    for value in vars(sys.modules["__main__"]).values():
+        if isinstance(value, ModuleType):
+            names.add(value.__name__)
+        elif isinstance(value, type | FunctionType):
+            names.add(str(value.__module__))
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
+    own = ("ray.", "experiments.", "trainables.", "search_spaces.")
+    return sorted(
+        name for name, file in files.items() if file and "site-packages" in file and not f"{name}.".startswith(own)
+    )
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -116,7 +161,7 @@ def _start(plan: Plan) -> None:
     logging.getLogger("ray._private.worker").addFilter(_is_news)
     folders = added_to_sys_path()
     try:
-        with python_path_with(folders), lean_ray():
+        with python_path_with(folders), lean_ray(), set_meanwhile(_begin_fork_server(plan)):
             ray.init(
                 "local",
                 num_cpus=cores,
@@ -126,6 +171,7 @@ def _start(plan: Plan) -> None:
                 logging_level="warning",
             )
     except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
+        _end_fork_server()
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
         ) from error

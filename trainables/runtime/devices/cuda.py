@@ -33,4 +33,4 @@ class Cuda(DeviceType):
         return torch.device("cuda", 0)
 
 
-CUDA = Cuda(kind="cuda", resource="GPU", backend="nccl", pins_memory=True)
+CUDA = Cuda(kind="cuda", resource="GPU", backend="nccl", pins_memory=True, forks=False)

@@ -40,6 +40,8 @@ class DeviceType(InWorker):
     """Whether its software has :meth:`attention`."""
     pins_memory: bool = False
     """Whether batches are copied to it from pinned memory."""
+    forks: bool = True
+    """Whether a process may be copied that has imported torch and has not used a device."""
     exclusive: bool = False
     """Whether a process that uses it must give it back by ending itself: nobody gets it for a while otherwise."""
     widths: tuple[int, ...] = ()

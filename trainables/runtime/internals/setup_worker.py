@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+FORK_SERVER = "GAUDI_TUNE_FORK_SERVER"
+"""The variable with the address of the fork server; "off": do without one."""
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 
 
 def start(arguments: list[str]) -> NoReturn:
-    """Become the process. What is more than variables for Python is left to Ray's own script."""
+    """Become the process, or have the fork server start it. What is more than variables for Python is left to Ray's own
+    script."""
     given = [argument.removeprefix(CONTEXT) for argument in arguments if argument.startswith(CONTEXT)]
     context: dict[str, Any] = json.loads(given[-1]) if any(given) else {}
     more = {name for name, value in context.items() if value} - {"env_vars", "py_executable"}
@@ -26,7 +30,25 @@ def start(arguments: list[str]) -> NoReturn:
     for name, value in context.get("env_vars", {}).items():
         os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
     python = context.get("py_executable") or sys.executable
-    os.execv(python, [python, *(argument for argument in arguments if not argument.startswith((CONTEXT, LANGUAGE)))])
+    arguments = [argument for argument in arguments if not argument.startswith((CONTEXT, LANGUAGE))]
+    if python == sys.executable and is_forked(arguments):
+        os._exit(0)
+    os.execv(python, [python, *arguments])
+
+
+def is_forked(arguments: list[str]) -> bool:
+    """Whether the fork server has made the process, with this one's variables, folder and standard files."""
+    address = os.environ.get(FORK_SERVER, "off")
+    if address == "off":
+        return False
+    request = json.dumps([arguments, dict(os.environ), os.getcwd()]).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(address)
+            socket.send_fds(connection, [request], [0, 1, 2])
+            return bool(connection.recv(1))  # nothing: it declines, or has ended
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.local_ray import begin_ray, end_ray, start_ray
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
+from trainables.runtime.internals.setup_worker import FORK_SERVER
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ class SlowRay:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended: list[str] = []
         self.gives_up = threading.Event()
+        monkeypatch.setenv(FORK_SERVER, "off")
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", self._init)
         monkeypatch.setattr(ray, "shutdown", lambda: self.ended.append("shutdown"))
@@ -109,6 +111,7 @@ def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tm
 LATER_SWEEPS = """
 import importlib, os, sys
 import ray
+from torchvision import io
 from experiments import Experiment, SweepError, build_tuner, tune
 from experiments.sweep.on_ray.local_ray import start_ray
 
@@ -116,12 +119,15 @@ sys.path.append(sys.argv[1])
 import mine
 
 def planned():
-    own = Experiment(train_loop=mine.loop, space={"x": tune.uniform(0.0, 1.0)}, metric="score")
+    own = Experiment(train_loop=mine.loop, space={"x": tune.uniform(0.0, 1.0)}, metric="score", imports=["wave"])
     return build_tuner(own, storage=sys.argv[1], device="cpu", num_samples=1).plan
 
 start_ray(planned())
 found = ray.remote(lambda: importlib.import_module("mine").__file__)
 print(ray.get(found.remote()) == mine.__file__, planned().cluster is not None)
+with_variables = {"env_vars": {"RAY_ANY": "1"}}  # Ray starts others without its script, and so without a server
+imported = ray.remote(runtime_env=with_variables)(lambda: {"torch", "torchvision", "wave"} & {*sys.modules})
+print("copies have", *sorted(ray.get(imported.remote())))
 ray.shutdown()
 ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 try:
@@ -139,4 +145,5 @@ def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_p
         cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "True True\n" in done.stdout, done.stderr
+    assert "copies have torch torchvision wave\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("train_loop uses the module mine, and no worker can find it")

@@ -53,7 +53,7 @@ def trial(loop: str, gpu_migration: bool = True, **config: Any) -> dict[str, Any
 
 
 def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: Any) -> None:
-    """The loop reports what its process was started with, before any import: torch reads some variables but once."""
+    """The loop reports what its process had before any trial: habana reads its variables but once."""
     seen = []
     for gpu_migration in (False, False, True, True):
         trainable.reset(trial("environment_at_start", gpu_migration))
