@@ -87,6 +87,12 @@ class Inflict:
         """Kill -9 of a trial actor."""
         self._kill_one("actor")
 
+    def fork_server(self) -> None:
+        """Kill -9 of the process of which workers are copies, and of a worker, which comes back without it."""
+        for server in self.sweep.of("fork-server"):
+            server.kill()
+        self.worker()
+
     def growing(self) -> None:
         """Kill -9 of a worker, a trial actor or the driver, once a trial is to go on with other devices."""
         moves = self.sweep.printed.count(MOVES)
@@ -201,6 +207,7 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "driver": Inflict.driver,
     "actor": Inflict.actor,
     "worker": Inflict.worker,
+    "fork-server": Inflict.fork_server,
     "raylet": Inflict.raylet,
     "mlflow": Inflict.mlflow,
     "ctrl-c": Inflict.ctrl_c,

@@ -22,8 +22,8 @@ from tests.stand_in_hpu import STAND_IN, environment
 
 GROUPS = 2
 EPOCH_S = 1.0
-TITLES = {"worker": "WarmWorker", "actor": "Trainable"}
-"""What the processes of a worker group have in their titles."""
+TITLES = {"worker": "WarmWorker", "actor": "Trainable", "fork-server": "fork_server.py"}
+"""What processes of a sweep have in their titles."""
 HUNG_AFTER_S = 20
 READ_WITHIN_S = 10
 """How long the last lines of a driver that has ended may take to be read; a child that lives on keeps the pipe open."""

@@ -25,7 +25,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 COMMON = ("torch", "pandas", "pyarrow.fs", "pydantic")
 """What every worker imports, nearly all of it for Ray Train."""
@@ -96,9 +95,7 @@ def preload(modules: Sequence[str]) -> None:
 
 def may_be_copied() -> bool:
     """Whether this process holds nothing that belongs to one process alone."""
-    torch: Any = sys.modules.get("torch")
-    on_cuda = torch is not None and torch.cuda.is_initialized()
-    return not on_cuda and threading.active_count() == 1 and not any(name in sys.modules for name in NOT_COPIED)
+    return threading.active_count() == 1 and not any(name in sys.modules for name in NOT_COPIED)
 
 
 def serve(listener: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]] | None:
@@ -110,7 +107,7 @@ def serve(listener: socket.socket) -> tuple[list[str], dict[str, str], str, list
         if sys.stdin in ready:
             return None
         connection, _ = listener.accept()
-        with connection, suppress(OSError):  # the asker is gone, or the machine has no room for another process
+        with connection, suppress(OSError, ValueError):  # the asker is gone, or there is no room for another process
             text, files, _, _ = socket.recv_fds(connection, REQUEST_MAY_HAVE, 3)
             try:
                 arguments, environment, folder = json.loads(text)
