@@ -49,7 +49,7 @@ EXPERIMENT = Experiment(
         samples_per_s=6_800.0,
         last_step_samples_per_s=(13_500, 14_600),
         notes=(
-            "Its throughput is that of the last step of each epoch; over whole epochs its progress bar gives half of it.",
+            "Its throughput is of each epoch's last step; over whole epochs its progress bar gives half of it.",
             "Its head has 1,000 outputs, so that its loss begins higher.",
         ),
     ),
