@@ -50,7 +50,8 @@ class ForkServer:
                 workers.
             environment: The variables of the workers.
         """
-        self.address = str(Path(tempfile.mkdtemp(prefix="gaudi-tune-"), "fork"))
+        self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", ignore_cleanup_errors=True)
+        self.address = str(Path(self._folder.name, "fork"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.address)
             listener.listen()  # from now on requests wait
@@ -69,7 +70,7 @@ class ForkServer:
         self._process.stdin.close()
         self._process.terminate()  # it may be importing
         self._process.wait()
-        shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+        self._folder.cleanup()
 
 
 def main(file: str, *modules: str) -> None:
