@@ -41,6 +41,8 @@ from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
 from trainables.bert import train_loop
 from trainables.runtime import names
+from trainables.runtime.internals.setup_worker import FORK_SERVER
+from trainables.runtime.variables import set_meanwhile
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
@@ -130,8 +132,10 @@ def warm_tuner(plan: Plan) -> SweepTuner:
 
 
 def plain_tuner(plan: Plan) -> tune.Tuner:
-    """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial."""
-    start_ray(plan)
+    """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial. Its processes
+    are no copies of a fork server's, which belongs to the warm way."""
+    with set_meanwhile({FORK_SERVER: "off"}):
+        start_ray(plan)
     # The function below must not hold the plan, or every trial would import all that a plan is made of.
     storage, configs, num_workers = str(plan.folder), configurations(plan), plan.options.workers_per_trial
 
