@@ -114,7 +114,7 @@ def _end_fork_server() -> None:
 
 
 def _begin_fork_server(plan: Plan) -> dict[str, str]:
-    """Start a fork server, where workers may be copies of one, and return the variable that says where it serves."""
+    """Start a fork server, unless the devices forbid it, and return the variable with its address."""
     global _fork_server
     _end_fork_server()
     device = plan.devices.type
@@ -129,9 +129,9 @@ def _begin_fork_server(plan: Plan) -> dict[str, str]:
 
 
 def _imported_by_script() -> list[str]:
-    """Return the installed modules from which the script, or the notebook, has something: its train loop will, too."""
+    """Return the installed modules that the script or notebook has imported something from."""
     names = set[str]()
-    for value in vars(sys.modules["__main__"]).values():
+    for value in [*vars(sys.modules["__main__"]).values()]:  # a copy: this may run beside the script
         if isinstance(value, ModuleType):
             names.add(value.__name__)
         elif isinstance(value, type | FunctionType):

@@ -41,7 +41,7 @@ class DeviceType(InWorker):
     pins_memory: bool = False
     """Whether batches are copied to it from pinned memory."""
     forks: bool = True
-    """Whether a process may be copied that has imported torch and has not used a device."""
+    """Whether workers may be forked from a process that has imported torch and used no device."""
     exclusive: bool = False
     """Whether a process that uses it must give it back by ending itself: nobody gets it for a while otherwise."""
     widths: tuple[int, ...] = ()

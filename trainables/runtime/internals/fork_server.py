@@ -1,10 +1,10 @@
-"""A process that has imported what workers import. Ray's processes begin as copies of it: they import that no more, and
-share the memory that it takes.
+"""A process that has imported what workers import. Ray's processes are forked from it, so they need not import that
+again, and share its memory.
 
-It imports no Ray, which reads its variables and seeds its ids once, as it is imported; and whatever must not be copied,
-such as a device or a thread, ends it. Processes start as without it then.
+It does not import Ray, which reads its variables and seeds its ids once, at import. If it holds something that must not
+be copied, such as a device or a thread, it ends, and processes start without it.
 
-A script, with the number of the open file where it serves and the modules to import. :mod:`.setup_worker` asks.
+A script: its arguments are the file descriptor of its socket, and the modules to import. :mod:`.setup_worker` asks it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pathlib import Path
 COMMON = ("torch", "pandas", "pyarrow.fs", "pydantic")
 """What every worker imports, nearly all of it for Ray Train."""
 NOT_COPIED = ("ray", "habana_frameworks")
-"""Packages that hold what belongs to one process."""
+"""Packages whose state belongs to one process."""
 MAY_DIFFER = ("RAY_", "SPT_NOENV", "PL_DISABLE_FORK", "GAUDI_TUNE_", "HABANA_", "HLS_", "PT_HPU_", "OMP_NUM_THREADS")
-"""How variables begin that may be others in a copy: nothing that is imported here reads them as it is imported. Of
-threads, Ray gives each process as many as it has cores, and the server has as many as a worker."""
+"""How the names of variables begin that may have another value in a copy: nothing that is imported here reads them at
+import, but for the number of threads. That is the same in the server as Ray makes it in a worker."""
 GIVEN = dict(os.environ)
-"""The variables without those that modules set as they are imported."""
+"""The variables before any import: torch sets some."""
 REQUEST_MAY_HAVE = 1 << 20
 """Bytes of a request."""
 
@@ -43,18 +43,17 @@ class ForkServer:
     """The server of this process, which ends with it."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it; it imports meanwhile.
+        """Start it. It imports in the background, and requests wait for that.
 
         Args:
-            modules: What it is to import besides what every worker does. One that cannot be imported is left to the
-                workers.
+            modules: What it is to import besides :data:`COMMON`. If one cannot be imported, the workers will say so.
             environment: The variables of the workers.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", ignore_cleanup_errors=True)
         self.address = str(Path(self._folder.name, "fork"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.address)
-            listener.listen()  # from now on requests wait
+            listener.listen()
             file = listener.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(file), *COMMON, *modules],
@@ -89,7 +88,7 @@ def preload(modules: Sequence[str]) -> None:
     """Import modules."""
     gc.disable()  # it would look through a million objects, again and again
     for module in modules:
-        with suppress(Exception):  # a worker that needs it says what is wrong
+        with suppress(Exception):  # a worker that needs it will say what is wrong
             importlib.import_module(module)
     gc.freeze()  # nor does it look through them in the copies, which would then have them to themselves
 
@@ -102,7 +101,7 @@ def may_be_copied() -> bool:
 def serve(listener: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]] | None:
     """Make a copy for each request until the process that started this one is gone or closes its end; return in a copy
     what it is to be."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries copies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the copies
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FORK_SERVER = "GAUDI_TUNE_FORK_SERVER"
-"""The variable with the address of the fork server; "off": do without one."""
+"""The variable with the address of the fork server; "off" means that there is none."""
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 
 
@@ -46,7 +46,7 @@ def is_forked(arguments: list[str]) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(address)
             socket.send_fds(connection, [request], [0, 1, 2])
-            return bool(connection.recv(1))  # nothing: it declines, or has ended
+            return bool(connection.recv(1))  # empty if it refuses or has ended
     except OSError:
         return False
 
