@@ -32,8 +32,8 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. Two
-# files whose sweeps have a Ray of their own are marked to run with the others.
+# Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. A
+# file whose sweeps have their own Ray is marked to run with the others.
 test-workers: $(READY)
 	$(BIN)/python -m pytest -m "workers and not with_the_others"
 test-others: $(READY)

@@ -18,7 +18,7 @@ import pytest
 from experiments.sweep.define.options import PROJECT_ROOT
 from tests.stand_in_hpu import Ownership, double_owners, environment, lay_out_nodes, ownerships
 
-pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
+pytestmark = pytest.mark.workers
 
 
 class Sweep:
