@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +19,7 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.plan.connect import added_to_sys_path, folders_of_own
 from experiments.sweep.state.events import CTRL_C
 from trainables.runtime.devices.device import CPUS_PER_WORKER
-from trainables.runtime.internals.fork_server import ForkServer
+from trainables.runtime.internals.fork_server import NOT_COPIED, ForkServer
 from trainables.runtime.internals.ray_core import lean_ray
 from trainables.runtime.internals.setup_worker import FORK_SERVER
 from trainables.runtime.variables import set_meanwhile
@@ -129,7 +130,8 @@ def _begin_fork_server(plan: Plan) -> dict[str, str]:
 
 
 def _imported_by_script() -> list[str]:
-    """Return the installed modules that the script or notebook has imported something from."""
+    """Return the installed modules that the script or notebook has imported something from, but for those that each
+    worker must import by itself."""
     names = set[str]()
     for value in [*vars(sys.modules["__main__"]).values()]:  # a copy: this may run beside the script
         if isinstance(value, ModuleType):
@@ -137,10 +139,9 @@ def _imported_by_script() -> list[str]:
         elif isinstance(value, type | FunctionType):
             names.add(str(value.__module__))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
-    own = ("ray.", "experiments.", "trainables.", "search_spaces.")
-    return sorted(
-        name for name, file in files.items() if file and "site-packages" in file and not f"{name}.".startswith(own)
-    )
+    left_out = {*NOT_COPIED, "experiments", "trainables", "search_spaces"}
+    installed = [name for name, file in files.items() if file and re.search(r"/(site|dist)-packages/", file)]
+    return sorted(name for name in installed if name.partition(".")[0] not in left_out)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -7,15 +8,19 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
 import pytest
 import ray
+import ray.tune
+import torch
 
 from experiments import SweepError, SweepOptions
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import Plan
+from experiments.sweep.on_ray import local_ray
 from experiments.sweep.on_ray.local_ray import begin_ray, end_ray, start_ray
 from experiments.sweep.plan.plan import make_plan
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -84,6 +89,28 @@ def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.Mo
     begin_ray(plan)
     start_ray(plan)
     assert not slow.ended
+
+
+def test_what_a_script_imports_itself_is_left_to_a_server_but_for_ray_and_habana(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = ModuleType("__main__")
+    for name in ("habana_frameworks.torch", "of_debian"):
+        module = ModuleType(name)
+        module.__file__ = f"/usr/lib/python3/dist-packages/{name}.py"
+        monkeypatch.setitem(sys.modules, name, module)
+        setattr(script, name, module)
+    own = {
+        "torch": torch,
+        "Linear": torch.nn.Linear,
+        "tune": ray.tune,
+        "main": make_plan,
+        "loop": lambda: None,
+        "lr": 0.1,
+    }
+    vars(script).update(own, json=json)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert local_ray._imported_by_script() == ["of_debian", "torch", "torch.nn.modules.linear"]
 
 
 @pytest.mark.processes
