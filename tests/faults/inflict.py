@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.on_ray.tune_files import SNAPSHOTS, STATE_FILES
 from experiments.sweep.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from experiments.sweep.state.events import CTRL_C, TERMINATED
+from experiments.sweep.state.state_log import STATE_LOG, records_in
 from tests.faults.sweep import Sweep
 from tests.mlflow_server import Server
 from trainables.runtime.training.checkpoint import STATE_FILE, read_state
@@ -58,16 +58,16 @@ class Inflict:
         self._end(self.sweep.ray_process("gcs_server").kill, 1)
 
     def torn_state(self) -> None:
-        """Kill -9 of the driver, and files of Tune's state that are half there; sometimes in the last snapshot, too."""
+        """Kill -9 of the driver, and a record of the sweep's state that is half there."""
         self._end(self.sweep.driver.kill, -signal.SIGKILL, self.tear_state)
 
     def tear_state(self) -> None:
-        """Leave halves of some files of Tune's state, as a machine that crashes does."""
-        snapshots = sorted((self.sweep.folder / SNAPSHOTS).glob("[0-9]*"), key=lambda path: int(path.name))
-        for folder in [self.sweep.folder, *self.chance.sample(snapshots[-1:], self.chance.randint(0, 1))]:
-            patterns = self.chance.sample(sorted(STATE_FILES), self.chance.randint(1, len(STATE_FILES)))
-            for newest in filter(None, (max(folder.glob(pattern), default=None) for pattern in patterns)):
-                _halve(newest)
+        """Cut the last record off in the middle, as a machine that crashes does; of a single one add half of it."""
+        log = self.sweep.folder / STATE_LOG
+        content = log.read_bytes()
+        *before, (begins, ends) = records_in(content)
+        kept = content if not before else content[:begins]
+        log.write_bytes(kept + content[begins : self.chance.randint(begins, ends - 1)])
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.ending import EarlyEnd
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
-from experiments.sweep.on_ray.tune_files import OURS, TuneFiles
+from experiments.sweep.on_ray.tune_files import as_part, forget_deleted_checkpoints, settle
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.page import LivePage, in_notebook
 from experiments.sweep.show.pictures.report import DrawPictures
@@ -43,10 +43,11 @@ from experiments.sweep.show.view import View
 from experiments.sweep.state import events
 from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.outcome import why_diverged
+from experiments.sweep.state.state_log import STATE_LOG, StateLog
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
 from trainables.runtime.internals.ray_core import free_orphans, waiting_actors
-from trainables.runtime.internals.ray_tune import actor_of, go_on_with
+from trainables.runtime.internals.ray_tune import StateKeeper, actor_of, go_on_with
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
 
 
-class SweepRun(KeptInProcess, tune.Callback):
+class SweepRun(KeptInProcess, StateKeeper):
     """Everything of one sweep in this process: Tune's one callback, which its scheduler asks about each report.
 
     Its methods are called by Tune's event loop, one at a time.
@@ -101,7 +102,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             self.views.append(ShowProgress(plan))
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
-        self._tune_files = TuneFiles(plan.folder, resumed=plan.resumed)
+        self._log, self._in_log = StateLog(plan.folder), dict[str, Any]()  # Tune's trials as the log has them
+        self._put_back = plan.resumed  # whether Tune's files are there, put back for it to read
         self.early_end = EarlyEnd(plan, self.state, searcher, self.tell, self.close)
         self._not_restored: set[int] = set()  # trials that Tune has yet to restore
         self._pausing: list[Trial] = []
@@ -294,9 +296,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.ask(self._stopping.after_trial(self.state))
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Look at Tune's files before Tune writes them."""
+        """Do what must be done before Tune does anything."""
         self.early_end.heed_sigterm()
-        self._tune_files.settle(trials)
+        if self._put_back and trials:
+            self._put_back = False
+            settle(trials, self.plan.folder)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""
@@ -313,7 +317,6 @@ class SweepRun(KeptInProcess, tune.Callback):
         if time.monotonic() - self._freed_at >= FREE_EVERY_S:
             free_orphans()
             self._freed_at = time.monotonic()
-        self._tune_files.copy_if_due(trials)
         to_begin = self.searcher.proposed < self.state.num_trials
         if to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.cut_search()
@@ -339,8 +342,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.state.close()
         self._keep_to_budget(trials)
         for trial in trials:
-            self._tune_files.forget_deleted_checkpoints(trial)
-        self._tune_files.copy(trials)  # the trackers may take a minute, and a batch system may not wait
+            forget_deleted_checkpoints(trial)
         self.close()
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
@@ -392,7 +394,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def _keep_to_budget(self, trials: Sequence[Trial]) -> None:
         if self._checkpoints.keep(self.state, self._in_use(trials)):
             for trial in trials:
-                self._tune_files.forget_deleted_checkpoints(trial)
+                forget_deleted_checkpoints(trial)
 
     def _in_use(self, trials: Sequence[Trial]) -> Iterator[Path]:
         """Yield the checkpoints that an unfinished trial goes on from unless it waits, or another may take over."""
@@ -422,21 +424,32 @@ class SweepRun(KeptInProcess, tune.Callback):
         if self._not_restored:
             raise SweepError(
                 f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
-                f"error is above). The snapshots in {self.plan.folder} are unchanged: fix what the error says, and "
-                f"try again"
+                f"error is above). {self.plan.folder / STATE_LOG} is unchanged: fix what the error says, and try again"
             )
 
-    def get_state(self) -> dict[str, Any]:
-        """Return the sweep's snapshot, which Tune writes together with its own state."""
-        return {OURS: {"sweep": self.state.snapshot(), "scheduler": self.scheduler.get_state()}}
+    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
+        """Append to the log what has changed since the time before; Tune asks for it."""
+        everything = self._log.wants_all
+        changed = [one for one, state in trials.items() if everything or self._in_log.get(one) is not state]
+        try:
+            of_tune = as_part(trials, changed, controller, search_alg)
+            if of_tune is None:  # a later record has it
+                return
+            self._log.append({"tune": of_tune, **self.snapshot(None if everything else self.state.changed)})
+        except OSError as error:  # the next may find room
+            logger.warning("the state of the sweep could not be written (%s)", error)
+            return
+        self._in_log = dict(trials)
+        self.state.changed.clear()
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take over our part of a snapshot, before Tune adds the trials again.
+    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
+        """Return the parts of the state that are not Tune's, with these trials; with all if None."""
+        return {**self.state.snapshot(numbers), "scheduler": self.scheduler.get_state()}
 
-        Tune's own ``set_state`` finds a callback's state by its position, and ``tune_files`` finds this by its name.
-        """
-        self.state.restore(kept["sweep"])
-        self.scheduler.set_state(kept["scheduler"])
+    def restore(self, parts: Mapping[str, Any]) -> None:
+        """Take over a :meth:`snapshot` of all trials, before Tune adds them again."""
+        self.state.restore(parts)
+        self.scheduler.set_state(parts["scheduler"])
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from experiments.sweep.on_ray.local_ray import OF_TUNE, start_ray
 from experiments.sweep.on_ray.scheduler import SweepScheduler
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import name_of
-from experiments.sweep.on_ray.tune_files import SHARE_OF_TIME, Snapshot, put_back, read_snapshot, reports_of
+from experiments.sweep.on_ray.tune_files import KeptState, kept_state_of, put_back, reports_of, results_so_far
 from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.sweep.show.plan import plan_lines
 from experiments.sweep.show.reproduction import compared
@@ -39,6 +39,9 @@ from trainables.runtime.variables import set_meanwhile
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what the workers need, which
 their TorchTrainer reserves."""
+STATE_EVERY_S, STATE_SHARE = 1.0, 0.05
+"""How often the state of a sweep is kept at most, and how much of the event loop's time that may take: the trials that
+have changed are written as JSON by Tune, some 0.3 ms each."""
 FOR_COMMAND_LINE = ("dry_run", "evaluate", "json")
 """Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
@@ -123,16 +126,16 @@ class SweepTuner(tune.Tuner):
         try:
             # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would remove. And
             # before anything is written: a state that cannot be read in full is an error.
-            snapshot = read_snapshot(plan.folder, self.run.restore) if plan.resumed else None
-            if snapshot is not None:
-                put_back(snapshot, plan.folder, plan.options.retries or 0)
+            kept = kept_state_of(plan.folder, self.run.restore) if plan.resumed else None
+            if kept is not None:
+                put_back(kept, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
-            ray_tune.write_state_within(SHARE_OF_TIME)
+            ray_tune.give_state_to_keepers(STATE_EVERY_S, STATE_SHARE)
             ray_tune.keep_what_is_read()
             with set_meanwhile(OF_TUNE):
-                results = self._run_tune(snapshot)
+                results = self._run_tune(kept)
         except BaseException as error:
             self.run.fail(error)
             if isinstance(error, AssertionError):  # Tune's, of a searcher that was restored where its trials were not
@@ -144,13 +147,13 @@ class SweepTuner(tune.Tuner):
         print("\n".join(["", *ending, *self._result_lines()]), flush=True)
         return results
 
-    def _run_tune(self, snapshot: Snapshot | None) -> tune.ResultGrid:
-        """Run Ray's own Tuner, which goes on from a snapshot if there is one."""
+    def _run_tune(self, kept: KeptState | None) -> tune.ResultGrid:
+        """Run Ray's own Tuner, which goes on from the state that was put back if there is one."""
         trainable = self._trainable()
         # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
         self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
-        if snapshot is not None:
-            self.run.resumes(snapshot.trials)
+        if kept is not None:
+            self.run.resumes(kept.numbers)
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         return self._tuner.fit()
@@ -182,7 +185,7 @@ class SweepTuner(tune.Tuner):
             return self._tuner.get_results()
         if not self.plan.resumed:
             raise RuntimeError("get_results() has nothing to return before fit()")
-        return tune.ResultGrid(tune.ExperimentAnalysis(str(self.plan.folder)))
+        return results_so_far(self.plan.folder)
 
     def _result_lines(self) -> list[str]:
         plan, summary, trackers = self.plan, self.run.summary, self.run.trackers

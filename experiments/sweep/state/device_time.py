@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.sweep.state.state_log import TRIALS
 from trainables.runtime import names
 from trainables.runtime.devices.find import Devices
 
@@ -132,21 +133,25 @@ class DeviceTime:
         """Stop the clock."""
         self.ended = time.monotonic()
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that a resumed sweep must know."""
-        by_trial = {trial: dict(seconds) for trial, seconds in self.by_trial.items()}
-        intervals = [vars(interval) for interval in self.intervals]
-        return {"now": time.monotonic(), "began": self.began, "by_trial": by_trial, "intervals": intervals}
+    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
+        """Return what a resumed sweep must know, with the time of these trials; of all if None."""
+        known = self.by_trial if numbers is None else numbers & self.by_trial.keys()
+        trials: dict[int, Any] = {n: {"seconds": dict(self.by_trial[n]), "intervals": []} for n in known}
+        for interval in self.intervals:
+            if interval.trial in trials:
+                trials[interval.trial]["intervals"].append(vars(interval))
+        return {"now": time.monotonic(), "began": self.began, TRIALS: trials}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from a :meth:`snapshot`; the time in which the sweep did not run is cut out."""
-        cut = time.monotonic() - kept["now"]
+        """Go on from a :meth:`snapshot` of all trials; the time in which the sweep did not run is cut out."""
+        cut, moved = time.monotonic() - kept["now"], ("began", "trained_from", "ended")
         self.began = kept["began"] + cut
         self.by_trial.clear()
-        for trial, seconds in kept["by_trial"].items():
-            self.by_trial[trial].update(seconds)
-        moved = ("began", "trained_from", "ended")
-        self.intervals = [Interval(**{**one, **{at: one[at] + cut for at in moved}}) for one in kept["intervals"]]
+        self.intervals = []
+        for number, had in kept[TRIALS].items():
+            self.by_trial[number].update(had["seconds"])
+            self.intervals += [Interval(**{**one, **{at: one[at] + cut for at in moved}}) for one in had["intervals"]]
+        self.intervals.sort(key=lambda interval: interval.began)
         self._last_on = {interval.device: interval for interval in self.intervals}
 
     def up_to_now(self) -> DeviceTime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from experiments.sweep.define.objective import Objective, scores_of
 from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.state import events
 from experiments.sweep.state.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
+from experiments.sweep.state.state_log import TRIALS
 from experiments.sweep.state.trial_state import SavedCheckpoint, TrialState
 from trainables.runtime import names
 
-VERSION = 3
+VERSION = 4
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -52,6 +53,8 @@ class SweepState:
         """By number, in the order in which they began."""
         self.unended: dict[int, TrialState] = {}
         """Those that have not ended; of ten thousand trials few."""
+        self.changed: set[int] = set()
+        """Numbers of trials to which something has happened; who writes a snapshot empties it."""
         self.best: TrialState | None = None
         """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
         none has reported a finite value. With several objectives the first of the front."""
@@ -74,6 +77,8 @@ class SweepState:
 
     def apply(self, event: events.Event) -> None:
         """Take note of what happened."""
+        if isinstance(event, events.TrialEvent | events.StopAsked):
+            self.changed.add(event.trial)
         match event:
             case events.SweepBegan():
                 self.device_time.begin()
@@ -282,22 +287,25 @@ class SweepState:
                 best = saved
         return best
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that a resumed sweep must know, as plain data that is not copied."""
-        return {
+    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, dict[str, Any]]:
+        """Return what a resumed sweep must know of itself and of these trials, of all if None: parts by name, as plain
+        data that is not copied."""
+        sweep = {
             "version": VERSION,
-            "trials": [trial.snapshot() for trial in self.trials.values()],
             "since_best": sorted(self.since_best),
             "steered": self.steered,
-            "device_time": self.device_time.snapshot(),
+            TRIALS: {n: trial.snapshot() for n, trial in self.trials.items() if numbers is None or n in numbers},
         }
+        return {"sweep": sweep, "device_time": self.device_time.snapshot(numbers)}
 
-    def restore(self, kept: dict[str, Any]) -> None:
-        """Take over a :meth:`snapshot`, before the first event; a ValueError, KeyError or TypeError if it is none."""
+    def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over a :meth:`snapshot` of all trials, before the first event; a ValueError, KeyError or TypeError if it
+        is none."""
+        kept = parts["sweep"]
         if kept["version"] != VERSION:
             raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
-        trials = [TrialState.from_snapshot(trial) for trial in kept["trials"]]
-        self.device_time.restore(kept["device_time"])
+        trials = [TrialState.from_snapshot(trial) for trial in kept[TRIALS].values()]
+        self.device_time.restore(parts["device_time"])
         self.since_best = set(kept["since_best"])
         self.steered = list(kept["steered"])
         self.trials = {trial.number: trial for trial in trials}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from ray.tune.logger import JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining
 from ray.tune.search import Searcher
 from ray.tune.trainable.metadata import _TrainingRunMetadata
+from ray.tune.utils.serialization import TuneFunctionEncoder
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
@@ -62,27 +65,70 @@ def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Calla
     RayActorManager._actor_task_failed = actor_task_failed
 
 
-def write_state_within(share: float) -> None:
-    """Have Tune, in this process, write its state so seldom that this takes no more than a share of its time.
+class StateKeeper(tune.Callback):
+    """A callback that keeps the state of its sweep, which Tune itself then writes at the sweep's end alone."""
 
-    With ``num_to_keep``, each checkpoint of a trial makes Tune (Ray 2.60) write the state of all trials at the next
-    step, after it has waited until the files of the time before are copied to the sweep's folder. Where there are
-    thousands of trials that pause with a checkpoint each, it does little else, and no setting changes that. What is
-    written at the end of a sweep is written in any case.
+    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
+        """Keep the state.
+
+        Args:
+            trials: What Tune writes of each trial, by its id: of the trial, and of its run. The same object until the
+                trial changes.
+            controller: What Tune writes beside them, as JSON.
+            search_alg: What proposes the trials; its ``save_to_dir(folder, session_str)`` writes two files.
+        """
+        raise NotImplementedError
+
+
+def give_state_to_keepers(every_s: float, share: float) -> None:
+    """Have Tune, in this process, give the state of a sweep that has a :class:`StateKeeper` to that.
+
+    Tune (Ray 2.60) writes all trials as a whole, in place. With ``num_to_keep`` it does so for each checkpoint of a
+    trial, at the next step, after it has waited until the files of the time before are copied to the sweep's folder. No
+    setting changes that. A keeper is given the state no more often than ``every_s``, and has a ``share`` of the time at
+    most. At the end of a sweep it is given it in any case, and Tune writes it then, for Ray's own tools.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
+        controller = save_fn.__self__  # type: ignore[attr-defined]
+        callbacks = controller._callbacks._callbacks
+        keeper = next((callback for callback in callbacks if isinstance(callback, StateKeeper)), None)
+        if keeper is None:
+            _write_state(self, save_fn, force=force, wait=wait)
+            return
         began, written, copying = time.monotonic(), self._last_save_time, self._storage.syncer._sync_process
         if not force and began < getattr(self, "not_before", began):
             return
         if copying is not None and copying.is_running:
-            self._should_force_sync_up = False  # nothing waits for the copy: the state is written when it is due
-        _write_state(self, save_fn, force=force, wait=wait)
+            self._should_force_sync_up = False  # nothing waits for the copy: the state is kept when it is due
+
+        def keep() -> None:
+            rest = {"runner_data": controller.__getstate__(), "stats": {"start_time": controller._start_time}}
+            as_json = json.dumps(rest, cls=TuneFunctionEncoder)
+            keeper.keep_state(controller._get_trial_checkpoints(), as_json, controller.search_alg)
+            if force:
+                save_fn()
+
+        _write_state(self, keep, force=force, wait=wait)
         if self._last_save_time != written:
             now = time.monotonic()
-            self.not_before = now + (now - began) / share
+            self.not_before = now + max(every_s, (now - began) / share)
 
     _ExperimentCheckpointManager.sync_up_experiment_state = write_state
+
+
+def results_of(folder: Path, trials: Iterable[tuple[str, str]]) -> tune.ResultGrid:
+    """Return the results of a sweep in ``folder`` from what a :class:`StateKeeper` was given of its trials."""
+    restored = []
+    for of_trial, of_run in trials:
+        trial = Trial.from_json_state(of_trial, stub=True)
+        trial.restore_run_metadata(of_run)
+        storage = copy.copy(trial.storage)
+        storage.storage_fs_path, storage.experiment_dir_name = folder.parent.as_posix(), folder.name
+        trial.set_storage(storage)
+        restored.append(trial)
+    # With trials, it reads no such file.
+    return tune.ResultGrid(tune.ExperimentAnalysis(str(folder / "trials.json"), trials=restored))
 
 
 def keep_what_is_read() -> None:

@@ -21,17 +21,9 @@ import pytest
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
-from experiments.sweep.on_ray.tune_files import (
-    KEPT,
-    OURS,
-    SNAPSHOTS,
-    STATE_FILES,
-    UNREADABLE,
-    put_back,
-    read,
-    read_snapshot,
-)
+from experiments.sweep.on_ray.tune_files import CONTROLLER, PROPOSALS, PUT_BACK, SEARCHER, kept_state_of, put_back
 from experiments.sweep.state.events import TERMINATED
+from experiments.sweep.state.state_log import STATE_LOG, StateLog, read_log, records_in
 from tests.experiments.sweep.fed_state import Fed
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
@@ -40,10 +32,6 @@ from tests.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
 pytestmark = [pytest.mark.workers, pytest.mark.with_the_others]
 
 TRIALS = 6
-LATER = "2999-01-01_00-00-00"
-"""When Tune's state was written, it seems, if the clock is set back after that."""
-
-
 ENDS_WITHIN_S = 60
 CONTINUES = "sweep continues: "
 WITH_A_CALLBACK = f"""
@@ -88,7 +76,7 @@ class Story(NamedTuple):
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Trials that diverge and lose worker and half a checkpoint, and three drivers that end, and do not go on alike.
 
-    The first is killed, and its state is torn, and of a day to come; the second adds a trial, and as it trains gets
+    The first is killed, and its state is torn; the second adds a trial, and as it trains gets
     SIGTERM with all of its process group; the third then loses Ray's control service. Callbacks come and go.
     """
     folder = tmp_path_factory.mktemp("faults")
@@ -115,7 +103,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         inflict.torn_checkpoint()
         sweep.driver.kill()
         killed = ending()
-        date_state(sweep.folder, LATER)
         inflict.tear_state()
 
         sweep.code = DRIVER
@@ -142,14 +129,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 def disturbed(story: Story) -> Sweep:
     """The sweep, ended."""
     return story.sweep
-
-
-def date_state(folder: Path, date: str) -> None:
-    """Rename Tune's state as if it had been written then."""
-    for place in [folder, *folder.glob(f"{SNAPSHOTS}/*")]:
-        for pattern in STATE_FILES:
-            for file in place.glob(pattern):
-                file.rename(file.with_name(pattern.replace("*", date)))
 
 
 def test_nothing_is_lost_doubled_or_leaked(disturbed: Sweep) -> None:
@@ -197,46 +176,34 @@ def test_the_report_shows_what_was_before_and_after(disturbed: Sweep) -> None:
     assert set(map(int, blocks["text"])) == set(range(1, TRIALS + 2))
 
 
-def whole(place: Path) -> bool:
-    """Whether a place has a state of Tune that can be read in full."""
-    try:
-        read(place)
-    except UNREADABLE:
-        return False
-    return True
+def accept(parts: dict[str, dict[str, Any]]) -> None:
+    """Take over any state."""
 
 
-def accept(ours: dict[str, Any]) -> None:
-    """Take over any state of ours."""
+def test_the_log_has_every_trial_and_tunes_own_files_are_those_of_the_end(disturbed: Sweep) -> None:
+    assert kept_state_of(disturbed.folder, accept).numbers == list(range(1, TRIALS + 2))
+    (state,) = disturbed.folder.glob("experiment_state-*.json")
+    assert state.name != CONTROLLER.format(PUT_BACK)
+    trials = [json.loads(trial) for trial, _ in json.loads(state.read_text())["trial_data"]]
+    assert sorted(trial["trial_id"] for trial in trials) == sorted(read_log(disturbed.folder)["tune"]["trials"])
 
 
-def test_state_of_before_does_not_take_the_place_of_a_newer_one(disturbed: Sweep) -> None:
-    snapshots = list((disturbed.folder / SNAPSHOTS).glob("[0-9]*"))
-    assert len(snapshots) == KEPT
-    for snapshot in snapshots:
-        assert whole(snapshot)
-        assert not any(LATER in file.name for file in snapshot.iterdir())
-    newest = max(snapshots, key=lambda folder: int(folder.name))
-    (state,) = newest.glob("experiment_state-*.json")
-    assert len(json.loads(state.read_text())["trial_data"]) == TRIALS + 1
-
-
-def test_torn_state_is_found_and_repaired_from_a_snapshot(disturbed: Sweep, tmp_path: Path) -> None:
+def test_a_log_that_was_cut_off_is_read_as_it_was_before(disturbed: Sweep, tmp_path: Path) -> None:
     there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
-    for pattern in STATE_FILES:
-        newest = max(there.glob(pattern))
-        newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
-        assert not whole(there)
-    snapshot = read_snapshot(there, accept)
-    put_back(snapshot, there, retries=2)
-    assert snapshot.trials == list(range(1, TRIALS + 2))
-    for pattern in STATE_FILES:
-        assert len(list(there.glob(pattern))) == 1
+    content = (there / STATE_LOG).read_bytes()
+    *before, (begins, ends) = records_in(content)
+    assert before
+    (there / STATE_LOG).write_bytes(content[: (begins + ends) // 2])
+    state = kept_state_of(there, accept)
+    put_back(state, there, retries=2)
+    assert set(state.numbers) <= set(range(1, TRIALS + 2))
+    for name in (CONTROLLER, PROPOSALS, SEARCHER):
+        assert [file.name for file in there.glob(name.format("*"))] == [name.format(PUT_BACK)]
 
 
 def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path: Path) -> None:
     moved = shutil.copytree(disturbed.folder, tmp_path / "elsewhere" / disturbed.name)
-    put_back(read_snapshot(moved, accept), moved, retries=7)
+    put_back(kept_state_of(moved, accept), moved, retries=7)
     (file,) = moved.glob("search_gen_state-*.json")
     spec = pickle.loads(file.read_bytes())["experiment"].spec
     assert (spec["storage"].experiment_fs_path, spec["max_failures"]) == (str(moved), 7)
@@ -250,16 +217,7 @@ def test_a_study_that_is_gone_is_an_error_and_does_not_begin_again(disturbed: Sw
     for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
         spoil(there / STUDY_FILE)
         with pytest.raises(SweepError, match=rf"{STUDY_FILE}.*put that file back"):
-            read_snapshot(there, accept)
-
-
-def test_a_state_that_the_study_does_not_have_yet_is_not_kept(disturbed: Sweep, tmp_path: Path) -> None:
-    state = Path(shutil.copytree(disturbed.folder / SNAPSHOTS, tmp_path / "snapshots"))
-    newest = max(state.glob("[0-9]*"), key=lambda folder: int(folder.name))
-    (file,) = newest.glob("searcher-state-*.pkl")
-    assert whole(newest)
-    file.write_text(json.dumps({**json.loads(file.read_text()), "flushed": False}))
-    assert not whole(newest)
+            kept_state_of(there, accept)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -271,23 +229,22 @@ def test_a_state_that_this_code_cannot_read_in_full_is_an_error_before_anything_
     disturbed: Sweep, tmp_path: Path
 ) -> None:
     there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
-    for place in [there, *(there / SNAPSHOTS).glob("[0-9]*")]:
-        file = max(place.glob("callback-states-*.pkl"))
-        states = pickle.loads(file.read_bytes())
-        for state in (state for state in states.values() if OURS in (state or {})):
-            state[OURS]["sweep"]["version"] = 99
-        file.write_bytes(pickle.dumps(states))
+    parts = read_log(there)
+    parts["sweep"]["version"] = 99
+    StateLog(there).append(parts)
     before = digests(there)
     state = Fed().state
     with pytest.raises(SweepError, match=r"version is 99, and this code reads version \d.*Nothing was changed"):
-        read_snapshot(there, lambda ours: state.restore(ours["sweep"]))
+        kept_state_of(there, state.restore)
     assert not state.trials
     assert digests(there) == before
 
 
-def test_without_any_whole_state_it_is_a_clear_error_and_no_new_sweep(tmp_path: Path) -> None:
+def test_without_a_whole_record_it_is_a_clear_error_and_no_new_sweep(tmp_path: Path) -> None:
     folder = tmp_path / "torn"
-    (folder / SNAPSHOTS / "1").mkdir(parents=True)
-    (folder / SNAPSHOTS / "1" / "experiment_state-1.json").write_text('{"trial_data": [')
-    with pytest.raises(SweepError, match=r"--resume torn: no state of the sweep can be read in full .*start a new"):
-        read_snapshot(folder, accept)
+    folder.mkdir()
+    with pytest.raises(SweepError, match=rf"--resume torn: its state cannot be read in full .there is no {STATE_LOG}"):
+        kept_state_of(folder, accept)
+    (folder / STATE_LOG).write_bytes(b"torn")
+    with pytest.raises(SweepError, match=r"--resume torn: its state cannot be read .*no whole record.*start a new"):
+        kept_state_of(folder, accept)

@@ -16,7 +16,6 @@ from experiments import SweepError, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.decide.stopping import StoppingRules
 from experiments.sweep.on_ray.sweep_run import SweepRun
-from experiments.sweep.on_ray.tune_files import OURS
 from experiments.sweep.on_ray.tuner import SweepTuner
 from experiments.sweep.plan.plan import make_plan
 from experiments.sweep.state.events import TrialBegan
@@ -152,7 +151,7 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
     other = SweepTuner(run.plan, trackers=[]).run
     other.searcher.restore(str(tmp_path / "searcher"))
     other.searcher.num_trials = 4
-    other.restore(run.get_state()[OURS])
+    other.restore(run.snapshot())
     assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
     assert other.state.trials[1].to_stop
     assert [what for _, what in other.state.steered] == ["try x=0.5", "add 1 trial for that", "stop trial-001"]

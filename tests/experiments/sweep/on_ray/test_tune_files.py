@@ -1,4 +1,4 @@
-"""Tune's files as a killed sweep leaves them."""
+"""Tune's state as a killed sweep leaves it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 
-from experiments.sweep.on_ray.tune_files import TuneFiles
+from experiments.sweep.on_ray.tune_files import settle
 
 
 def saved(folder: Path) -> _TrainingResult:
@@ -21,18 +21,18 @@ def saved(folder: Path) -> _TrainingResult:
 
 
 @pytest.mark.parametrize("resumed", [True, False])
-def test_a_resumed_trial_saves_where_its_snapshot_knows_a_checkpoint_that_is_gone(
+def test_a_resumed_trial_saves_where_the_state_knows_a_checkpoint_that_is_gone(
     resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had saved another, and the kill came before the next snapshot; without us Tune fails to delete the first."""
+    """It had saved another, and the kill came before the state was kept; without us Tune fails to delete the first."""
     monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
     config = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
     storage = StorageContext(str(tmp_path), experiment_dir_name="sweep")
     trial = Trial("any", stub=True, checkpoint_config=config, storage=storage)
     trial.on_checkpoint(saved(tmp_path / "checkpoint_000000"))
     shutil.rmtree(tmp_path / "checkpoint_000000")
-    TuneFiles(tmp_path, resumed=resumed).settle([trial])
     if resumed:
+        settle([trial], tmp_path)
         trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
         assert Path(trial.checkpoint.path).name == "checkpoint_000001"
     else:

@@ -59,7 +59,7 @@ def test_a_sweep_that_runs_is_not_read_to_go_on(ray_here: None, storage: Path) -
     with pytest.raises(SweepError, match="x: this sweep is running"):
         tuner.fit()
     lock.release()
-    with pytest.raises(SweepError, match="--resume x: no state of the sweep can be read in full"):
+    with pytest.raises(SweepError, match="--resume x: its state cannot be read in full"):
         tuner.fit()
 
 

@@ -170,10 +170,12 @@ def test_a_snapshot_brings_all_of_it_back() -> None:
 def test_a_snapshot_of_another_version_is_refused_before_anything_changes() -> None:
     fed = Fed()
     fed.trial(1, 0.2)
-    with pytest.raises(ValueError, match="its version is 99, and this code reads version 3"):
-        fed.state.restore({**fed.state.snapshot(), "version": 99, "trials": []})
+    kept = fed.state.snapshot()
+    with pytest.raises(ValueError, match="its version is 99, and this code reads version 4"):
+        fed.state.restore({**kept, "sweep": {**kept["sweep"], "version": 99, "trials": {}}})
+    kept["sweep"]["trials"][1]["colour"] = "red"
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        fed.state.restore({**fed.state.snapshot(), "trials": [{**fed.state.trials[1].snapshot(), "colour": "red"}]})
+        fed.state.restore(kept)
     assert list(fed.state.trials) == [1]
 
 

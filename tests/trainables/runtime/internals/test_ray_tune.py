@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
+from ray.tune.callback import CallbackList
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Experiment, Trial
@@ -209,33 +210,60 @@ def test_tune_begins_the_tag_of_a_trial_with_its_number() -> None:
     assert [generator.next_trial().experiment_tag.split("_")[0] for _ in range(2)] == ["1", "2"]
 
 
-def test_tune_writes_its_state_no_more_often_than_its_share_of_time_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Keeper(ray_tune.StateKeeper):
+    """Notes what it is given, and takes its time."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[float, dict[str, tuple[str, str]]]] = []
+
+    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
+        time.sleep(0.02)
+        assert json.loads(controller)["runner_data"]["_iteration"] == 7
+        self.kept.append((time.monotonic(), dict(trials)))
+
+
+@pytest.mark.parametrize("has_keeper", [True, False])
+def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it_at_the_end(
+    has_keeper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_ExperimentCheckpointManager, "sync_up_experiment_state", ray_tune._write_state)
-    storage = StorageContext(str(tmp_path), "sweep")
     monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
     (tmp_path / "staging").mkdir()
-    manager = _ExperimentCheckpointManager(storage=storage, checkpoint_period=0, sync_every_n_trial_checkpoints=1)
-    written: list[float] = []
+    keeper, written = Keeper(), list[float]()
+    controller: Any = object.__new__(TuneController)
+    monkeypatch.setattr(TuneController, "__getstate__", lambda self: {"_iteration": 7})
+    monkeypatch.setattr(TuneController, "save_to_dir", lambda self: written.append(time.monotonic()))
+    one, other = (Trial("any", stub=True, trial_id=name) for name in ("one", "other"))
+    controller._callbacks = CallbackList([tune.Callback(), *([keeper] if has_keeper else [])])
+    controller._start_time, controller._search_alg = 0.0, None
+    controller._trials_to_cache, controller._trial_metadata = {one, other}, {}
+    manager = _ExperimentCheckpointManager(
+        storage=StorageContext(str(tmp_path), "sweep"), checkpoint_period=0, sync_every_n_trial_checkpoints=1
+    )
+    controller._checkpoint_manager = manager
+    ray_tune.give_state_to_keepers(every_s=0.1, share=0.1)
 
-    def write() -> None:
-        time.sleep(0.02)
-        written.append(time.monotonic())
+    def checkpoint_of(trial: Trial) -> None:
+        controller._mark_trial_to_checkpoint(trial)
+        manager.on_trial_checkpoint(trial)
 
-    manager.sync_up_experiment_state(write)
-    manager.on_trial_checkpoint(cast(Any, "trial"))
-    manager.sync_up_experiment_state(write)
-    assert len(written) == 2  # what Ray does: at once, for each checkpoint
-    ray_tune.write_state_within(0.1)
-    manager.sync_up_experiment_state(write)
-    manager.on_trial_checkpoint(cast(Any, "trial"))
+    for _ in range(2):
+        checkpoint_of(one)
+        controller.checkpoint()
+    if not has_keeper:
+        assert len(written) == 2  # what Ray does: at once, for each checkpoint
+        return
     until = time.monotonic() + 2
-    while len(written) < 4 and time.monotonic() < until:
-        manager.sync_up_experiment_state(write)
-    assert written[3] - written[2] > 0.2
-    manager.sync_up_experiment_state(write, force=True, wait=True)  # as at the end of a sweep
-    assert len(written) == 5
+    while len(keeper.kept) < 2 and time.monotonic() < until:
+        controller.checkpoint()
+    (first_at, first), (second_at, second) = keeper.kept
+    assert second_at - first_at > 0.2
+    assert first.keys() == second.keys() == {"one", "other"}
+    assert first["one"] is not second["one"]
+    assert first["other"] is second["other"]
+    assert not written
+    controller.checkpoint(force=True, wait=True)  # as at the end of a sweep
+    assert (len(keeper.kept), len(written)) == (3, 1)
 
 
 def test_the_trials_that_train_are_those_that_run_or_are_about_to() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -224,7 +224,7 @@ def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
     plan = plan_of(storage, "killed")
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
-    snapshot = json.loads(json.dumps(state.snapshot()))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
     happen(tracker, state, reported(1, 2, 0.5), began(2), reported(2, 1, 0.375), ended(1, "failed", "killed"))
     tracker.close()  # and no SweepEnded
 

@@ -1,0 +1,95 @@
+"""The state of a sweep on disk: a log, to which what has changed is appended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+STATE_LOG = "state.log"
+"""The log's name in a sweep's folder."""
+TRIALS = "trials"
+"""The entry of a part that has one value for each trial; a record has only those that have changed."""
+MAY_GROW = 64 * 2**20
+"""Bytes that are appended before a log begins again, besides as many as the whole state takes."""
+_LENGTH = struct.Struct(">Q")
+
+
+class StateLog:
+    """Writes the log of a sweep. A record is a number of parts by name, each a dictionary of plain data.
+
+    The first record of this process has the state as a whole, and takes the place of what was there. Each one after it
+    has what has changed, until the log is more than twice as long as it need be: then it begins again. A record is on
+    disk when :meth:`append` returns; one that a crash or a full disk has cut off counts for nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STATE_LOG
+        self._size = self._whole = 0  # bytes of the log, and of its first record
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the next record must have all trials."""
+        return self._size == 0 or self._size > MAY_GROW + 2 * self._whole
+
+    def append(self, record: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write a record; an OSError, after which the log is as it was, if the disk does not take it."""
+        packed = zlib.compress(pickle.dumps(record), level=1)
+        packed = _LENGTH.pack(len(packed)) + packed
+        if self.wants_all:
+            new = self._path.with_suffix(".new")
+            with new.open("wb") as file:
+                _write(file, packed)
+            new.replace(self._path)
+            self._size = self._whole = len(packed)
+        else:
+            with self._path.open("r+b") as file:
+                file.seek(self._size)
+                file.truncate()  # what a full disk took of a record before
+                _write(file, packed)
+            self._size += len(packed)
+
+
+def _write(file: Any, packed: bytes) -> None:
+    file.write(packed)
+    file.flush()
+    os.fsync(file.fileno())  # the machine may crash
+
+
+def read_log(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the parts of the state that the log of a sweep has.
+
+    Raises:
+        ValueError: There is none, or it has no whole record. What else unpickling raises: another version of this
+            project wrote it.
+    """
+    try:
+        content = (folder / STATE_LOG).read_bytes()
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no {STATE_LOG}") from error
+    parts: dict[str, dict[str, Any]] = {}
+    for begins, ends in records_in(content):
+        try:
+            unpacked = zlib.decompress(content[begins:ends])  # which has a checksum
+        except zlib.error:  # it is the last, and was cut off
+            break
+        for name, part in pickle.loads(unpacked).items():  # noqa: S301  (of this user's own sweep)
+            if TRIALS in part:
+                part[TRIALS] = {**parts.get(name, {}).get(TRIALS, {}), **part[TRIALS]}
+            parts[name] = part
+    if not parts:
+        raise ValueError(f"{STATE_LOG} has no whole record")
+    return parts
+
+
+def records_in(content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each record of a log begins and ends, without its length, which is in front of it."""
+    at = 0
+    while at + _LENGTH.size <= len(content):
+        begins = at + _LENGTH.size
+        at = begins + _LENGTH.unpack_from(content, at)[0]
+        yield begins, at
