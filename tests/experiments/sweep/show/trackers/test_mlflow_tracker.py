@@ -64,7 +64,7 @@ def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
 
 
 def test_trials_on_the_front_have_a_tag_also_after_a_crash(storage: Path) -> None:
-    plan = plan_of(storage, "front", objectives=("score:max", "seconds:min"))
+    plan = plan_of(storage, "pareto", objectives=("score:max", "seconds:min"))
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan(), *(began(trial) for trial in (1, 2, 3)))
     happen(tracker, state, reported(1, 1, 0.5, {"seconds": 5.0}), reported(2, 1, 0.4, {"seconds": 9.0}))
