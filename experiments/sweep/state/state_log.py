@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
@@ -54,7 +54,7 @@ class StateLog:
             self._size += len(packed)
 
 
-def _write(file: Any, packed: bytes) -> None:
+def _write(file: BinaryIO, packed: bytes) -> None:
     file.write(packed)
     file.flush()
     os.fsync(file.fileno())  # the machine may crash
