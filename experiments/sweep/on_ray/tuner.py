@@ -39,9 +39,9 @@ from trainables.runtime.variables import set_meanwhile
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what the workers need, which
 their TorchTrainer reserves."""
-STATE_EVERY_S, STATE_SHARE = 1.0, 0.05
-"""How often the state of a sweep is kept at most, and how much of the event loop's time that may take: the trials that
-have changed are written as JSON by Tune, some 0.3 ms each."""
+SHARE_OF_TIME = 0.05
+"""How much of the event loop's time it may take to keep the state of a sweep. Tune writes each trial that has changed
+as JSON, which takes about a millisecond."""
 FOR_COMMAND_LINE = ("dry_run", "evaluate", "json")
 """Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
@@ -132,7 +132,7 @@ class SweepTuner(tune.Tuner):
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
-            ray_tune.give_state_to_keepers(STATE_EVERY_S, STATE_SHARE)
+            ray_tune.give_state_to_keepers(SHARE_OF_TIME)
             ray_tune.keep_what_is_read()
             with set_meanwhile(OF_TUNE):
                 results = self._run_tune(kept)

@@ -80,13 +80,35 @@ class StateKeeper(tune.Callback):
         raise NotImplementedError
 
 
-def give_state_to_keepers(every_s: float, share: float) -> None:
+class _Paced:
+    """Something that takes no more than a share of the time, and is done no more often than every so many seconds."""
+
+    def __init__(self, share: float, every_s: float) -> None:
+        self._share, self._every_s, self._not_before = share, every_s, 0.0
+        self._began: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        return self._began is None and time.monotonic() >= self._not_before
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        if self._began is not None:
+            now = time.monotonic()
+            self._not_before = now + max(self._every_s, (now - self._began) / self._share)
+            self._began = None
+
+
+def give_state_to_keepers(share: float) -> None:
     """Have Tune, in this process, give the state of a sweep that has a :class:`StateKeeper` to that.
 
-    Tune (Ray 2.60) writes all trials as a whole, in place. With ``num_to_keep`` it does so for each checkpoint of a
-    trial, at the next step, after it has waited until the files of the time before are copied to the sweep's folder. No
-    setting changes that. A keeper is given the state no more often than ``every_s``, and has a ``share`` of the time at
-    most. At the end of a sweep it is given it in any case, and Tune writes it then, for Ray's own tools.
+    Tune (Ray 2.60) writes all trials as a whole, in place, and copies all files of the sweep to its folder each time.
+    With ``num_to_keep`` it does so for each checkpoint of a trial, at the next step, after it has waited for the copies
+    of the time before. No setting changes that. A keeper is given the state as often, and takes a ``share`` of the time
+    at most; the copies, which a thread makes, take as much, and nothing waits for them. At the end of a sweep both is
+    done in any case, and Tune writes its state, too, for Ray's own tools.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
@@ -96,23 +118,31 @@ def give_state_to_keepers(every_s: float, share: float) -> None:
         if keeper is None:
             _write_state(self, save_fn, force=force, wait=wait)
             return
-        began, written, copying = time.monotonic(), self._last_save_time, self._storage.syncer._sync_process
-        if not force and began < getattr(self, "not_before", began):
-            return
-        if copying is not None and copying.is_running:
-            self._should_force_sync_up = False  # nothing waits for the copy: the state is kept when it is due
 
         def keep() -> None:
             rest = {"runner_data": controller.__getstate__(), "stats": {"start_time": controller._start_time}}
             as_json = json.dumps(rest, cls=TuneFunctionEncoder)
             keeper.keep_state(controller._get_trial_checkpoints(), as_json, controller.search_alg)
-            if force:
-                save_fn()
 
-        _write_state(self, keep, force=force, wait=wait)
-        if self._last_save_time != written:
-            now = time.monotonic()
-            self.not_before = now + max(every_s, (now - began) / share)
+        if force:
+            keep()
+            _write_state(self, save_fn, force=True, wait=wait)
+            return
+        if not hasattr(self, "keeping"):
+            self.keeping, self.copying = _Paced(share, 0.0), _Paced(share, self._checkpoint_period)
+        wanted = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
+        if wanted and self.keeping.is_due:
+            self.keeping.begin()
+            keep()
+            self.keeping.end()
+            self._last_save_time, self._should_force_sync_up = time.monotonic(), False
+            self._trial_num_checkpoints_since_last_sync.clear()
+        storage, copies = self._storage, self._storage.syncer._sync_process
+        if copies is None or not copies.is_running:
+            self.copying.end()
+            if self.copying.is_due:
+                self.copying.begin()
+                storage.syncer.sync_up(storage.experiment_driver_staging_path, storage.experiment_fs_path)
 
     _ExperimentCheckpointManager.sync_up_experiment_state = write_state
 

@@ -229,6 +229,7 @@ def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it
     monkeypatch.setattr(_ExperimentCheckpointManager, "sync_up_experiment_state", ray_tune._write_state)
     monkeypatch.setattr(StorageContext, "experiment_driver_staging_path", str(tmp_path / "staging"))
     (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "result.json").write_text("{}")
     keeper, written = Keeper(), list[float]()
     controller: Any = object.__new__(TuneController)
     monkeypatch.setattr(TuneController, "__getstate__", lambda self: {"_iteration": 7})
@@ -241,7 +242,7 @@ def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it
         storage=StorageContext(str(tmp_path), "sweep"), checkpoint_period=0, sync_every_n_trial_checkpoints=1
     )
     controller._checkpoint_manager = manager
-    ray_tune.give_state_to_keepers(every_s=0.1, share=0.1)
+    ray_tune.give_state_to_keepers(share=0.1)
 
     def checkpoint_of(trial: Trial) -> None:
         controller._mark_trial_to_checkpoint(trial)
@@ -262,6 +263,9 @@ def test_a_keeper_is_given_the_state_within_its_share_of_time_and_tune_writes_it
     assert first["one"] is not second["one"]
     assert first["other"] is second["other"]
     assert not written
+    while not (copied := (tmp_path / "sweep" / "result.json").exists()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert copied
     controller.checkpoint(force=True, wait=True)  # as at the end of a sweep
     assert (len(keeper.kept), len(written)) == (3, 1)
 
