@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ray import cloudpickle
+
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
 TRIALS = "trials"
@@ -38,7 +40,8 @@ class StateLog:
 
     def append(self, record: Mapping[str, Mapping[str, Any]]) -> None:
         """Write a record; an OSError, after which the log is as it was, if the disk does not take it."""
-        packed = zlib.compress(pickle.dumps(record), level=1)
+        # A train loop may report what pickle itself does not take, such as an object of a class in its script.
+        packed = zlib.compress(cloudpickle.dumps(record), level=1)
         packed = _LENGTH.pack(len(packed)) + packed
         if self.wants_all:
             new = self._path.with_suffix(".new")

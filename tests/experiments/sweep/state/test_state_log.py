@@ -42,6 +42,17 @@ def test_trials_are_kept_and_all_else_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [STATE_LOG]
 
 
+def test_what_a_script_reports_is_taken_whatever_it_is(tmp_path: Path) -> None:
+    class OfTheScript:
+        """Has no module from which it can be imported."""
+
+        value = 0.5
+
+    StateLog(tmp_path).append(record(1, {1: {"loss": np.float32(0.25), "odd": OfTheScript()}}))
+    reported = read_log(tmp_path)["sweep"]["trials"][1]
+    assert (reported["loss"], reported["odd"].value) == (0.25, 0.5)
+
+
 def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     log.append(record(1, {1: "running"}))
