@@ -37,9 +37,8 @@ ENVIRONMENT = {
 """Settings of the Ray that is started, which its processes take from this one, unless the user has set them."""
 OF_TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
-    # Each checkpoint that replaces another makes Tune write its state, which is what makes a crash harmless.
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    # Seconds between two snapshots of the sweep's state: what a crash costs besides the work since a checkpoint.
+    # Seconds between two snapshots of the sweep's state where no checkpoint is written: what a crash costs besides the
+    # work since a checkpoint.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     # The sweep names Tune's loggers itself, without TensorBoard's, which takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

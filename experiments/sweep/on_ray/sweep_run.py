@@ -343,6 +343,8 @@ class SweepRun(KeptInProcess, StateKeeper):
         self._keep_to_budget(trials)
         for trial in trials:
             forget_deleted_checkpoints(trial)
+        if self._put_back and trials:  # there was no step
+            settle(trials, self.plan.folder)
         self.close()
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 

@@ -1,6 +1,6 @@
 """The state of a sweep as Tune has it: kept in the sweep's log while it runs, and put back for one that is resumed.
 
-No other module knows the names and formats of Tune's files (Ray 2.60).
+No other module knows the names of Tune's files (Ray 2.60).
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoin
 CONTROLLER, PROPOSALS, SEARCHER = "experiment_state-{}.json", "search_gen_state-{}.json", "searcher-state-{}.pkl"
 """Tune's files: the trials and its event loop, what proposes the trials, and our part of that."""
 CALLBACKS = "callback-states-{}.pkl"
-"""Another, which Tune reads by the position of callbacks, and need not read."""
-PUT_BACK = "0"
-"""Stands in their names for the time. Tune reads those of the latest, and gives its own a date."""
+"""Another, with the states of callbacks by their position."""
+FILES = (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS)
+PUT_BACK = "9999"
+"""Stands for the date in their names: later than those of an earlier sweep of this process, which are still where Tune
+reads its own. It reads the latest."""
 UNREADABLE = (
     ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
@@ -105,13 +107,15 @@ def _check_study(folder: Path, length: int) -> None:
 
 
 def results_so_far(folder: Path) -> tune.ResultGrid:
-    """Return the results that the log of a sweep has."""
-    return results_of(folder, read_log(folder)["tune"][TRIALS].values())
+    """Return the results that the log of a sweep has; a SweepError if it has none."""
+    return results_of(folder, kept_state_of(folder, lambda parts: None).tune[TRIALS].values())
 
 
 def put_back(state: KeptState, folder: Path, retries: int) -> None:
     """Put a state where Tune looks for it, adapted to today, and remove what came after it."""
-    remove_tunes_files(folder)
+    for name in FILES:
+        for old in folder.glob(name.format("*")):
+            old.unlink()
     trials = [
         (json.dumps({**json.loads(of_trial), "max_failures": retries}), of_run)
         for of_trial, of_run in state.tune[TRIALS].values()
@@ -121,6 +125,7 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
         CONTROLLER: json.dumps(whole).encode(),
         PROPOSALS: _at(state.tune[PROPOSALS], folder, retries),
         SEARCHER: state.tune[SEARCHER],
+        CALLBACKS: pickle.dumps({None: None}),  # no callback is given the state of another
     }
     for name, content in files.items():
         (folder / name.format(PUT_BACK)).write_bytes(content)
@@ -142,13 +147,6 @@ def _at(proposals: bytes, folder: Path, retries: int) -> bytes:
     return pickle.dumps({**state, "finished": False})
 
 
-def remove_tunes_files(folder: Path) -> None:
-    """Remove the state that Tune or :func:`put_back` wrote to a folder."""
-    for name in (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS):
-        for file in folder.glob(name.format("*")):
-            file.unlink()
-
-
 def settle(trials: Sequence[Trial], folder: Path) -> None:
     """Once Tune has read a state that was put back, remove it, and have Tune forget checkpoints that are gone.
 
@@ -158,7 +156,8 @@ def settle(trials: Sequence[Trial], folder: Path) -> None:
     for trial in trials:
         if not trial.is_finished():
             forget_deleted_checkpoints(trial)
-    remove_tunes_files(folder)
+    for name in FILES:
+        (folder / name.format(PUT_BACK)).unlink(missing_ok=True)
     place = Path(trials[0].storage.experiment_driver_staging_path)
     for copied in [*place.glob("*.json"), *place.glob("*.pkl")]:
         copied.unlink()

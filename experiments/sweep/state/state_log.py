@@ -25,8 +25,9 @@ class StateLog:
     """Writes the log of a sweep. A record is a number of parts by name, each a dictionary of plain data.
 
     The first record of this process has the state as a whole, and takes the place of what was there. Each one after it
-    has what has changed, until the log is more than twice as long as it need be: then it begins again. A record is on
-    disk when :meth:`append` returns; one that a crash or a full disk has cut off counts for nothing.
+    has what has changed, until as much has been appended as the whole takes, and :data:`MAY_GROW` besides: then the log
+    begins again. A record is on disk when :meth:`append` returns; one that was cut off, by a crash or a full disk,
+    counts for nothing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,13 +49,16 @@ class StateLog:
             with new.open("wb") as file:
                 _write(file, packed)
             new.replace(self._path)
+            _settle(self._path.parent)
             self._size = self._whole = len(packed)
-        else:
-            with self._path.open("r+b") as file:
-                file.seek(self._size)
-                file.truncate()  # what a full disk took of a record before
-                _write(file, packed)
-            self._size += len(packed)
+            return
+        at, self._size = self._size, 0  # should the log be gone, the next record begins another
+        with self._path.open("r+b") as file:
+            self._size = at
+            file.seek(at)
+            file.truncate()  # what a full disk took of a record before
+            _write(file, packed)
+        self._size += len(packed)
 
 
 def _write(file: BinaryIO, packed: bytes) -> None:
@@ -63,12 +67,21 @@ def _write(file: BinaryIO, packed: bytes) -> None:
     os.fsync(file.fileno())  # the machine may crash
 
 
+def _settle(folder: Path) -> None:
+    """Have a name in a folder survive a crash of the machine."""
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 def read_log(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the parts of the state that the log of a sweep has.
 
     Raises:
-        ValueError: There is none, or it has no whole record. What else unpickling raises: another version of this
-            project wrote it.
+        ValueError: There is none, it has no whole record, or one that is not the last is damaged. What else unpickling
+            raises: another version of this project wrote it.
     """
     try:
         content = (folder / STATE_LOG).read_bytes()
@@ -78,8 +91,10 @@ def read_log(folder: Path) -> dict[str, dict[str, Any]]:
     for begins, ends in records_in(content):
         try:
             unpacked = zlib.decompress(content[begins:ends])  # which has a checksum
-        except zlib.error:  # it is the last, and was cut off
-            break
+        except zlib.error as error:
+            if begins < ends < len(content):
+                raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from error
+            break  # it is the last, and was cut off
         for name, part in pickle.loads(unpacked).items():  # noqa: S301  (of this user's own sweep)
             if TRIALS in part:
                 part[TRIALS] = {**parts.get(name, {}).get(TRIALS, {}), **part[TRIALS]}

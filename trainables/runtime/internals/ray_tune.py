@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -80,11 +81,15 @@ class StateKeeper(tune.Callback):
         raise NotImplementedError
 
 
-class _Paced:
-    """Something that takes no more than a share of the time, and is done no more often than every so many seconds."""
+COPIES_EVERY_S = 30.0
+"""How long after the last copies, at most, Tune copies the reports of trials to the sweep's folder."""
 
-    def __init__(self, share: float, every_s: float) -> None:
-        self._share, self._every_s, self._not_before = share, every_s, 0.0
+
+class _Paced:
+    """Something that takes no more than a share of the time. There is a pause after it, in bounds, in seconds."""
+
+    def __init__(self, share: float, pause_s: tuple[float, float] = (0.0, math.inf)) -> None:
+        self._share, self._bounds, self._not_before = share, pause_s, 0.0
         self._began: float | None = None
 
     @property
@@ -96,8 +101,8 @@ class _Paced:
 
     def end(self) -> None:
         if self._began is not None:
-            now = time.monotonic()
-            self._not_before = now + max(self._every_s, (now - self._began) / self._share)
+            now, (least, most) = time.monotonic(), self._bounds
+            self._not_before = now + min(max((now - self._began) / self._share, least), most)
             self._began = None
 
 
@@ -107,8 +112,8 @@ def give_state_to_keepers(share: float) -> None:
     Tune (Ray 2.60) writes all trials as a whole, in place, and copies all files of the sweep to its folder each time.
     With ``num_to_keep`` it does so for each checkpoint of a trial, at the next step, after it has waited for the copies
     of the time before. No setting changes that. A keeper is given the state as often, and takes a ``share`` of the time
-    at most; the copies, which a thread makes, take as much, and nothing waits for them. At the end of a sweep both is
-    done in any case, and Tune writes its state, too, for Ray's own tools.
+    at most; so do the copies, which a thread makes, unless they would be older than :data:`COPIES_EVERY_S`, and nothing
+    waits for them. At the end of a sweep both is done in any case, and Tune writes its state, too, for Ray's own tools.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
@@ -129,7 +134,8 @@ def give_state_to_keepers(share: float) -> None:
             _write_state(self, save_fn, force=True, wait=wait)
             return
         if not hasattr(self, "keeping"):
-            self.keeping, self.copying = _Paced(share, 0.0), _Paced(share, self._checkpoint_period)
+            self.keeping = _Paced(share)
+            self.copying = _Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
         wanted = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
         if wanted and self.keeping.is_due:
             self.keeping.begin()

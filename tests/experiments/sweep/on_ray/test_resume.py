@@ -21,7 +21,7 @@ import pytest
 
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
-from experiments.sweep.on_ray.tune_files import CONTROLLER, PROPOSALS, PUT_BACK, SEARCHER, kept_state_of, put_back
+from experiments.sweep.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, kept_state_of, put_back
 from experiments.sweep.state.events import TERMINATED
 from experiments.sweep.state.state_log import STATE_LOG, StateLog, read_log, records_in
 from tests.experiments.sweep.fed_state import Fed
@@ -182,7 +182,7 @@ def accept(parts: dict[str, dict[str, Any]]) -> None:
 
 def test_the_log_has_every_trial_and_tunes_own_files_are_those_of_the_end(disturbed: Sweep) -> None:
     assert kept_state_of(disturbed.folder, accept).numbers == list(range(1, TRIALS + 2))
-    (state,) = disturbed.folder.glob("experiment_state-*.json")
+    (state,) = disturbed.folder.glob(CONTROLLER.format("*"))
     assert state.name != CONTROLLER.format(PUT_BACK)
     trials = [json.loads(trial) for trial, _ in json.loads(state.read_text())["trial_data"]]
     assert sorted(trial["trial_id"] for trial in trials) == sorted(read_log(disturbed.folder)["tune"]["trials"])
@@ -197,17 +197,17 @@ def test_a_log_that_was_cut_off_is_read_as_it_was_before(disturbed: Sweep, tmp_p
     state = kept_state_of(there, accept)
     put_back(state, there, retries=2)
     assert set(state.numbers) <= set(range(1, TRIALS + 2))
-    for name in (CONTROLLER, PROPOSALS, SEARCHER):
+    for name in FILES:
         assert [file.name for file in there.glob(name.format("*"))] == [name.format(PUT_BACK)]
 
 
 def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path: Path) -> None:
     moved = shutil.copytree(disturbed.folder, tmp_path / "elsewhere" / disturbed.name)
     put_back(kept_state_of(moved, accept), moved, retries=7)
-    (file,) = moved.glob("search_gen_state-*.json")
+    (file,) = moved.glob(PROPOSALS.format("*"))
     spec = pickle.loads(file.read_bytes())["experiment"].spec
     assert (spec["storage"].experiment_fs_path, spec["max_failures"]) == (str(moved), 7)
-    (file,) = moved.glob("experiment_state-*.json")
+    (file,) = moved.glob(CONTROLLER.format("*"))
     trials = [json.loads(trial) for trial, _ in json.loads(file.read_text())["trial_data"]]
     assert [trial["max_failures"] for trial in trials] == [7] * (TRIALS + 1)
 

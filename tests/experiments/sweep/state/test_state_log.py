@@ -107,3 +107,26 @@ def test_it_begins_again_before_it_is_much_longer_than_its_state(
         sizes.append((tmp_path / STATE_LOG).stat().st_size)
     assert max(sizes) < 2000 + 2 * 20 * 400 + 500
     assert sum(later < earlier for earlier, later in pairwise(sizes)) >= 2
+
+
+def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> None:
+    log = StateLog(tmp_path)
+    for number in range(3):
+        log.append(record(number, {number: "running"}))
+    content = (tmp_path / STATE_LOG).read_bytes()
+    _, (begins, ends), _ = records_in(content)
+    at = (begins + ends) // 2
+    (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    with pytest.raises(ValueError, match=r"a record in the middle of .* is damaged"):
+        read_log(tmp_path)
+
+
+def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
+    log = StateLog(tmp_path)
+    log.append(record(1, {1: "running"}))
+    (tmp_path / STATE_LOG).unlink()
+    with pytest.raises(FileNotFoundError):
+        log.append(record(2, {1: "finished"}))
+    assert log.wants_all
+    log.append(record(3, {1: "finished"}))
+    assert read_log(tmp_path) == record(3, {1: "finished"})

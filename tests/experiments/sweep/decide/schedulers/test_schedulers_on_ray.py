@@ -24,6 +24,7 @@ from experiments.sweep.define.options import SchedulerName
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.sweep_run import SweepRun
 from experiments.sweep.on_ray.trials import number_of
+from experiments.sweep.on_ray.tune_files import CONTROLLER
 from experiments.sweep.state.events import Ending
 from tests.experiments.sweep.quadratic import QUADRATIC
 from tests.groups import in_one_group
@@ -54,6 +55,18 @@ def swept(
     assert best is not None and (Path(best.path) / "epoch.txt").is_file()
     study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
     return results, json.loads((folder / name / "summary.json").read_text()), study
+
+
+def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(ray_here: None, tmp_path: Path) -> None:
+    """Tune reads what is put back where it wrote its own files, which are still there."""
+    in_one_group(build_tuner(PLAIN, name="more", storage=tmp_path, scheduler="fifo", num_samples=2, epochs=1)).fit()
+    (of_before,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
+    results = in_one_group(build_tuner(PLAIN, resume="more", storage=tmp_path, add_trials=1)).fit()
+    assert sorted(Path(result.path).name for result in results) == ["trial-001", "trial-002", "trial-003"]
+    assert not results.errors
+    (state,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
+    assert state != of_before
+    assert len(json.loads(state.read_text())["trial_data"]) == 3
 
 
 def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
