@@ -9,6 +9,7 @@ import numpy.typing as npt
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -269,3 +270,16 @@ def test_trials_that_end_at_nearly_the_same_second_trained_as_far(proposed: Any)
     xs = np.random.default_rng(0).random(36).tolist()
     study = study_of([*((x, {600 + round(100 * x): (x - 0.2) ** 2}) for x in xs), (0.5, {60: 3.0})])
     assert np.abs(proposed(study, 1.0) - 0.2).max() < 0.05
+
+
+@pytest.mark.parametrize(("sign", "direction"), [(1, StudyDirection.MINIMIZE), (-1, StudyDirection.MAXIMIZE)])
+def test_until_a_step_a_trial_is_worth_its_best_and_one_that_failed_the_worst_of_these(
+    sign: int, direction: StudyDirection
+) -> None:
+    def trial(at_end: float, *reported: float) -> optuna.trial.FrozenTrial:
+        curve = {step: sign * value for step, value in enumerate(reported, start=1)}
+        return optuna.trial.create_trial(value=sign * at_end, intermediate_values=curve)
+
+    known = [trial(0.1, 0.5, 0.4, 0.1), trial(0.3, 0.3, 0.6), trial(0.0)]
+    assert [sign * past.values[0] for past in sampler._until(2, known, direction)] == [0.4, 0.3, 0.4]
+    assert [sign * past.values[0] for past in known] == [0.1, 0.3, 0.0], "they are copies"
