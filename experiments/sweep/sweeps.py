@@ -18,6 +18,7 @@ from experiments.sweep.show.result import START_AGAIN, in_rows, is_useless, resu
 from experiments.sweep.show.trackers.outbox import tracked_at
 from experiments.sweep.show.trackers.store import tracking_uri
 from experiments.sweep.state.lock import is_running
+from experiments.sweep.state.state_log import TRIALS, UNREADABLE, read_log
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
     SweepFile,
@@ -65,9 +66,18 @@ class KeptSweep:
             return list(self.summary["search"])
         from experiments.sweep.decide.search import study_record  # half a second: the libraries of databases
 
-        found = study_record.in_brief(study_record.stored_trials(self.folder), self.began_with.mode)
+        found = study_record.in_brief(study_record.stored_trials(self.folder), self.began_with.mode, self._paused)
         running = {"status": "running"} if self.state == "running" else {}
         return [trial | (running if trial["status"] == "interrupted" else {}) for trial in found]
+
+    @property
+    def _paused(self) -> set[int]:
+        """The trials that waited when the state was kept last, which is moments ago; the study knows of none."""
+        try:
+            trials = read_log(self.folder)["sweep"][TRIALS]
+        except UNREADABLE:  # no trial has begun, or the log is of another version
+            return set()
+        return {number for number, trial in trials.items() if trial["status"] == "paused"}
 
     @property
     def _has_ended_since(self) -> bool:
@@ -122,11 +132,12 @@ class KeptSweep:
     def result(self) -> list[str]:
         """Return what it came to in words, a line each."""
         where, best = self.summary.get("mlflow"), self._best
-        so_far = f"trial {best['trial']:03d}: {self.began_with.metric} {format_value(best['value'])}" if best else ""
-        return [
-            *([f"best so far {so_far}"] if so_far and not self.summary else []),
-            *result_lines(self.folder, self.summary, [("mlflow", where)] if where else []),
-        ]
+        others = [("mlflow", where)] if where else []
+        summary = {} if self.state in ("running", "killed") else self.summary  # of before it went on
+        if best is None or summary:
+            return result_lines(self.folder, summary, others)
+        so_far = f"trial {best['trial']:03d}: {self.began_with.metric} {format_value(best['value'])}"
+        return [f"best so far {so_far}", *result_lines(self.folder, summary, others)]
 
     def lines(self, run: Sequence[str]) -> list[str]:
         """Return all of it in words, a line each; ``run`` is the command that runs scripts."""

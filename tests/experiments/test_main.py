@@ -28,6 +28,7 @@ from experiments.sweep.show.result import result_lines
 from experiments.sweep.show.summary import reopen_summary, summarise, write_summary
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
+from experiments.sweep.state.state_log import StateLog
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.sweep.sweeps import compared, listed
 from tests.experiments.sweep.earlier import earlier_sweep
@@ -214,6 +215,20 @@ def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
     assert {name: (sweep["state"], sweep["best"]) for name, sweep in found.items()} == {
         "longer": ("killed", 0.8), "early": ("killed", 0.4),
     }  # fmt: skip
+
+
+def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_log_have_it(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
+    assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
+    reopen_summary(folder)
+    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
+    StateLog(folder).append({"sweep": {"trials": {3: {"status": "paused"}}}})
+    text = said(capsys, "show", str(folder))
+    assert "best so far trial 003: score 0.4" in text
+    assert "003    0.4    1        paused    x=" in text
+    assert "best        trial" not in text and "devices     " not in text
 
 
 def test_what_was_confirmed_is_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

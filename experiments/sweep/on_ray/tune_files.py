@@ -21,7 +21,7 @@ from experiments.sweep.decide.search.study_record import count_trials
 from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.trials import number_in
-from experiments.sweep.state.state_log import TRIALS, read_log
+from experiments.sweep.state.state_log import TRIALS, UNREADABLE, read_log
 from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints, results_of
@@ -34,10 +34,6 @@ FILES = (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS)
 PUT_BACK = "9999"
 """Stands for the date in their names: later than those of an earlier sweep of this process, which are still where Tune
 reads its own. It reads the latest."""
-UNREADABLE = (
-    ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
-)  # fmt: skip
-"""What reading a log raises that is torn, or of another version of this project or of Ray."""
 
 
 def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:

@@ -78,15 +78,15 @@ class DeviceTime:
         self._counted_until[trial] = time.monotonic()
         self._yet_to_report.add(trial)
 
-    def reported(self, trial: int, metrics: Mapping[str, Any]) -> None:
-        """Count the time since the trial's last report."""
+    def reported(self, trial: int, metrics: Mapping[str, Any], *, again: bool = False) -> None:
+        """Count the time since the trial's last report; of a report that is made ``again`` the training is lost."""
         self._yet_to_report.discard(trial)
         counted_until = self._counted_until.get(trial, self.began)
         reported_at = time.monotonic()
         ordered_at = reported_at - metrics.get(names.STEP_SECONDS, reported_at - counted_until)
         devices = metrics.get(names.DEVICES, "")
         for kind, seconds in seconds_of(metrics, reported_at - ordered_at).items():
-            self.by_trial[trial][kind] += seconds
+            self.by_trial[trial][LOST if again and kind in (TRAINING, EVALUATING) else kind] += seconds
         if trial in self._open:
             self.by_trial[trial][WAITING] += max(0.0, ordered_at - counted_until)
         if trial not in self._open or self._has[trial] != devices:

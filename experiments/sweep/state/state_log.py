@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ray import cloudpickle
+import cloudpickle
 
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
@@ -18,6 +18,10 @@ TRIALS = "trials"
 """The entry of a part that has one value for each trial; a record has only those that have changed."""
 MAY_GROW = 64 * 2**20
 """Bytes that are appended before a log begins again, besides as many as the whole state takes."""
+UNREADABLE = (
+    ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
+)  # fmt: skip
+"""What reading a log raises that is torn, or of another version of this project or of Ray."""
 _LENGTH = struct.Struct(">Q")
 
 

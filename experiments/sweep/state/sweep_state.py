@@ -327,6 +327,8 @@ class SweepState:
             self.trials[event.trial] = trial
         if trial.has_ended:  # it goes on after all
             self._outcomes[trial.status] -= 1
+        if event.config != trial.config:  # it takes over another's weights, and may go back
+            trial.reports = 0
         self.unended[trial.number] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
         trial.decision, trial.safe_since = events.Decision("continue"), time.monotonic()
@@ -337,7 +339,8 @@ class SweepState:
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
         point = (event.value, *(float(event.metrics.get(other.name, math.nan)) for other in self.others))
         trial.value = event.value if all(map(math.isfinite, point)) else None
-        self.device_time.reported(trial.number, event.metrics)
+        self.device_time.reported(trial.number, event.metrics, again=0 < event.count <= trial.reports)
+        trial.reports = max(trial.reports, event.count)
         if trial.value is None:
             return
         # Of several reports in the same epoch or second the best.

@@ -51,6 +51,8 @@ class TrialState:
     """Whether a person asked that it end."""
     step: int = 0
     """Epochs or optimizer steps of its last report."""
+    reports: int = 0
+    """How many it has made; those that it makes again after a failure count once."""
     value: float | None = None
     """Of the objective in its last report; None if that was not finite, or there was none."""
     metrics: dict[str, Any] = field(default_factory=dict)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.sweep.define.objective import Objective
-from experiments.sweep.state.events import Ending, SweepEnded, SweepEnding, TrialRecovered
+from experiments.sweep.state.device_time import EVALUATING, LOST, TRAINING
+from experiments.sweep.state.events import Ending, Reported, SweepEnded, SweepEnding, TrialRecovered
+from experiments.sweep.state.sweep_state import SweepState
 from tests.experiments.sweep.fed_state import Fed
+from trainables.runtime import names
 
 
 def test_the_best_is_the_best_report_and_of_equal_ones_the_lower_number() -> None:
@@ -326,3 +330,24 @@ def test_the_confirmed_are_of_the_front_and_far_from_each_other() -> None:
         fed.report(number, 1, score, seconds=seconds)
         fed.end(number)
     assert [trial.number for trial in fed.state.to_confirm] == [1, 5, 4]
+
+
+def test_what_is_trained_again_after_a_kill_is_lost_and_what_another_has_trained_is_not() -> None:
+    def report(state: SweepState, count: int, **config: Any) -> None:
+        took = {names.TRAIN_SECONDS: 2.0, names.EVAL_SECONDS: 1.0, names.STEP_SECONDS: 3.0}
+        metrics = {"score": 0.5, **took, names.DEVICES: "n:"}
+        state.apply(Reported(trial=1, step=count, value=0.5, metrics=metrics, config={"x": 0.5, **config}, count=count))
+
+    fed, resumed = Fed(), Fed()
+    fed.begin(1)
+    for count in (1, 2, 3):
+        report(fed.state, count)
+    resumed.state.restore(pickle.loads(pickle.dumps(fed.state.snapshot())))
+    resumed.begin(1)
+    for count in (2, 3, 4):
+        report(resumed.state, count)
+    seconds = resumed.state.device_time.by_trial[1]
+    assert (seconds[TRAINING], seconds[EVALUATING], seconds[LOST]) == (8, 4, 6)
+    resumed.begin(1, y=0.1)  # with population-based training
+    report(resumed.state, 3, y=0.1)
+    assert (seconds[TRAINING], seconds[EVALUATING], seconds[LOST]) == (10, 5, 6)
