@@ -46,9 +46,10 @@ def _best_lines(summary: Mapping[str, Any]) -> list[str]:
     (unit,) = best.keys() & {names.EPOCH, names.STEP, names.SECOND}
     reached, checkpoint, confirmation = format_value(best["value"]), best["checkpoint"], summary["confirmation"]
     beside = f"{format_value(summary['baseline'])} {summary.get('baseline_note', '')}".strip()
+    later = f"; later it failed: {best['failed']}" if best.get("failed") else ""
     return [
         f"best        trial {best['trial']:03d}: {summary['metric']} {reached} at {unit} {best[unit]} "
-        f"({f'baseline {beside}' if beside else 'no baseline'})",
+        f"({f'baseline {beside}' if beside else 'no baseline'}){later}",
         f"config      {format_params(best['config'])}",
         *(in_rows("front", front_lines(summary, unit)) if "front" in summary else []),
         *(in_rows("confirmed", in_lines(confirmation)) if confirmation is not None else []),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
-from experiments.sweep.define.words import counted
+from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.show.confirmation import confirmed
 from experiments.sweep.state.sweep_file import read_summary
 from experiments.sweep.state.sweep_state import SweepState
@@ -112,6 +112,7 @@ def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]
         plan.budget.unit: saved.step if saved else trial.best_step,
         "checkpoint": str(plan.folder / saved.place) if saved else None,
         "load": load.format(checkpoint=plan.folder / saved.place) if saved and load else None,
+        **({"failed": last_line(trial.reason)} if trial.status == "failed" else {}),  # after that
     }
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from experiments import SweepOptions
 from experiments.sweep.define.objective import Objective
 from experiments.sweep.plan.plan import make_plan
+from experiments.sweep.show.result import result_lines
 from experiments.sweep.show.summary import summarise
 from tests.experiments.sweep.fed_state import Fed
 from tests.experiments.sweep.quadratic import QUADRATIC
@@ -26,3 +28,16 @@ def test_the_checkpoint_of_a_point_is_of_its_report(storage: Path) -> None:
     (plan.folder / "trial-001" / "checkpoint_000001").rmdir()
     (of_trial,) = summarise(plan, fed.state, {})["front"]
     assert (of_trial["epoch"], of_trial["checkpoint"]) == (1, None)
+
+
+def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.trial(1, 0.1, 0.2, 0.3, 0.4)
+    fed.trial(2, 0.9, math.nan, outcome="failed", reason="diverged: score is nan at epoch 2")
+    fed.state.close()
+    first = result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
+    assert first.startswith("best        trial 002: score 0.9 at epoch 1 (")
+    assert first.endswith("); later it failed: diverged: score is nan at epoch 2")
+    fed.report(1, 4, 0.95)
+    assert "failed" not in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
