@@ -90,8 +90,8 @@ class Steering:
         trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
             why = "there is no such trial" if trial is None else f"it has ended ({trial.status})"
-            running = ", ".join(str(trial.number) for trial in self._state.running) or "none"
-            raise SweepError(f"trial {number}: {why}; give one that is running or paused (running: {running})")
+            others = ", ".join(map(str, sorted(self._state.unended))) or "none is"
+            raise SweepError(f"trial {number}: {why}; give one that is running or paused ({others})")
         if not trial.to_stop:
             self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")

@@ -92,7 +92,7 @@ def _baseline_note(state: SweepState) -> str:
     if state.baseline is None or state.baseline.status == "failed":
         return "" if state.baseline is None else "failed"
     step, total = state.baseline.step, state.budget.total
-    notes = [f"after {step:g} of {counted(total, state.budget.unit)}"] if step < total else []
+    notes = [f"after {step:g} of {counted(total, state.budget.unit)}"] if 0 < step < total else []
     changed = state.baseline.best_config != state.baseline.began_with  # as pbt does
     return ", ".join([*notes, *(["with hyperparameters changed on the way"] if changed else [])])
 

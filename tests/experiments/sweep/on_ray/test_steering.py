@@ -162,7 +162,7 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
     [
         (
             {"do": "stop", "trial": 2},
-            r"trial 2: there is no such trial; give one that is running or paused \(running: 1\)",
+            r"trial 2: there is no such trial; give one that is running or paused \(1\)",
         ),
         ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
         ({"do": "add", "trials": None}, "not a request that a sweep knows; send {.do.: .stop., .trial.: 7}"),
