@@ -121,13 +121,13 @@ def sweep(way: str, trials: int) -> dict[str, Any]:
 def warm_tuner(plan: Plan) -> SweepTuner:
     """Return the sweep in warm groups."""
     tuner = SweepTuner(plan)
-    given_to = tuner.run.trial_added
+    given_to = tuner.run.on_disk.trial_added
 
     def stamped(trial: Trial) -> None:
         LAUNCHED_AT[trial.trial_id] = time.time()
         given_to(trial)
 
-    tuner.run.trial_added = stamped  # type: ignore[method-assign]
+    tuner.run.on_disk.trial_added = stamped  # type: ignore[method-assign]
     return tuner
 
 

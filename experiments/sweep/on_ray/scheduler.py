@@ -36,7 +36,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Pass on that Tune has a trial."""
-        self._run.trial_added(trial)
+        self._run.on_disk.trial_added(trial)
         if not trial.config.get(names.CONFIRMS):  # which is never stopped early, and so is none of its business
             self._chosen.on_trial_add(tune_controller, trial)
 

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ from experiments.sweep.decide.search.searcher import StudySearcher
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.decide.stopping import StoppingRules, kind_of_error
 from experiments.sweep.define.budget import REPORTS
-from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import Plan
 from experiments.sweep.on_ray.ending import EarlyEnd
+from experiments.sweep.on_ray.state_on_disk import StateOnDisk
 from experiments.sweep.on_ray.steering import Steering
 from experiments.sweep.on_ray.trials import error_of, number_of
-from experiments.sweep.on_ray.tune_files import as_part, forget_deleted_checkpoints, settle
+from experiments.sweep.on_ray.tune_files import forget_deleted_checkpoints
 from experiments.sweep.show.notify import Notify
 from experiments.sweep.show.pictures.page import LivePage, in_notebook
 from experiments.sweep.show.pictures.report import DrawPictures
@@ -43,11 +43,10 @@ from experiments.sweep.show.view import View
 from experiments.sweep.state import events
 from experiments.sweep.state.device_time import DeviceTime
 from experiments.sweep.state.outcome import why_diverged
-from experiments.sweep.state.state_log import STATE_LOG, StateLog
 from experiments.sweep.state.sweep_state import SweepState
 from trainables.runtime import names
 from trainables.runtime.internals.ray_core import free_orphans, waiting_actors
-from trainables.runtime.internals.ray_tune import StateKeeper, actor_of, go_on_with
+from trainables.runtime.internals.ray_tune import actor_of, go_on_with
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +56,8 @@ FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
 
 
-class SweepRun(KeptInProcess, StateKeeper):
-    """Everything of one sweep in this process: Tune's one callback, which its scheduler asks about each report.
+class SweepRun(KeptInProcess, tune.Callback):
+    """Everything of one sweep in this process: Tune's callback, which its scheduler asks about each report.
 
     Its methods are called by Tune's event loop, one at a time.
     """
@@ -102,10 +101,9 @@ class SweepRun(KeptInProcess, StateKeeper):
             self.views.append(ShowProgress(plan))
         if options.notify is not None:
             self.views.append(Notify(plan, options.notify))
-        self._log, self._in_log = StateLog(plan.folder), dict[str, Any]()  # Tune's trials as the log has them
-        self._put_back = plan.resumed  # whether Tune's files are there, put back for it to read
+        self.on_disk = StateOnDisk(plan.folder, self.state, self.scheduler, resumed=plan.resumed)
+        """What is kept of it: another callback of Tune."""
         self.early_end = EarlyEnd(plan, self.state, searcher, self.tell, self.close)
-        self._not_restored: set[int] = set()  # trials that Tune has yet to restore
         self._pausing: list[Trial] = []
         self._checkpoints_changed = False
         self._said_begins_anew = False
@@ -132,7 +130,7 @@ class SweepRun(KeptInProcess, StateKeeper):
         logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the sweep itself says how it ended
         # A trial that ended before its first report has no file of reports, which is no news.
         logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-        self.check_restored()
+        self.on_disk.check_restored()
         self.early_end.signals.take_over(self.plan.options.limits)
         self._begun = True
         self._stopping = StoppingRules(self.plan.options)
@@ -296,11 +294,8 @@ class SweepRun(KeptInProcess, StateKeeper):
         self.early_end.ask(self._stopping.after_trial(self.state))
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Do what must be done before Tune does anything."""
+        """Look whether SIGTERM has come, before anything of Ray is called."""
         self.early_end.heed_sigterm()
-        if self._put_back and trials:
-            self._put_back = False
-            settle(trials, self.plan.folder)
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Do what is due."""
@@ -343,8 +338,6 @@ class SweepRun(KeptInProcess, StateKeeper):
         self._keep_to_budget(trials)
         for trial in trials:
             forget_deleted_checkpoints(trial)
-        if self._put_back and trials:  # there was no step
-            settle(trials, self.plan.folder)
         self.close()
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
@@ -410,48 +403,6 @@ class SweepRun(KeptInProcess, StateKeeper):
             for saved in known.checkpoints:
                 if may_be_taken_over(self.scheduler, trial, saved.step):
                     yield self.plan.folder / saved.place
-
-    # What a resumed sweep must know.
-
-    def resumes(self, trials: Sequence[int]) -> None:
-        """Note that Tune is about to read its state, which has the trials of these numbers."""
-        self._not_restored = set(trials)
-
-    def trial_added(self, trial: Trial) -> None:
-        """Note that Tune has a trial, a new one or one that it restored."""
-        self._not_restored.discard(number_of(trial))
-
-    def check_restored(self) -> None:
-        """Raise a SweepError if Tune has not read its state in full: it logs an error and begins again then."""
-        if self._not_restored:
-            raise SweepError(
-                f"--resume {self.plan.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
-                f"error is above). {self.plan.folder / STATE_LOG} is unchanged: fix what the error says, and try again"
-            )
-
-    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        """Append to the log what has changed since the time before; Tune asks for it."""
-        everything = self._log.wants_all
-        changed = [one for one, state in trials.items() if everything or self._in_log.get(one) is not state]
-        try:
-            of_tune = as_part(trials, changed, controller, search_alg)
-            if of_tune is None:  # a later record has it
-                return
-            self._log.append({"tune": of_tune, **self.snapshot(None if everything else self.state.changed)})
-        except OSError as error:  # the next may find room
-            logger.warning("the state of the sweep could not be written (%s)", error)
-            return
-        self._in_log = dict(trials)
-        self.state.changed.clear()
-
-    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
-        """Return the parts of the state that are not Tune's, with these trials; with all if None."""
-        return {**self.state.snapshot(numbers), "scheduler": self.scheduler.get_state()}
-
-    def restore(self, parts: Mapping[str, Any]) -> None:
-        """Take over a :meth:`snapshot` of all trials, before Tune adds them again."""
-        self.state.restore(parts)
-        self.scheduler.set_state(parts["scheduler"])
 
 
 @contextmanager

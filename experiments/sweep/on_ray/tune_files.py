@@ -24,7 +24,8 @@ from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.state_log import TRIALS, UNREADABLE, read_log
 from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime import names
-from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints, results_of
+from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints
+from trainables.runtime.internals.tune_state import results_of
 
 CONTROLLER, PROPOSALS, SEARCHER = "experiment_state-{}.json", "search_gen_state-{}.json", "searcher-state-{}.pkl"
 """Tune's files: the trials and its event loop, what proposes the trials, and our part of that."""

@@ -32,7 +32,7 @@ from experiments.sweep.state.trial_state import trial_name
 from trainables.runtime.group.errors import GONE, LostTooOftenError, WorkerRaisedError, text_of
 from trainables.runtime.group.warm_trainable import warm_trainable
 from trainables.runtime.group.worker_group import WorkerGroupSpec
-from trainables.runtime.internals import ray_tune
+from trainables.runtime.internals import ray_tune, tune_state
 from trainables.runtime.training.profiling import TRACE_FILE, Profile
 from trainables.runtime.variables import set_meanwhile
 
@@ -126,20 +126,20 @@ class SweepTuner(tune.Tuner):
         try:
             # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would remove. And
             # before anything is written: a state that cannot be read in full is an error.
-            kept = kept_state_of(plan.folder, self.run.restore) if plan.resumed else None
+            kept = kept_state_of(plan.folder, self.run.on_disk.restore) if plan.resumed else None
             if kept is not None:
                 put_back(kept, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
-            ray_tune.give_state_to_keepers(SHARE_OF_TIME)
-            ray_tune.keep_what_is_read()
+            tune_state.give_state_to_keepers(SHARE_OF_TIME)
+            tune_state.keep_what_is_read()
             with set_meanwhile(OF_TUNE):
                 results = self._run_tune(kept)
         except BaseException as error:
             self.run.fail(error)
             if isinstance(error, AssertionError):  # Tune's, of a searcher that was restored where its trials were not
-                self.run.check_restored()
+                self.run.on_disk.check_restored()
             raise
         finally:
             lock.release()
@@ -153,7 +153,7 @@ class SweepTuner(tune.Tuner):
         # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
         self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
         if kept is not None:
-            self.run.resumes(kept.numbers)
+            self.run.on_disk.expect(kept.numbers)
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         return self._tuner.fit()
@@ -242,7 +242,7 @@ class SweepTuner(tune.Tuner):
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
+            callbacks=[self.run, self.run.on_disk, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
                 # pbt: a trial takes over what another saved a while ago

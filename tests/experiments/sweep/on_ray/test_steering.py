@@ -151,7 +151,7 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
     other = SweepTuner(run.plan, trackers=[]).run
     other.searcher.restore(str(tmp_path / "searcher"))
     other.searcher.num_trials = 4
-    other.restore(run.snapshot())
+    other.on_disk.restore(run.on_disk.snapshot())
     assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
     assert other.state.trials[1].to_stop
     assert [what for _, what in other.state.steered] == ["try x=0.5", "add 1 trial for that", "stop trial-001"]
