@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
     rounds = parser.parse_args().rounds
     model = str(sample_settings()["model"])  # made before anything is timed
+    sweep_s()  # finds nothing in memory of what it reads, as all later ones do
     measured = []
     for number in range(1, rounds + 1):
         sweep, without, bare = sweep_s(), sweep_s(**{FORK_SERVER: "off"}), bare_s(model)
