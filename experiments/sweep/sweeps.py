@@ -72,7 +72,7 @@ class KeptSweep:
 
     @property
     def _paused(self) -> set[int]:
-        """The trials that waited when the state was kept last, which is moments ago; the study knows of none."""
+        """The trials that waited when the state was kept last; the study knows of none."""
         try:
             trials = read_log(self.folder)["sweep"][TRIALS]
         except UNREADABLE:  # no trial has begun, or the log is of another version

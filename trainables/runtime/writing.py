@@ -26,13 +26,19 @@ T = TypeVar("T")
 def written_whole(path: Path) -> Iterator[Path]:
     """Yield a path to write to. The file there replaces ``path`` at the end, and is ignored after an error.
 
-    A reader finds the old file or the new one, also after a crash of the process or of the machine.
+    A reader finds the old file or the new one, also after a crash of the process or of the machine; once this has
+    returned, the new one.
     """
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     yield partial
     with partial.open("rb+") as written:
         os.fsync(written.fileno())
     partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # which has the name
+    finally:
+        os.close(folder)
 
 
 def once_there_is_room(write: Callable[[], T], what: str) -> T:

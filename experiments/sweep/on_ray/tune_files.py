@@ -50,7 +50,7 @@ def as_part(
     """Return Tune's part of a record of the log, with the trials that have changed; None if the study's database does
     not have all trials yet.
 
-    See :meth:`~trainables.runtime.internals.ray_tune.StateKeeper.keep_state`.
+    See :meth:`~trainables.runtime.internals.tune_state.StateKeeper.keep_state`.
     """
     with tempfile.TemporaryDirectory() as folder:
         search_alg.save_to_dir(folder, session_str=PUT_BACK)

@@ -8,9 +8,11 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import cloudpickle
+
+from trainables.runtime.writing import written_whole
 
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
@@ -49,11 +51,8 @@ class StateLog:
         packed = zlib.compress(cloudpickle.dumps(record), level=1)
         packed = _LENGTH.pack(len(packed)) + packed
         if self.wants_all:
-            new = self._path.with_suffix(".new")
-            with new.open("wb") as file:
-                _write(file, packed)
-            new.replace(self._path)
-            _settle(self._path.parent)
+            with written_whole(self._path) as new:
+                new.write_bytes(packed)
             self._size = self._whole = len(packed)
             return
         at, self._size = self._size, 0  # should the log be gone, the next record begins another
@@ -61,23 +60,10 @@ class StateLog:
             self._size = at
             file.seek(at)
             file.truncate()  # what a full disk took of a record before
-            _write(file, packed)
+            file.write(packed)
+            file.flush()
+            os.fsync(file.fileno())  # the machine may crash
         self._size += len(packed)
-
-
-def _write(file: BinaryIO, packed: bytes) -> None:
-    file.write(packed)
-    file.flush()
-    os.fsync(file.fileno())  # the machine may crash
-
-
-def _settle(folder: Path) -> None:
-    """Have a name in a folder survive a crash of the machine."""
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def read_log(folder: Path) -> dict[str, dict[str, Any]]:
@@ -100,8 +86,10 @@ def read_log(folder: Path) -> dict[str, dict[str, Any]]:
                 raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from error
             break  # it is the last, and was cut off
         for name, part in pickle.loads(unpacked).items():  # noqa: S301  (of this user's own sweep)
-            if TRIALS in part:
-                part[TRIALS] = {**parts.get(name, {}).get(TRIALS, {}), **part[TRIALS]}
+            if TRIALS in part:  # added to the dictionary of before, which is not copied for each record
+                before = parts.get(name, {}).get(TRIALS, {})
+                before.update(part[TRIALS])
+                part[TRIALS] = before
             parts[name] = part
     if not parts:
         raise ValueError(f"{STATE_LOG} has no whole record")
