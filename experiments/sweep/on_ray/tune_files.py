@@ -67,8 +67,10 @@ class KeptState:
 
     tune: dict[str, Any]
     """Tune's part of it, with all trials."""
+    trials: list[dict[str, Any]]
+    """The trials, decoded, without what Tune keeps of their runs."""
     numbers: list[int]
-    """Of its trials."""
+    """Of the trials."""
 
 
 def kept_state_of(folder: Path, see: Callable[[dict[str, dict[str, Any]]], None]) -> KeptState:
@@ -81,7 +83,7 @@ def kept_state_of(folder: Path, see: Callable[[dict[str, dict[str, Any]]], None]
         trials = [json.loads(of_trial) for of_trial, _ in parts["tune"][TRIALS].values()]
         if not trials:
             raise ValueError("no trial had begun")  # and Tune restores no such state
-        state = KeptState(parts["tune"], sorted(number_in(trial["experiment_tag"]) for trial in trials))
+        state = KeptState(parts["tune"], trials, sorted(number_in(trial["experiment_tag"]) for trial in trials))
         see(parts)
     except UNREADABLE as error:
         raise SweepError(
@@ -114,8 +116,8 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
         for old in folder.glob(name.format("*")):
             old.unlink()
     trials = [
-        (json.dumps({**json.loads(of_trial), "max_failures": retries}), of_run)
-        for of_trial, of_run in state.tune[TRIALS].values()
+        (json.dumps({**trial, "max_failures": retries}), of_run)
+        for trial, (_, of_run) in zip(state.trials, state.tune[TRIALS].values(), strict=True)
     ]
     whole = {**json.loads(state.tune[CONTROLLER]), "trial_data": trials}
     files = {
