@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import TextConfig
-from trainables.pretrained import from_pretrained
+from trainables.data.facts import check_data
+from trainables.encoder import encoder_config
 from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.training.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
     import torch
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
-
-COUNT_AFTER_PADDING = (
-    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
-    "xlm-roberta", "xlm-roberta-xl",
-)  # fmt: skip
-"""Families of encoders whose first token has the position after the id of padding, so that those up to it are lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +68,9 @@ def train_loop(config: dict[str, Any]) -> None:
     task = Task(
         model=model,
         forward=_logits,
-        train_data=texts.train,
-        val_data=texts.val,
-        test_data=texts.test,
+        train_data=texts.split("train"),
+        val_data=texts.split("val"),
+        test_data=texts.split("test") if bert.hold_out else None,
         describe=partial(_describe, model, texts.tokenizer),
         check_fit=partial(_check_fit, texts.labels),
     )
@@ -91,20 +85,10 @@ def check(config: BertConfig) -> list[str]:
     """
     from trainables.data.text import tokenized
 
-    model = _model_config(config.model)
-    positions = _positions(model)
-    if positions is not None and config.max_length > positions:  # before all texts are padded to it
-        raise ValueError(
-            f"max_length must be at most the {positions} positions of {config.model}, but got {config.max_length}"
-        )
     texts = tokenized(config)
-    check_batch(config, workers=1, samples=len(texts.train))
-    check_classes(config, len(texts.labels))
     return [
-        f"data: {config.data}: {len(texts.train)} texts to train on, {len(texts.val)} to validate, "
-        f"{f'{len(texts.test)} to test, ' if texts.test else ''}"
-        f"{len(texts.labels)} classes ({', '.join(texts.labels[:8])}{', …' if len(texts.labels) > 8 else ''})",
-        f"model: {config.model}: {model.model_type}, {config.max_length} tokens per text",
+        check_data(config, "texts", texts.sizes, texts.labels),
+        f"model: {config.model}: {texts.model_type}, {config.max_length} tokens per text",
     ]
 
 
@@ -151,20 +135,6 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     )
 
 
-def _model_config(model: str) -> Any:
-    from transformers import AutoConfig
-
-    return from_pretrained(AutoConfig.from_pretrained, model)
-
-
-def _positions(model: Any) -> int | None:
-    """Return how many tokens a model has positions for; None where any number will do."""
-    positions: int | None = getattr(model, "max_position_embeddings", None)
-    if positions is not None and model.model_type in COUNT_AFTER_PADDING:
-        return positions - model.pad_token_id - 1
-    return positions
-
-
 def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -172,7 +142,7 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    described = _model_config(config.model)
+    described = encoder_config(config.model)
     described.id2label = dict(enumerate(labels))
     described.label2id = {label: index for index, label in enumerate(labels)}
     for name in DROPOUT_NAMES:

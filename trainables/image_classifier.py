@@ -1,4 +1,4 @@
-"""What the image models share: from a configuration and a network to a trained trial, a check and a checkpoint."""
+"""What the image models share: from a configuration and a network to a trained trial and a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from trainables.prediction import PACKAGES, ClassPredictor
 from trainables.runtime.training.checkpoint import read_state
 from trainables.runtime.training.loading import Batch
 from trainables.runtime.training.loop import Task, train
-from trainables.runtime.training.training_config import check_batch, check_classes
 
 DESCRIPTION_FILE = "classifier.json"
 """In a checkpoint: the classes, how images are prepared, and how the network is built."""
@@ -47,24 +46,6 @@ def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any])
         check_fit=partial(_check_fit, config, images.classes),
     )
     train(task, config)
-
-
-def check_images(config: ImageConfig) -> list[str]:
-    """Return what the data holds, a line each.
-
-    Raises:
-        ValueError: The data cannot be used; says which, why, and what to give instead.
-    """
-    images = images_of(config)
-    check_batch(config, workers=1, samples=len(images.train))
-    check_classes(config, len(images.classes))
-    shown = ", ".join(images.classes[:8]) + (", …" if len(images.classes) > 8 else "")
-    return [
-        f"data: {config.data}: {len(images.train)} images to train on, {len(images.val)} to validate, "
-        f"{f'{len(images.test)} to test, ' if images.test else ''}"
-        f"{len(images.classes)} classes ({shown}), {config.image_size} pixels",
-        *(f"data: {note}" for note in images.notes),
-    ]
 
 
 def read_classifier(checkpoint: str | Path, build: Callable[[dict[str, Any], int], nn.Module]) -> tuple[Any, list[str]]:

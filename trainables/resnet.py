@@ -77,12 +77,14 @@ def check_resnet(config: ResNetConfig) -> list[str]:
     Raises:
         ValueError: The data or the weights cannot be used; says which, why, and what to give instead.
     """
-    from trainables.image_classifier import check_images
-    from trainables.resnet_network import build_resnet
+    from trainables.data.image_index import check_images
 
-    facts = check_images(config)
-    weights = "random weights" if config.model == RANDOM else f"weights {config.model}, a new head"
-    build_resnet(config.architecture, config.model, classes=2)
+    facts, weights = check_images(config), "random weights"
+    if config.model != RANDOM:
+        from trainables.resnet_network import build_resnet
+
+        build_resnet(config.architecture, config.model, classes=2)
+        weights = f"weights {config.model}, a new head"
     return [*facts, f"model: {config.architecture}, {weights}"]
 
 

@@ -109,7 +109,7 @@ def check(config: ViTTrialConfig) -> list[str]:
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
     """
-    from trainables.image_classifier import check_images
+    from trainables.data.image_index import check_images
     from trainables.vit_network import HUB_MODELS, build_vit, source_of
 
     if config.model == HUB and config.size not in HUB_MODELS:

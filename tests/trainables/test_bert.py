@@ -9,8 +9,9 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from search_spaces.bert import BASELINE
-from trainables.bert import COUNT_AFTER_PADDING, BertConfig, _check_fit, _positions, check
+from trainables.bert import BertConfig, _check_fit, check
 from trainables.data.text import tokenized
+from trainables.encoder import COUNT_AFTER_PADDING, positions
 
 Configure = Callable[..., BertConfig]
 
@@ -36,7 +37,7 @@ def test_any_text_classification_data_works_by_naming_its_columns(configure: Con
     config = configure(data=str(tmp_path / "mine"), max_length=8, batch_size=2, **columns)
     assert "3 texts to train on, 2 to validate, 2 classes (neg, pos)" in check(config)[0]
     data = tokenized(config)
-    batch = data.train.__getitems__([0, 1])
+    batch = data.split("train").__getitems__([0, 1])
     assert batch["labels"].tolist() == [1, 0]
     assert batch["input_ids"].shape == (2, 8)
     assert batch["attention_mask"].sum(dim=1).tolist() == (batch["input_ids"] != 0).sum(dim=1).tolist()
@@ -47,7 +48,7 @@ def test_one_file_is_split(configure: Configure, tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     data = tokenized(configure(data=str(file)))
-    assert (len(data.train), len(data.val), data.labels) == (40, 10, ["0", "1"])
+    assert (data.sizes, data.labels) == ({"train": 40, "val": 10}, ["0", "1"])
 
 
 def test_rows_of_rare_classes_train(configure: Configure, tmp_path: Path) -> None:
@@ -56,8 +57,8 @@ def test_rows_of_rare_classes_train(configure: Configure, tmp_path: Path) -> Non
     file.write_text("\n".join(map(json.dumps, rows)))
     data = tokenized(configure(data=str(file)))
     assert data.labels == ["bad", "good", "rare"]
-    assert (len(data.train), len(data.val)) == (33, 8)
-    assert 2 not in data.val.labels
+    assert data.sizes == {"train": 33, "val": 8}
+    assert 2 not in data.split("val").labels
 
 
 def ids(texts: Any) -> set[bytes]:
@@ -66,12 +67,12 @@ def ids(texts: Any) -> set[bytes]:
 
 def test_without_a_test_part_half_of_the_validation_texts_is_held_out(configure: Configure) -> None:
     whole, data = tokenized(configure()), tokenized(configure(hold_out=True))
-    assert whole.test is None and data.test is not None
-    assert len(data.val) + len(data.test) == len(whole.val)
-    assert ids(data.val) | ids(data.test) == ids(whole.val)
-    both = np.bincount(data.val.labels), np.bincount(data.test.labels)
+    assert "test" not in whole.sizes
+    assert len(data.split("val")) + len(data.split("test")) == len(whole.split("val"))
+    assert ids(data.split("val")) | ids(data.split("test")) == ids(whole.split("val"))
+    both = np.bincount(data.split("val").labels), np.bincount(data.split("test").labels)
     assert max(abs(both[0] - both[1])) <= 1, "each class is halved"
-    assert ids(data.val).isdisjoint(ids(data.test))
+    assert ids(data.split("val")).isdisjoint(ids(data.split("test")))
 
 
 @pytest.mark.parametrize(("public", "held_out"), [("pos", 3), ("nobody told", 1)])
@@ -81,14 +82,15 @@ def test_a_test_split_with_labels_is_held_out(configure: Configure, tmp_path: Pa
     write_csv(tmp_path / "mine", "test", [("fair", public), ("fine", public), ("fun", "neg")])
     columns = {"text_column": "review", "label_column": "stars", "batch_size": 2}
     data = tokenized(configure(data=str(tmp_path / "mine"), max_length=8, hold_out=True, **columns))
-    assert data.test is not None and len(data.test) == held_out
-    assert len(data.val) == (2 if held_out == 3 else 1)
+    assert len(data.split("test")) == data.sizes["test"] == held_out
+    assert len(data.split("val")) == (2 if held_out == 3 else 1)
 
 
 def test_sample_counts_take_the_first_rows(configure: Configure) -> None:
     few, more = tokenized(configure(train_samples=16, val_samples=4)), tokenized(configure(train_samples=32))
-    assert (len(few.train), len(few.val)) == (16, 4)
-    np.testing.assert_array_equal(few.train.input_ids, more.train.input_ids[:16])
+    assert few.sizes == {"train": 16, "val": 4}
+    assert (len(few.split("train")), len(few.split("val"))) == (16, 4)
+    np.testing.assert_array_equal(few.split("train").input_ids, more.split("train").input_ids[:16])
 
 
 def test_first_rows_that_are_sorted_by_class_are_refused(configure: Configure, tmp_path: Path) -> None:
@@ -101,14 +103,14 @@ def test_first_rows_that_are_sorted_by_class_are_refused(configure: Configure, t
         ValueError, match=r"the first 8 of 18 rows .* train have 1 of 2 classes, where a draw has about 2, .*_samples=0"
     ):
         tokenized(configure(**columns, train_samples=8))
-    assert len(tokenized(configure(**columns, train_samples=10)).train) == 10
+    assert tokenized(configure(**columns, train_samples=10)).sizes["train"] == 10
 
 
 def test_few_rows_of_many_classes_are_no_sorted_ones(configure: Configure, tmp_path: Path) -> None:
     rows = [(f"text {n}", f"class {n * 7 % 40}") for n in range(200)]
     mine = write_csv(write_csv(tmp_path / "mine", "train", rows), "validation", rows)
     columns = {"data": str(mine), "text_column": "review", "label_column": "stars", "batch_size": 2}
-    assert len(tokenized(configure(**columns, val_samples=12)).val) == 12
+    assert tokenized(configure(**columns, val_samples=12)).sizes["val"] == 12
     write_csv(mine, "validation", sorted(rows, key=lambda row: row[1]))
     with pytest.raises(ValueError, match=r"the first 30 of 200 .* val have 6 of 40 .* about 22, so"):
         tokenized(configure(**columns, val_samples=30))
@@ -121,8 +123,8 @@ def test_many_texts_are_tokenized_as_few_are(
     monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr("trainables.data.text.AT_A_TIME", 7)
     in_parts = tokenized(configure())
-    np.testing.assert_array_equal(in_parts.train.input_ids, at_once.train.input_ids)
-    np.testing.assert_array_equal(in_parts.val.lengths, at_once.val.lengths)
+    np.testing.assert_array_equal(in_parts.split("train").input_ids, at_once.split("train").input_ids)
+    np.testing.assert_array_equal(in_parts.split("val").lengths, at_once.split("val").lengths)
 
 
 def test_a_checkpoint_of_other_classes_does_not_fit(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path, mon
 def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are_padded_to_it(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainables.data.text._tokenize", lambda *_: pytest.fail("tokenized"))
+    monkeypatch.setattr("trainables.data.text._load_texts", lambda *_: pytest.fail("read"))
     with pytest.raises(ValueError, match=r"max_length must be at most the 64 positions of .*, but got 100000"):
         check(configure(max_length=100_000))
 
@@ -256,7 +258,7 @@ def test_a_model_can_use_as_many_tokens_as_are_allowed_and_no_more(family: str) 
     narrow = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     sizes = {**narrow, "vocab_size": 32, "max_position_embeddings": 16, "pad_token_id": 1, "attention_window": 4}
     config = AutoConfig.for_model(family, **sizes)
-    allowed = _positions(config)
+    allowed = positions(config)
     assert allowed is not None
     model = AutoModelForSequenceClassification.from_config(config).eval()
 

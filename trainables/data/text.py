@@ -6,23 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
 from trainables.data.configs import TextConfig
 from trainables.data.held_out import rows_of, rows_to_validate
+from trainables.encoder import encoder_config, positions
 from trainables.pretrained import first_line, from_pretrained
 from trainables.runtime.node_cache import fingerprint, prepare_once
-from trainables.runtime.training.loading import Batch
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PreTrainedTokenizerBase
+
+    from trainables.data.tokenized_texts import TokenizedTexts
 
 VALIDATION_SPLITS = ("validation", "test")
 """Split names taken for validation, the first that the data has."""
@@ -32,74 +31,61 @@ AT_A_TIME = 1000
 """Texts that are tokenized at a time: one of 512 tokens takes 80 kB until it is written."""
 RARELY = 5
 """How many standard deviations fewer classes than a draw has are no chance."""
-TOKENIZED_FORMAT = 3
-"""Raised when the tokenized arrays of the same text change."""
-
-
-class TokenizedTexts(Dataset[Any]):
-    """Token ids of all texts of a split: memory-mapped, so that the workers of a node share one copy."""
-
-    augments = False
-
-    def __init__(self, folder: Path, split: str) -> None:
-        self.input_ids = np.load(folder / f"{split}_input_ids.npy", mmap_mode="r")
-        self.lengths = np.load(folder / f"{split}_lengths.npy")
-        self.labels = np.load(folder / f"{split}_labels.npy")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, indices: list[int]) -> Batch:
-        """Return ``input_ids`` and ``attention_mask`` of shape (n, max_length) and ``labels`` of shape (n,)."""
-        mask = np.arange(self.input_ids.shape[1])[None, :] < self.lengths[indices, None]
-        return {
-            "input_ids": torch.from_numpy(self.input_ids[indices].astype(np.int64)),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-            "labels": torch.from_numpy(self.labels[indices]),
-        }
+TOKENIZED_FORMAT = 4
+"""Raised when what is kept of the same text changes."""
+ABOUT, TOKENIZER = "about.json", "tokenizer"
 
 
 @dataclass(frozen=True)
 class TokenizedData:
     """Tokenized texts in the node's cache."""
 
-    train: TokenizedTexts
-    val: TokenizedTexts
-    test: TokenizedTexts | None
-    """None unless test data is held out."""
+    folder: Path
+    """Has their arrays, and the tokenizer in a folder of its own."""
     labels: list[str]
-    tokenizer: Path
+    """Names of the classes, in the order of the labels."""
+    model_type: str
+    """transformers' name of the encoder's family."""
+    sizes: dict[str, int]
+    """Texts of each split: ``train``, ``val``, and ``test`` if test data is held out."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's folder."""
+        return self.folder / TOKENIZER
+
+    def split(self, name: str) -> TokenizedTexts:
+        """Return the texts of a split."""
+        from trainables.data.tokenized_texts import TokenizedTexts  # imports torch, which a check does without
+
+        return TokenizedTexts(self.folder, name)
 
 
 def tokenized(config: TextConfig) -> TokenizedData:
     """Return the tokenized data of ``config``, tokenized if this node has not done so yet.
 
     Raises:
-        ValueError: The data or the tokenizer cannot be used; says which, why, and what to give instead.
+        ValueError: The data or the encoder cannot be used; says which, why, and what to give instead.
     """
     names = ("text_column", "label_column", "max_length", "train_samples", "val_samples", "hold_out")
     key = {name: getattr(config, name) for name in names}
     key |= {"format": TOKENIZED_FORMAT, "data": fingerprint(config.data), "model": fingerprint(config.model)}
     folder = prepare_once("tokenized", key, lambda into: _tokenize(config, into))
-    return _open_tokenized(folder)
-
-
-@cache
-def _open_tokenized(folder: Path) -> TokenizedData:
-    return TokenizedData(
-        train=TokenizedTexts(folder, "train"),
-        val=TokenizedTexts(folder, "val"),
-        test=TokenizedTexts(folder, "test") if (folder / "test_labels.npy").is_file() else None,
-        labels=json.loads((folder / "labels.json").read_text()),
-        tokenizer=folder / "tokenizer",
-    )
+    return TokenizedData(folder=folder, **json.loads((folder / ABOUT).read_text()))
 
 
 def _tokenize(config: TextConfig, folder: Path) -> None:
+    encoder = encoder_config(config.model)
+    has = positions(encoder)
+    if has is not None and config.max_length > has:  # before all texts are padded to it
+        raise ValueError(
+            f"max_length must be at most the {has} positions of {config.model}, but got {config.max_length}"
+        )
     splits, labels = _load_texts(config)
     tokenizer = _tokenizer(config.model)
     tokenizer.padding_side = "right"  # the attention mask is kept as a length
     tokenizer.model_max_length = config.max_length  # kept with the tokenizer, for those who load it to predict
+    sizes: dict[str, int] = {}
     for split, rows in splits.items():
         limit = config.train_samples if split == "train" else config.val_samples
         whole = _label_names(rows, config.label_column)
@@ -116,8 +102,10 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
         np.save(folder / f"{split}_lengths.npy", lengths)
         classes = [labels.index(str(label)) for label in whole[: len(rows)]]
         np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
-    (folder / "labels.json").write_text(json.dumps(labels))
-    tokenizer.save_pretrained(folder / "tokenizer")
+        sizes[split] = len(rows)
+    about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes}
+    (folder / ABOUT).write_text(json.dumps(about))
+    tokenizer.save_pretrained(folder / TOKENIZER)
 
 
 def _check_classes(config: TextConfig, split: str, taken: list[Any], whole: list[Any]) -> None:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from trainables.data.configs import ImageConfig
+from trainables.data.image_index import image_index
 from trainables.data.images import as_validated, augmentation, images_of, normalization
 from trainables.data.sample_digits import sample_digits
 from trainables.image_classifier import _check_fit, _describe
@@ -47,7 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_per_class(folder: Path) -> None:
     data = images_of(config(folder, image_size=8))
-    assert (len(data.train), len(data.val), data.classes, data.notes) == (6, 2, ["ants", "bees"], [])
+    assert (len(data.train), len(data.val), data.classes) == (6, 2, ["ants", "bees"])
+    assert image_index(config(folder)).notes == []
     batch = data.train.__getitems__([0, 5])
     assert batch["images"].shape == (2, 3, 8, 8)
     assert sorted(data.train.labels) == [0, 0, 0, 1, 1, 1]
@@ -57,7 +59,7 @@ def test_without_val_the_test_split_validates_and_a_line_says_so(folder: Path) -
     (folder / "val").rename(folder / "test")
     data = images_of(config(folder))
     assert len(data.val) == 2
-    assert "test/ serves for validation" in data.notes[0]
+    assert "test/ serves for validation" in image_index(config(folder)).notes[0]
 
 
 def test_with_val_the_test_split_is_left_alone(folder: Path) -> None:
@@ -124,7 +126,8 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
         images_of(config(folder))
     data = images_of(config(folder, skip_bad_images=True))
     assert len(data.train) == 6
-    assert data.notes == ["left out 3 files that cannot be read as images, the first train/ants/notes.txt"]
+    notes = image_index(config(folder, skip_bad_images=True)).notes
+    assert notes == ["left out 3 files that cannot be read as images, the first train/ants/notes.txt"]
 
 
 @pytest.mark.parametrize(
