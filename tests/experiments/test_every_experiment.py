@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,19 @@ def test_it_builds_and_dry_runs(experiment: Experiment, storage: Path) -> None:
     assert "dry run: all checks passed, nothing was started" in lines
     assert plan.recipe == "sample"
     assert not storage.exists() or not list(storage.iterdir())
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("script", ["tune_bert", "tune_resnet18", "tune_resnet50", "tune_resnet50_imagenet"])
+def test_a_plan_of_prepared_data_needs_no_torch(script: str, storage: Path) -> None:
+    dry_run_lines(make_plan(experiment_of(script), SweepOptions(storage=storage, device="cpu")))
+    code = (
+        f"import sys; from experiments.{script} import EXPERIMENT, main\n"
+        f"try: main(EXPERIMENT, '', ['--dry-run', '--device=cpu', '--storage', {str(storage)!r}])\n"
+        "except SystemExit as end: print(end.code, {'torch', 'transformers'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "0 set()"
 
 
 def test_the_space_asks_for_the_hyperparameters_and_holds_the_baseline(experiment: Experiment) -> None:
