@@ -78,7 +78,7 @@ def train_loop(config: dict[str, Any]) -> None:
 
 
 def check(config: BertConfig) -> list[str]:
-    """Load what a trial would load, short of the weights, and say what was found, a line each.
+    """Prepare the data that a trial loads, unless this node has it, and say what it holds, a line each.
 
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
