@@ -187,6 +187,17 @@ def test_what_a_start_costs_more_than_it_saves_is_left(plan: Plan) -> None:
     assert node.after(1, 10, "0") is None
 
 
+def test_a_trial_that_a_warm_group_takes_says_nothing_of_what_a_start_costs(plan: Plan) -> None:
+    node = Node(plan, trials=9)
+    for number, modules in enumerate("01234567", start=1):
+        node.begin(number, lr=0.1, momentum=0.5, seed=1)
+        node.after(number, 9, modules, start=5000.0)
+        node.end(number)
+    node.begin(9, lr=0.1, momentum=0.5, seed=1)
+    assert node.after(9, 9, "0", start=0.1) is None
+    assert node.after(9, 10, "0") is None
+
+
 def test_where_a_trial_is_no_faster_none_grows_as_far(plan: Plan) -> None:
     node = Node(plan, trials=2)
     node.begin_all("0", "4")
