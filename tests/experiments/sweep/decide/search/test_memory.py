@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna import Study
+from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from experiments.sweep.define.objective import Mode, Objective
 from tests.experiments.sweep.decide.search.searchers import BUDGET, proposal, searcher_in, train, trials
 from trainables.runtime.devices.device import OUT_OF_MEMORY
 
@@ -59,3 +64,35 @@ def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: 
     assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
     (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
     assert OUT_OF_MEMORY in why
+
+
+class Listening(RandomSampler):
+    """Proposes at random, and notes the values that it is given of its proposals."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.given: list[float] = []
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        super().after_trial(study, trial, state, values)
+        self.given += values or ()
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tmp_path: Path) -> None:
+    sampler, objectives = Listening(0), [Objective("score", mode)]
+    searcher = searcher_in(
+        tmp_path, {"size": tune.randint(1, 1025)}, baseline={}, sampler=sampler, objectives=objectives
+    )
+    for number in range(12):
+        config, name = proposal(searcher, str(number)), str(number)
+        if config["size"] > 512:
+            searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+            searcher.on_trial_complete(name, error=True)
+        else:
+            train(searcher, name, *[config["size"] / 512] * BUDGET.total)
+    values = [trial.value for trial in trials(searcher) if trial.value is not None]
+    sampler.given.clear()
+    for name in "abcdef":
+        proposal(searcher, name)
+    assert sampler.given and set(sampler.given) == {min(values) if mode == "max" else max(values)}
