@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import TextConfig
-from trainables.data.facts import check_data
+from trainables.data.facts import check_texts
 from trainables.encoder import encoder_config
+from trainables.pretrained import see_model
 from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
 
@@ -78,18 +79,14 @@ def train_loop(config: dict[str, Any]) -> None:
 
 
 def check(config: BertConfig) -> list[str]:
-    """Prepare the data that a trial loads, unless this node has it, and say what it holds, a line each.
+    """See that data and model can be used, prepare the data if this node has not, and say what was found, a line each.
 
     Raises:
-        ValueError: The data or the model cannot be used; says which, why, and what to give instead.
+        ValueError: One of them cannot be used; says which, why, and what to give instead.
     """
-    from trainables.data.text import tokenized
-
-    texts = tokenized(config)
-    return [
-        check_data(config, "texts", texts.sizes, texts.labels),
-        f"model: {config.model}: {texts.model_type}, {config.max_length} tokens per text",
-    ]
+    see_model(config.model)
+    data, family = check_texts(config)
+    return [data, f"model: {config.model}: {family}, {config.max_length} tokens per text"]
 
 
 def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -1,4 +1,4 @@
-"""What an encoder of text says of itself."""
+"""The configuration of a text encoder, and how many tokens it takes."""
 
 from __future__ import annotations
 

@@ -32,6 +32,19 @@ def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
         ) from error
 
 
+def see_model(model: str) -> None:
+    """See that a model on the hub is there, or a copy of it, without what it takes to load it.
+
+    Raises:
+        ValueError: There is no such model.
+    """
+    if Path(model).exists():
+        return
+    from huggingface_hub import hf_hub_download
+
+    from_pretrained(lambda name: hf_hub_download(name, "config.json"), model)
+
+
 def first_line(error: BaseException) -> str:
     """Return an error of another library in one line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.data.configs import ImageConfig
+from trainables.data.facts import check_images
 from trainables.pretrained import RANDOM
 from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
@@ -72,14 +73,13 @@ def train_resnet(config: ResNetConfig) -> None:
 
 
 def check_resnet(config: ResNetConfig) -> list[str]:
-    """Load what a trial would load, and say what was found, a line each.
+    """See that data and weights can be used, and say what was found, a line each.
 
     Raises:
         ValueError: The data or the weights cannot be used; says which, why, and what to give instead.
     """
-    from trainables.data.image_index import check_images
-
-    facts, weights = check_images(config), "random weights"
+    facts = check_images(config)
+    weights = "random weights"
     if config.model != RANDOM:
         from trainables.resnet_network import build_resnet
 

@@ -59,7 +59,7 @@ def train_loop(config: dict[str, Any]) -> None:
 
 
 def check(config: ResNet50ImageNetConfig) -> list[str]:
-    """Load what a trial would load, and say what was found, a line each.
+    """See that data and weights can be used, and say what was found, a line each.
 
     Raises:
         ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.attention import AttentionConfig, choose_attention
 from trainables.data.configs import ImageConfig
+from trainables.data.facts import check_images
 from trainables.pretrained import HUB, RANDOM
 from trainables.runtime.collection import no_collection
 from trainables.runtime.devices.device import DeviceType
@@ -104,12 +105,11 @@ def network_of(config: ViTTrialConfig) -> ViTConfig:
 
 
 def check(config: ViTTrialConfig) -> list[str]:
-    """Load what a trial would load, and say what was found, a line each.
+    """See that data and model can be used, and say what was found, a line each.
 
     Raises:
         ValueError: The data or the model cannot be used; says which, why, and what to give instead.
     """
-    from trainables.data.image_index import check_images
     from trainables.vit_network import HUB_MODELS, build_vit, source_of
 
     if config.model == HUB and config.size not in HUB_MODELS:

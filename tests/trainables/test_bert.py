@@ -245,6 +245,17 @@ def test_a_model_that_is_none_is_named(configure: Configure, tmp_path: Path, mon
         check(configure(model="no/such"))
 
 
+def test_a_model_that_the_hub_lacks_is_named_although_its_texts_are_prepared(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = tokenized(configure()).folder
+    monkeypatch.setattr("trainables.data.text.prepare_once", lambda *_: prepared)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert check(configure())
+    with pytest.raises(ValueError, match="--model no/such: no such folder here, and the hub lacks it"):
+        check(configure(model="no/such"))
+
+
 def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are_padded_to_it(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+Split: TypeAlias = Literal["train", "val", "test"]
+"""A part of the data."""
 SHARE = 0.2
 """Of all rows: those that validate, where the data has no part for that."""
 

@@ -9,19 +9,17 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainables.data.configs import ImageConfig
-from trainables.data.facts import check_data
 from trainables.data.fetch import DATA_SETS, fetch
-from trainables.data.held_out import rows_of
+from trainables.data.held_out import Split, rows_of
 from trainables.data.image_folder import list_images
 from trainables.runtime.node_cache import prepare_once
 
-Split: TypeAlias = Literal["train", "val", "test"]
 INDEX_FORMAT = 2
 """Raised when the index of the same folder changes."""
 BAD_NAMED = 3
@@ -59,21 +57,6 @@ class ImageIndex:
         return self.folder / f"{split}_labels.npy"
 
 
-def check_images(config: ImageConfig) -> list[str]:
-    """Return what the data holds, a line each.
-
-    Raises:
-        ValueError: The data cannot be used; says which, why, and what to give instead.
-    """
-    index = image_index(config)
-    splits: tuple[Split, ...] = ("train", "val", "test") if config.hold_out else ("train", "val")
-    sizes = {str(split): len(index.files(split, config)[1]) for split in splits}
-    return [
-        f"{check_data(config, 'images', sizes, index.classes)}, {config.image_size} pixels",
-        *(f"data: {note}" for note in index.notes),
-    ]
-
-
 def image_index(config: ImageConfig) -> ImageIndex:
     """Return the index of the data of ``config``, made if nobody has on this node.
 
@@ -96,16 +79,16 @@ def image_index(config: ImageConfig) -> ImageIndex:
         "skip_bad": skip_bad,
         "folders": sorted([str(f), f.stat().st_mtime_ns] for f in folders),
     }
-    return opened(prepare_once("image-index", key, lambda into: _write_index(data, root, skip_bad, into)))
+    return read_index(prepare_once("image-index", key, lambda into: _write_index(data, root, skip_bad, into)))
 
 
 @cache
-def opened(folder: Path) -> ImageIndex:
-    """Return the index in a folder."""
+def read_index(folder: Path) -> ImageIndex:
+    """Return the index in a folder, which a process reads once."""
     known: dict[str, Any] = json.loads((folder / "index.json").read_text())
     bad, notes = known["bad"], known["notes"]
     if bad:
-        notes = [*notes, f"left out {_in_words(bad)} that cannot be read as images, the first {next(iter(bad))}"]
+        notes = [*notes, f"left out {_count_of(bad)} that cannot be read as images, the first {next(iter(bad))}"]
     return ImageIndex(folder, Path(known["root"]), known["classes"], notes)
 
 
@@ -118,7 +101,7 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
         named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
         more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
         raise ValueError(
-            f"--data {data}: {_in_words(listed.bad)} cannot be read as images: {named}{more}. "
+            f"--data {data}: {_count_of(listed.bad)} cannot be read as images: {named}{more}. "
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
@@ -138,5 +121,5 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
     (into / "index.json").write_text(json.dumps(known, indent=1))
 
 
-def _in_words(bad: Sized) -> str:
+def _count_of(bad: Sized) -> str:
     return f"{len(bad)} file{'' if len(bad) == 1 else 's'}"

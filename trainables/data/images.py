@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from trainables.data.configs import ImageConfig
-from trainables.data.image_index import Split, image_index, opened
+from trainables.data.held_out import Split
+from trainables.data.image_index import image_index, read_index
 from trainables.runtime.training.fresh_start import seed_host
 from trainables.runtime.training.loading import Batch
 
@@ -40,7 +41,7 @@ class Images(Dataset[Any]):
             config: Says how many images are used, and how they are prepared.
         """
         self._made_of = (index, split, config)
-        known = opened(index)
+        known = read_index(index)
         self._root = known.root
         self._paths, self.labels = known.files(split, config)
         self.augments = split == "train" and config.augment

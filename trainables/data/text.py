@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainables.data.configs import TextConfig
-from trainables.data.held_out import rows_of, rows_to_validate
+from trainables.data.held_out import Split, rows_of, rows_to_validate
 from trainables.encoder import encoder_config, positions
 from trainables.pretrained import first_line, from_pretrained
 from trainables.runtime.node_cache import fingerprint, prepare_once
@@ -54,7 +54,7 @@ class TokenizedData:
         """The tokenizer's folder."""
         return self.folder / TOKENIZER
 
-    def split(self, name: str) -> TokenizedTexts:
+    def split(self, name: Split) -> TokenizedTexts:
         """Return the texts of a split."""
         from trainables.data.tokenized_texts import TokenizedTexts  # imports torch, which a check does without
 
@@ -76,10 +76,10 @@ def tokenized(config: TextConfig) -> TokenizedData:
 
 def _tokenize(config: TextConfig, folder: Path) -> None:
     encoder = encoder_config(config.model)
-    has = positions(encoder)
-    if has is not None and config.max_length > has:  # before all texts are padded to it
+    most = positions(encoder)
+    if most is not None and config.max_length > most:  # before all texts are padded to it
         raise ValueError(
-            f"max_length must be at most the {has} positions of {config.model}, but got {config.max_length}"
+            f"max_length must be at most the {most} positions of {config.model}, but got {config.max_length}"
         )
     splits, labels = _load_texts(config)
     tokenizer = _tokenizer(config.model)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from trainables.data.held_out import Split
 from trainables.runtime.training.loading import Batch
 
 
@@ -17,7 +18,7 @@ class TokenizedTexts(Dataset[Any]):
 
     augments = False
 
-    def __init__(self, folder: Path, split: str) -> None:
+    def __init__(self, folder: Path, split: Split) -> None:
         self.input_ids = np.load(folder / f"{split}_input_ids.npy", mmap_mode="r")
         self.lengths = np.load(folder / f"{split}_lengths.npy")
         self.labels = np.load(folder / f"{split}_labels.npy")

@@ -86,8 +86,8 @@ class Experiment:
     recipes: Mapping[RecipeName, Recipe] = field(default_factory=dict)
     """``full`` is the published recipe, ``sample`` a small one that needs no download. One alone serves as both."""
     check: Callable[[Any], list[str]] | None = None
-    """Loads data and model of the baseline's configuration as a trial would, and returns facts for the plan. Raises
-    ValueError if a trial could not train."""
+    """Sees that data and model of the baseline's configuration can be used, and returns facts for the plan. Raises
+    ValueError if a trial could not train. What it imports, the first trial waits for."""
     load_line: str = ""
     """Python code that loads a checkpoint, with ``{checkpoint}`` for its folder."""
     predictor: Callable[[Path], Predictor] | None = None
