@@ -130,6 +130,8 @@ class SweepRun(KeptInProcess, tune.Callback):
         logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the sweep itself says how it ended
         # A trial that ended before its first report has no file of reports, which is no news.
         logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+        # That a step took half a second, such as the one that imports what draws, is nothing that a user could change.
+        logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
         self.on_disk.check_restored()
         self.early_end.signals.take_over(self.plan.options.limits)
         self._begun = True
