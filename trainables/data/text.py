@@ -41,7 +41,7 @@ class TokenizedData:
     """Tokenized texts in the node's cache."""
 
     folder: Path
-    """Has their arrays, and the tokenizer in a folder of its own."""
+    """Has their arrays, and a folder with the tokenizer."""
     labels: list[str]
     """Names of the classes, in the order of the labels."""
     model_type: str
