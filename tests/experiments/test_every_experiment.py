@@ -14,6 +14,7 @@ import pytest
 
 from experiments import Experiment, SweepOptions
 from experiments.sweep.command_line import dry_run_lines
+from experiments.sweep.define.experiment import CHECKPOINT
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.plan.decide import GRAPH_DRAWS, count_graphs
 from experiments.sweep.plan.plan import make_plan
@@ -132,7 +133,7 @@ def test_the_printed_line_loads_the_checkpoint(
     experiment: Experiment, reports: list[dict[str, Any]], saved: Path
 ) -> None:
     loaded: dict[str, Any] = {}
-    exec(experiment.load_line.format(checkpoint=saved), loaded)
+    exec(experiment.load_line.replace(CHECKPOINT, str(saved)), loaded)
     assert not loaded["model"].training
     assert all(bool(parameter.isfinite().all()) for parameter in loaded["model"].parameters())
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RecipeName: TypeAlias = Literal["full", "sample"]
 
 
+CHECKPOINT = "{checkpoint}"
+"""Stands for the folder of a checkpoint in :attr:`Experiment.load_line`; other braces there stay as they are."""
 USUAL_BUDGET = Budget(epochs=10)
 USUAL_SAMPLES = 20
 
@@ -127,6 +129,11 @@ class Experiment:
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
         if unknown and self.config_class is not PlainConfig:
             raise ValueError(f"display_params must name fields of {self.config_class.__name__}, but got {unknown}")
+        if not isinstance(self.load_line, str):
+            raise ValueError(
+                f"load_line must be a line of Python with {CHECKPOINT} for the checkpoint's folder, but got "
+                f"{self.load_line!r}"
+            )
         place, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
         if self.predictor is not None and (place == "__main__" or not name.isidentifier()):
             raise ValueError(

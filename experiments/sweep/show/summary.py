@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.sweep.define.experiment import CHECKPOINT
 from experiments.sweep.define.plan import SUMMARY_FILE, Plan
 from experiments.sweep.define.words import counted, last_line
 from experiments.sweep.show.confirmation import confirmed
@@ -111,7 +112,7 @@ def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]
         **({"values": _values(state, (saved.value, *saved.others) if saved else trial.point)} if state.others else {}),
         plan.budget.unit: saved.step if saved else trial.best_step,
         "checkpoint": str(plan.folder / saved.place) if saved else None,
-        "load": load.format(checkpoint=plan.folder / saved.place) if saved and load else None,
+        "load": load.replace(CHECKPOINT, str(plan.folder / saved.place)) if saved and load else None,
         **({"failed": last_line(trial.reason)} if trial.status == "failed" else {}),  # after that
     }
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from experiments import SweepOptions
 from experiments.sweep.define.objective import Objective
@@ -28,6 +31,27 @@ def test_the_checkpoint_of_a_point_is_of_its_report(storage: Path) -> None:
     (plan.folder / "trial-001" / "checkpoint_000001").rmdir()
     (of_trial,) = summarise(plan, fed.state, {})["front"]
     assert (of_trial["epoch"], of_trial["checkpoint"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('cfg = {1: 2}; load("', '")'), ('f"{x!r:>{9}}"; load("', '", {})'), ("}{0}", "{"), ("{", "}")],
+)
+def test_a_line_that_loads_a_checkpoint_may_have_any_braces(before: str, after: str, storage: Path) -> None:
+    experiment = replace(QUADRATIC, load_line=f"{before}{{checkpoint}}{after}")
+    plan = make_plan(experiment, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.begin(1)
+    fed.report(1, 1, 0.5)
+    fed.save(1)
+    folder = plan.folder / "trial-001" / "checkpoint_000001"
+    folder.mkdir(parents=True)
+    assert summarise(plan, fed.state, {})["best"]["load"] == f"{before}{folder}{after}"
+
+
+def test_a_line_that_loads_a_checkpoint_is_text() -> None:
+    with pytest.raises(ValueError, match=r"load_line must be a line of Python with \{checkpoint\}.* but got 5"):
+        replace(QUADRATIC, load_line=5)  # type: ignore[arg-type]
 
 
 def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
