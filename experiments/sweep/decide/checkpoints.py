@@ -15,7 +15,7 @@ from pydantic import ByteSize
 
 from experiments.sweep.state.events import BY_HAND
 from experiments.sweep.state.sweep_state import SweepState
-from experiments.sweep.state.trial_state import TrialState
+from experiments.sweep.state.trial_state import TrialState, number_in_name
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class CheckpointBudget:
         dropped, self._dropped = self._dropped, False
         if self._limit is None:
             return dropped
-        sizes = {place: _size_of(place) for place in self._folder.glob("trial-*/checkpoint_*")}
+        # People put other folders beside those of the trials, such as copies of them.
+        found = self._folder.glob("trial-*/checkpoint_*")
+        sizes = {place: _size_of(place) for place in found if number_in_name(place.parent.name) in state.trials}
         taken = sum(sizes.values())
         if taken <= self._limit:
             return dropped

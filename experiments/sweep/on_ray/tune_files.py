@@ -6,11 +6,12 @@ No other module knows the names of Tune's files (Ray 2.60).
 from __future__ import annotations
 
 import json
+import logging
 import pickle
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from experiments.sweep.define.errors import SweepError
 from experiments.sweep.define.plan import STUDY_FILE
 from experiments.sweep.on_ray.trials import number_in
 from experiments.sweep.state.state_log import TRIALS, UNREADABLE, read_log
-from experiments.sweep.state.trial_state import trial_name
+from experiments.sweep.state.trial_state import number_in_name, trial_name
 from trainables.runtime import names
 from trainables.runtime.internals.ray_tune import checkpoints_of, keep_checkpoints
 from trainables.runtime.internals.tune_state import results_of
+
+logger = logging.getLogger(__name__)
 
 CONTROLLER, PROPOSALS, SEARCHER = "experiment_state-{}.json", "search_gen_state-{}.json", "searcher-state-{}.pkl"
 """Tune's files: the trials and its event loop, what proposes the trials, and our part of that."""
@@ -35,6 +38,8 @@ FILES = (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS)
 PUT_BACK = "9999"
 """Stands for the date in their names: later than those of an earlier sweep of this process, which are still where Tune
 reads its own. It reads the latest."""
+SET_ASIDE = "set-aside-{}"
+"""A folder in that of the sweep: what had the names of trials that a resumed sweep is to train again."""
 
 
 def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
@@ -111,7 +116,7 @@ def results_so_far(folder: Path) -> tune.ResultGrid:
 
 
 def put_back(state: KeptState, folder: Path, retries: int) -> None:
-    """Put a state where Tune looks for it, adapted to today, and remove what came after it."""
+    """Put a state where Tune looks for it, adapted to today, and move what came after it out of the way."""
     for name in FILES:
         for old in folder.glob(name.format("*")):
             old.unlink()
@@ -128,10 +133,28 @@ def put_back(state: KeptState, folder: Path, retries: int) -> None:
     }
     for name, content in files.items():
         (folder / name.format(PUT_BACK)).write_bytes(content)
-    known = set(map(trial_name, state.numbers))
-    for later in folder.glob("trial-*"):
-        if later.name not in known:  # it is proposed again, and must not find its own results
-            shutil.rmtree(later)
+    _set_aside_later_trials(folder, set(state.numbers))
+
+
+def _set_aside_later_trials(folder: Path, known: Container[int]) -> None:
+    """Move away what has the name of a trial that the state does not know.
+
+    Such a trial is proposed again, and must not find its own results. But what is there may also be somebody else's, or
+    all that is left of trials that the state should have had.
+    """
+    numbers = {path: number_in_name(path.name) for path in sorted(folder.glob("trial-*"))}
+    later = [path for path, number in numbers.items() if number is not None and number not in known]
+    if not later:
+        return
+    place = next(place for n in count(1) if not (place := folder / SET_ASIDE.format(n)).exists())
+    place.mkdir()
+    for path in later:
+        path.rename(place / path.name)
+    logger.warning(
+        "the state of the sweep does not have %s: moved to %s, which you may remove; these trials are trained again",
+        ", ".join(path.name for path in later),
+        place,
+    )
 
 
 def _at(proposals: bytes, folder: Path, retries: int) -> bytes:

@@ -124,7 +124,7 @@ class SweepTuner(tune.Tuner):
             ) from error
         lock = SweepLock(plan.folder)
         try:
-            # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would remove. And
+            # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would move. And
             # before anything is written: a state that cannot be read in full is an error.
             kept = kept_state_of(plan.folder, self.run.on_disk.restore) if plan.resumed else None
             if kept is not None:

@@ -122,3 +122,10 @@ class TrialState:
 def trial_name(number: int) -> str:
     """Return the name of a trial, and of its folder."""
     return f"trial-{number:03d}"
+
+
+def number_in_name(name: str) -> int | None:
+    """Return the number of the trial that has this name; None if it is not that of a trial."""
+    digits = name.removeprefix("trial-")
+    number = int(digits) if digits.isdecimal() else 0
+    return number if number and trial_name(number) == name else None

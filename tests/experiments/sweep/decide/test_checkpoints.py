@@ -222,3 +222,19 @@ def test_the_checkpoints_of_the_front_stay(tmp_path: Path) -> None:
     for number in (1, 4):
         sweep.budget.drop(sweep.state, sweep.state.trials[number])
     assert sweep.keep() == ["1/1", "2/1", "3/1"]
+
+
+def test_what_a_person_put_beside_the_trials_is_neither_counted_nor_removed(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, limit=3 * SIZE)
+    kept = [sweep.folder / name / "checkpoint_000001" for name in ("trial-001-keep", "trial-notes", "trial-077")]
+    for place in kept:
+        place.mkdir(parents=True)
+        (place / "state.pt").write_bytes(b"s" * 9 * SIZE)
+    for number in (1, 2, 3, 4):
+        sweep.add(number, 0.1 * number, saves={1})
+    sweep.budget.keep(sweep.state, [])
+    assert all((place / "state.pt").is_file() for place in kept)
+    trials = [
+        number for number in (1, 2, 3, 4) if (sweep.folder / f"trial-{number:03d}" / "checkpoint_000001").is_dir()
+    ]
+    assert trials == [2, 3, 4]
