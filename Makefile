@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit ui server benchmarks scoreboard faults constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,11 @@ test-quick-rest: $(READY)
 audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
+docs: $(READY) ## Build the documentation as a site with a search, build/site (Python 3.11 or later)
+	rm -rf build/site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -c docs -d build/doctrees . build/site
+	@echo "open file://$(CURDIR)/build/site/index.html"
+
 PORT = 5000
 ui: $(READY) ## Open MLflow on the local store: http://127.0.0.1:5000 (make ui PORT=5001: another port)
 	mkdir -p mlflow/store
@@ -76,7 +81,7 @@ constraints: $(READY) ## Resolve the versions in constraints.txt anew
 	sed -i "1i # Versions that install together (make constraints). Tested with Python 3.11; resolved for 3.10 and 3.12 as well." constraints.txt
 
 clean: ## Remove the environment and caches; results and the MLflow store stay
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info
 
 ifeq ($(ON_GAUDI),True)
 # Intel's container: its torch, torchvision and habana packages stay as they are; the rest is that of constraints.txt.

@@ -15,12 +15,6 @@ from experiments.sweep.define.options import PROJECT_ROOT
 from tests import tutorial
 
 
-def test_its_pictures_and_its_links_are_there() -> None:
-    page = tutorial.PAGE.read_text()
-    for link in re.findall(r"\]\(([\w.-]+)(?:#[\w-]+)?\)", page):
-        assert (tutorial.PAGE.parent / link).is_file(), link
-
-
 @pytest.mark.workers
 def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
     ran = subprocess.run(
