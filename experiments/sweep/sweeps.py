@@ -18,7 +18,7 @@ from experiments.sweep.show.result import START_AGAIN, in_rows, is_useless, resu
 from experiments.sweep.show.trackers.outbox import tracked_at
 from experiments.sweep.show.trackers.store import tracking_uri
 from experiments.sweep.state.lock import is_running
-from experiments.sweep.state.state_log import TRIALS, UNREADABLE, read_log
+from experiments.sweep.state.state_log import read_paused
 from experiments.sweep.state.sweep_file import (
     SWEEP_FILE,
     SweepFile,
@@ -73,11 +73,7 @@ class KeptSweep:
     @property
     def _paused(self) -> set[int]:
         """The trials that waited when the state was kept last; the study knows of none."""
-        try:
-            trials = read_log(self.folder)["sweep"][TRIALS]
-        except UNREADABLE:  # no trial has begun, or the log is of another version
-            return set()
-        return {number for number, trial in trials.items() if trial["status"] == "paused"}
+        return read_paused(self.folder)
 
     @property
     def _has_ended_since(self) -> bool:

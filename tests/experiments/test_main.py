@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 import time
 import types
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from ray import tune
 
 from experiments import Experiment, SweepError, SweepOptions
 from experiments.__main__ import main
+from experiments.sweep.command_line import dry_run_lines
 from experiments.sweep.decide.search.study_record import in_brief
 from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.sweep.define.plan import STUDY_FILE, Plan
@@ -28,7 +31,7 @@ from experiments.sweep.show.result import result_lines
 from experiments.sweep.show.summary import reopen_summary, summarise, write_summary
 from experiments.sweep.state.events import Ending, SweepEnding
 from experiments.sweep.state.lock import SweepLock
-from experiments.sweep.state.state_log import StateLog
+from experiments.sweep.state.state_log import STATE_LOG, StateLog, read_log
 from experiments.sweep.state.sweep_file import write_sweep_file
 from experiments.sweep.sweeps import compared, listed
 from tests.experiments.sweep.earlier import earlier_sweep
@@ -224,7 +227,7 @@ def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_
     assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
     reopen_summary(folder)
     os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
-    StateLog(folder).append({"sweep": {"trials": {3: {"status": "paused"}}}})
+    StateLog(folder).append({"sweep": {"trials": {3: {"status": "paused"}}}}, paused=[3])
     text = said(capsys, "show", str(folder))
     assert "best so far trial 003: score 0.4" in text
     assert "003    0.4    1        paused    x=" in text
@@ -343,6 +346,55 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     assert json.loads(said(capsys, "rerun", str(by_time.folder), "--dry-run", "--json"))["second"] == 60
     assert main([*asked[:5], "7", *asked[6:]]) == 2
     assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
+
+
+class RunsWhenRead:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
+    storage: Path, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(
+        "from experiments import main\nfrom tests.experiments.sweep.quadratic import QUADRATIC\nmain(QUADRATIC)\n"
+    )
+    ran = tmp_path / "ran"
+    hostile = pickle.dumps(RunsWhenRead(ran))
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    folder = kept(storage, "killed", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
+    reopen_summary(folder)
+    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
+    for name in ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl"):
+        (folder / name).write_bytes(hostile)
+    for content in (hostile, b'{"paused": [3]}\n' + hostile, b'{"paused": 3}\n' + hostile, b"[" * 100_000 + b"\n"):
+        packed = zlib.compress(content)
+        (folder / STATE_LOG).write_bytes(len(packed).to_bytes(8, "big") + packed)
+        status = "paused" if content.startswith(b'{"paused": [3]}') else "interrupted"
+        said(capsys, "ls", str(storage))
+        said(capsys, "ls", str(storage), "--json")
+        assert f"003    0.4    1        {status}" in said(capsys, "show", str(folder))
+        said(capsys, "show", str(folder), "--json")
+        said(capsys, "compare", str(folder), str(storage / "done"))
+        said(capsys, "rerun", str(folder), "--dry-run", "--trial", "2")
+        asked: list[dict[str, Any]] = [
+            {"resume": "killed"},
+            {"learn_from": ("killed",), "device": "cpu"},
+            {"baseline": f"{folder}:2", "device": "cpu"},
+        ]
+        for options in asked:
+            assert dry_run_lines(make_plan(QUADRATIC, SweepOptions(storage=storage, **options)))
+        assert not ran.exists()
+    StateLog(folder).append({"sweep": {"trials": {3: RunsWhenRead(ran)}}}, paused=[3])
+    assert "003    0.4    1        paused" in said(capsys, "show", str(folder))
+    assert not ran.exists()
+    read_log(folder)
+    assert ran.is_dir(), "it would have run"
 
 
 def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,8 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             of_tune = as_part(trials, changed, controller, search_alg)
             if of_tune is None:  # a later record has it
                 return
-            self._log.append({"tune": of_tune, **self.snapshot(None if everything else self._state.changed)})
+            record = {"tune": of_tune, **self.snapshot(None if everything else self._state.changed)}
+            self._log.append(record, [trial.number for trial in self._state.paused])
         except OSError as error:  # the next may find room
             logger.warning("the state of the sweep could not be written (%s)", error)
             return

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from experiments.sweep.state import state_log
-from experiments.sweep.state.state_log import STATE_LOG, StateLog, read_log, records_in
+from experiments.sweep.state.state_log import STATE_LOG, StateLog, read_log, read_paused, records_in
 
 
 def record(at: int, trials: dict[int, Any]) -> dict[str, dict[str, Any]]:
@@ -130,3 +130,16 @@ def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
     assert log.wants_all
     log.append(record(3, {1: "finished"}))
     assert read_log(tmp_path) == record(3, {1: "finished"})
+
+
+def test_the_trials_that_wait_are_those_of_the_last_whole_record(tmp_path: Path) -> None:
+    assert read_paused(tmp_path) == set()
+    log = StateLog(tmp_path)
+    log.append(record(1, {1: "running"}), paused=[2, 3])
+    log.append(record(2, {1: "finished"}), paused=[12])
+    assert read_paused(tmp_path) == {12}
+    content = (tmp_path / STATE_LOG).read_bytes()
+    (tmp_path / STATE_LOG).write_bytes(content[:-1])
+    assert read_paused(tmp_path) == {2, 3}
+    (tmp_path / STATE_LOG).write_bytes(b"torn")
+    assert read_paused(tmp_path) == set()
