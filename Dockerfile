@@ -17,4 +17,4 @@ ENV PATH=/opt/gaudi-tune/.venv/bin:$PATH
 # Otherwise each process that imports torch, such as those that load data, imports habana as well.
 ENV TORCH_DEVICE_BACKEND_AUTOLOAD=0
 RUN echo "PATH=/opt/gaudi-tune/.venv/bin:\$PATH" > /etc/profile.d/zz-gaudi-tune.sh
-CMD ["python", "-m", "experiments.doctor"]
+CMD ["python", "-m", "gaudi_tune", "doctor"]

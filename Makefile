@@ -37,12 +37,12 @@ lint: $(READY) ## Check style and types
 test-workers: $(READY)
 	$(BIN)/python -m pytest -m "workers and not with_the_others"
 test-others: $(READY)
-	tests/install_services.sh
+	tests/helpers/install_services.sh
 	$(BIN)/python -m pytest -m "not workers or with_the_others"
 test-quick-sweep: $(READY)
-	$(BIN)/python -m pytest -m "not workers and not processes" tests/experiments/sweep
+	$(BIN)/python -m pytest -m "not workers and not processes" tests/sweep
 test-quick-rest: $(READY)
-	$(BIN)/python -m pytest -m "not workers and not processes" --ignore=tests/experiments/sweep
+	$(BIN)/python -m pytest -m "not workers and not processes" --ignore=tests/sweep
 
 audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt

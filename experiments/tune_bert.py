@@ -5,10 +5,10 @@ full: bert-base-cased on the first 1,000 Yelp reviews, 5 stars, 10 epochs a tria
 library, 9 epochs a trial; chance is 0.2, the published hyperparameters stay near it, the best trial passes 0.7.
 """
 
-from experiments import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune.data.sample_text import sample_bert, sample_text
 from search_spaces.bert import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import bert
-from trainables.data.sample_text import sample_bert, sample_text
 
 
 def sample_settings() -> dict[str, object]:

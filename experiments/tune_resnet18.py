@@ -6,10 +6,10 @@ sample: handwritten digits of 32 by 32 pixels in Tiny ImageNet's layout, 5 epoch
 the best trial of a sweep passes 0.95.
 """
 
-from experiments import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet18 import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet18
-from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:

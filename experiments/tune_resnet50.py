@@ -5,11 +5,11 @@ sample: a quarter-width ResNet-50 from scratch on handwritten digits of 32 by 32
 is 0.1, the best trial of a sweep passes 0.85.
 """
 
-from experiments import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet50 import BASELINE, space
 from trainables import resnet, resnet50
-from trainables.data.sample_digits import digit_settings
-from trainables.pretrained import RANDOM
 
 
 def sample_settings() -> dict[str, object]:

@@ -6,10 +6,10 @@ quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in ImageNet's l
 table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
 """
 
-from experiments import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.resnet50_imagenet import BASELINE, LARS, SAMPLE_BASELINE, sample_space, space
 from trainables import resnet, resnet50_imagenet
-from trainables.data.sample_digits import digit_settings
 
 
 def sample_settings() -> dict[str, object]:

@@ -6,11 +6,11 @@ images/s; no accuracy. sample: a ViT of 2 layers from scratch on handwritten dig
 test/, 360 steps a trial with an evaluation every 40; chance is 0.1, the best trial of a sweep passes 0.7.
 """
 
-from experiments import Budget, Experiment, Published, Recipe, main
+from gaudi_tune import Budget, Experiment, Published, Recipe, main
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.data.sample_digits import digit_settings
 from search_spaces.vit import BASELINE, SAMPLE_BASELINE, sample_space, space
 from trainables import vit
-from trainables.data.sample_digits import digit_settings
-from trainables.pretrained import RANDOM
 
 
 def sample_settings() -> dict[str, object]:

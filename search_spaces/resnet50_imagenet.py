@@ -9,7 +9,7 @@ from functools import partial
 
 from optuna import Trial
 
-from experiments import Budget, OtherBaseline, Published
+from gaudi_tune import Budget, OtherBaseline, Published
 
 
 def space(trial: Trial, batch_sizes: Sequence[int] = (64, 128, 256, 512)) -> None:

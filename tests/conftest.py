@@ -23,16 +23,16 @@ import ray
 import setuptools  # noqa: F401  (before anything imports Python's own distutils: torch's compiler fails after that)
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 
-from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.on_ray.local_ray import ENVIRONMENT
 from experiments.tune_bert import sample_settings
+from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.on_ray.local_ray import ENVIRONMENT
+from gaudi_tune.private.fork_server import ForkServer
+from gaudi_tune.private.ray_core import lean_ray
+from gaudi_tune.private.setup_worker import FORK_SERVER
 from search_spaces.bert import BASELINE
-from tests.host import Host
-from tests.webhook import Webhook
-from trainables.runtime.internals.fork_server import ForkServer
-from trainables.runtime.internals.ray_core import lean_ray
-from trainables.runtime.internals.setup_worker import FORK_SERVER
-from trainables.runtime.variables import set_meanwhile
+from tests.helpers.host import Host
+from tests.helpers.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
 """The marks that fixtures give: that of Ray, of an S3 store, of PostgreSQL, and of MLflow's server."""
@@ -108,7 +108,7 @@ def ray_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in ENVIRONMENT.items():
             patch.setenv(variable, value)
-        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.loops
+        patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.helpers.loops
         fork_server = ForkServer(["torchvision", "transformers.modeling_utils"], {**os.environ, "OMP_NUM_THREADS": "1"})
         with set_meanwhile({FORK_SERVER: fork_server.address}), lean_ray():
             ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in_hpu import compilations, fork, forked_output_of, output_of, ownerships, start
+from tests.helpers.stand_in_hpu import compilations, fork, forked_output_of, output_of, ownerships, start
 
 pytestmark = pytest.mark.processes
 
@@ -19,7 +19,7 @@ HOLD = f"{USE}; print('have it', flush=True); import time; time.sleep(300)"
 def test_ray_finds_eight_hpus_and_nobody_acquires_one(tmp_path: Path) -> None:
     code = """
 from ray._private.accelerators.hpu import HPUAcceleratorManager as hpus
-from trainables.runtime.devices.find import find_devices
+from gaudi_tune.devices.find import find_devices
 print(hpus.get_current_node_num_accelerators(), find_devices("auto", None).type.kind)
 """
     assert "8 hpu" in output_of(code, tmp_path)
@@ -135,7 +135,7 @@ STATE = """
 import io, tempfile
 from pathlib import Path
 from torch import nn
-from trainables.runtime.training.checkpoint import write_state
+from gaudi_tune.training.checkpoint import write_state
 torch.manual_seed(3)
 def trained(device):
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
@@ -254,7 +254,7 @@ def test_types_that_a_gaudi_has_not_are_refused(printed: list[list[str]]) -> Non
 
 COLLECTIVE = """
 import os, torch, torch.distributed as dist, habana_frameworks.torch.distributed.hccl as hccl
-from trainables.runtime.training.metrics import sum_over_ranks
+from gaudi_tune.training.metrics import sum_over_ranks
 print(hccl.initialize_distributed_hpu(), flush=True)
 dist.init_process_group("hccl")
 rank = dist.get_rank()
@@ -299,8 +299,8 @@ def test_hccl_sums_tensors_of_hpus_only(tmp_path: Path) -> None:
 
 RECIPES = """
 import importlib
-from tests.sessions import reports_of
-from trainables.runtime.training.loop import _Trial
+from tests.helpers.sessions import reports_of
+from gaudi_tune.training.loop import _Trial
 def step_of(name):
     experiment = importlib.import_module(f"experiments.tune_{name}").EXPERIMENT
     small = {"train_samples": 32, "val_samples": 32, "batch_size": 32, "epochs": 1, "seed": 5}
@@ -404,9 +404,9 @@ def test_the_device_module_goes_by_the_rules(tmp_path: Path) -> None:
     """What the training loop asks of a device, on the stand-in, in both modes."""
     code = """
 import torch
-from trainables.runtime.devices.device_metrics import TrialCounts
-from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.devices.gaudi_node import prepare_worker
+from gaudi_tune.devices.device_metrics import TrialCounts
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.devices.gaudi_node import prepare_worker
 prepare_worker()
 hpu = worker_device()
 device = DEVICE_TYPES[hpu.type]
@@ -444,7 +444,7 @@ def test_the_compiler_takes_no_second_shape_as_a_symbol(tmp_path: Path) -> None:
     """Models are compiled as they must be, and the same with torch's own defaults fails where a Gaudi would."""
     code = """
 import torch
-from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 model = torch.nn.Linear(4, 2).to(worker_device())
 model = DEVICE_TYPES["hpu"].compile(model) if {ours} else torch.compile(model, backend="hpu_backend")
 for size in (8, 5, 3):
@@ -460,8 +460,8 @@ def test_a_lazy_evaluation_is_cut_into_a_graph_a_batch(tmp_path: Path) -> None:
     """Three batches of 64, 64 and 3, each cut behind the model and behind the metrics; training cuts twice a step."""
     code = """
 import torch
-from tests.sessions import reports_of
-from tests.small_task import small_loop
+from tests.helpers.sessions import reports_of
+from tests.helpers.small_task import small_loop
 reports_of(small_loop, {"steps": 2, "eval_every": 1, "lazy_mode": True})
 print("marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
 """

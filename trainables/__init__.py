@@ -1,1 +1,1 @@
-"""What is trained: one module per model, and in :mod:`trainables.runtime` what all of them share."""
+"""What is trained: one module per model, and in :mod:`gaudi_tune` what all of them share."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
-from trainables.runtime.training.training_config import TrainingConfig
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.training.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     import torch

@@ -8,21 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gaudi_tune.base.collection import no_collection
+from gaudi_tune.data.configs import TextConfig
+from gaudi_tune.data.encoder import encoder_config
+from gaudi_tune.data.facts import check_texts
+from gaudi_tune.data.pretrained import see_model
+from gaudi_tune.devices.device import DeviceType
 from trainables.attention import AttentionConfig, choose_attention
-from trainables.data.configs import TextConfig
-from trainables.data.facts import check_texts
-from trainables.encoder import encoder_config
-from trainables.pretrained import see_model
-from trainables.runtime.collection import no_collection
-from trainables.runtime.devices.device import DeviceType
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from trainables.prediction import ClassPredictor
-    from trainables.runtime.training.loading import Batch
+    from gaudi_tune.training.loading import Batch
+    from gaudi_tune.training.prediction import ClassPredictor
 
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 """What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
@@ -56,9 +56,9 @@ class BertConfig(TextConfig, AttentionConfig):
 
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`BertConfig`."""
-    from trainables.data.text import tokenized
-    from trainables.runtime.training.fresh_start import fresh_start
-    from trainables.runtime.training.loop import Task, train
+    from gaudi_tune.data.text import tokenized
+    from gaudi_tune.training.fresh_start import fresh_start
+    from gaudi_tune.training.loop import Task, train
 
     bert = BertConfig.from_dict(config)
     fresh_start(bert.seed)
@@ -97,7 +97,7 @@ def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedToken
     """
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-    from trainables.runtime.training.checkpoint import read_state
+    from gaudi_tune.training.checkpoint import read_state
 
     folder = Path(checkpoint)
     state = read_state(folder)
@@ -114,8 +114,8 @@ def predictor(checkpoint: Path) -> ClassPredictor:
     """
     import torch
 
-    from trainables.data.text import encode
-    from trainables.prediction import PACKAGES, ClassPredictor
+    from gaudi_tune.data.text import encode
+    from gaudi_tune.training.prediction import PACKAGES, ClassPredictor
 
     model, tokenizer = load_model(checkpoint)
 

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trainables.data.configs import ImageConfig
-from trainables.data.images import as_validated, images_of, normalization, read_image
-from trainables.prediction import PACKAGES, ClassPredictor
-from trainables.runtime.training.checkpoint import read_state
-from trainables.runtime.training.loading import Batch
-from trainables.runtime.training.loop import Task, train
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.images import as_validated, images_of, normalization, read_image
+from gaudi_tune.training.checkpoint import read_state
+from gaudi_tune.training.loading import Batch
+from gaudi_tune.training.loop import Task, train
+from gaudi_tune.training.prediction import PACKAGES, ClassPredictor
 
 DESCRIPTION_FILE = "classifier.json"
 """In a checkpoint: the classes, how images are prepared, and how the network is built."""

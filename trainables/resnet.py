@@ -7,17 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainables.data.configs import ImageConfig
-from trainables.data.facts import check_images
-from trainables.pretrained import RANDOM
-from trainables.runtime.collection import no_collection
-from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.training.training_config import passes_of
+from gaudi_tune.base.collection import no_collection
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.facts import check_images
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.training.training_config import passes_of
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
 
-    from trainables.prediction import ClassPredictor
+    from gaudi_tune.training.prediction import ClassPredictor
 
 ONE_PIXEL_LEFT = 32
 """Image sizes up to which a ResNet's last stage has one pixel, and batch normalisation one value per image."""
@@ -63,9 +63,9 @@ class ResNetConfig(ImageConfig):
 def train_resnet(config: ResNetConfig) -> None:
     """Train one trial; what the recipes' train loops call."""
     with no_collection():
+        from gaudi_tune.training.fresh_start import fresh_start
         from trainables.image_classifier import train_classifier
         from trainables.resnet_network import build_resnet
-        from trainables.runtime.training.fresh_start import fresh_start
 
     fresh_start(config.seed)
     network = {"architecture": config.architecture}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from gaudi_tune.training.schedules import ScheduleKind
 from trainables.resnet import ResNetConfig, check_resnet, train_resnet
-from trainables.runtime.training.schedules import ScheduleKind
 
 PUBLISHED_EPOCHS = 90
 PUBLISHED_RATES = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 30: 0.08, 60: 0.008, 80: 0.0008}
@@ -64,7 +64,7 @@ def check(config: ResNet50ImageNetConfig) -> list[str]:
     Raises:
         ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.
     """
-    from trainables.runtime.devices.gaudi_node import has_habana
+    from gaudi_tune.devices.gaudi_node import has_habana
 
     habanas = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
     if habanas and not has_habana():

@@ -10,10 +10,10 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 from torchvision.models.resnet import Bottleneck, ResNet
 
-from trainables.data.fetch import download
-from trainables.pretrained import RANDOM
-from trainables.runtime.node_cache import prepare_once
-from trainables.runtime.training.checkpoint import STATE_FILE
+from gaudi_tune.base.node_cache import prepare_once
+from gaudi_tune.data.fetch import download
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.training.checkpoint import STATE_FILE
 
 QUARTER = "resnet50-quarter"
 """ResNet-50 with a quarter of its channels after the stem, for the sample recipe: 1.5 M parameters in place of 25 M."""

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gaudi_tune.base.collection import no_collection
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.facts import check_images
+from gaudi_tune.data.pretrained import HUB, RANDOM
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.training.schedules import ScheduleKind
 from trainables.attention import AttentionConfig, choose_attention
-from trainables.data.configs import ImageConfig
-from trainables.data.facts import check_images
-from trainables.pretrained import HUB, RANDOM
-from trainables.runtime.collection import no_collection
-from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.training.schedules import ScheduleKind
 
 if TYPE_CHECKING:
     from transformers import ViTConfig
 
-    from trainables.prediction import ClassPredictor
+    from gaudi_tune.training.prediction import ClassPredictor
     from trainables.vit_network import ViTClassifier
 
 
@@ -77,8 +77,8 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
 def train_loop(config: dict[str, Any]) -> None:
     """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
     with no_collection():
+        from gaudi_tune.training.fresh_start import fresh_start
         from trainables.image_classifier import train_classifier
-        from trainables.runtime.training.fresh_start import fresh_start
         from trainables.vit_network import build_vit
 
     vit = ViTTrialConfig.from_dict(config)

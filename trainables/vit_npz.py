@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainables.pretrained import first_line
+from gaudi_tune.data.pretrained import first_line
 
 SUFFIX = ".npz"
 """Ends the names of such files."""

@@ -25,13 +25,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.show.trackers.delivery import Sender
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.show.trackers.delivery import Sender
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.deliveries import outbox_in, records_of
-from tests.mlflow_pages import MlflowPages, chromium
-from tests.team_server import PASSWORDS, Bucket, sign_in, team_server, wait_until
+from tests.helpers.deliveries import outbox_in, records_of
+from tests.helpers.mlflow_pages import MlflowPages, chromium
+from tests.helpers.team_server import PASSWORDS, Bucket, sign_in, team_server, wait_until
 
 EXPERIMENT, EPOCHS = "comparison", 10
 AT_ONCE = 100

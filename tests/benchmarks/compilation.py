@@ -31,16 +31,16 @@ from typing import Any
 import ray
 from ray import tune
 
-from experiments import Budget, Experiment
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.plan import plan_lines
-from trainables.runtime.devices.device import DeviceType
+from gaudi_tune import Budget, Experiment
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.plan_text import plan_lines
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
-from tests.small_task import Points, SlowPoints, SmallConfig, small_task
-from tests.stand_in_hpu import compilations, environment
+from tests.helpers.small_task import Points, SlowPoints, SmallConfig, small_task
+from tests.helpers.stand_in_hpu import compilations, environment
 
 EPOCH = "COMPILATION_EPOCH_S"
 EPOCH_S = float(os.environ.get(EPOCH, "1.5"))
@@ -68,7 +68,7 @@ class UnknownConfig(CompiledConfig):
 def train_loop(config: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    from trainables.runtime.training.loop import train
+    from gaudi_tune.training.loop import train
 
     trial = CompiledConfig.from_dict(config)
     if trial.data == "unknown":

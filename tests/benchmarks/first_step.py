@@ -23,10 +23,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from experiments.sweep.define.options import PROJECT_ROOT
 from experiments.tune_bert import sample_settings
-from trainables.runtime import names
-from trainables.runtime.internals.setup_worker import FORK_SERVER
+from gaudi_tune.base import names
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.private.setup_worker import FORK_SERVER
 
 BARE = """
 import sys

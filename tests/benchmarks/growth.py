@@ -40,26 +40,26 @@ from typing import Any
 import ray
 from ray import tune
 
-from experiments import Budget, Experiment
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.steering import Steering
-from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.plan import plan_lines
-from experiments.sweep.show.trackers.tracker import Tracker
-from experiments.sweep.state.device_time import EVALUATING, TRAINING
-from experiments.sweep.state.events import Event, Reported
-from experiments.sweep.state.sweep_state import SweepState
-from experiments.sweep.state.trial_state import trial_name
-from trainables.runtime import names
-from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.devices.hpu import HPU
+from gaudi_tune import Budget, Experiment
+from gaudi_tune.base import names
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.on_ray.steering import Steering
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.show.trackers.tracker import Tracker
+from gaudi_tune.sweep.record.device_time import EVALUATING, TRAINING
+from gaudi_tune.sweep.record.events import Event, Reported
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import trial_name
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks import simulated_groups
 from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
-from tests.small_task import Points, SlowPoints, SmallConfig, small_task
-from tests.stand_in_hpu import environment
+from tests.helpers.small_task import Points, SlowPoints, SmallConfig, small_task
+from tests.helpers.stand_in_hpu import environment
 
 EPOCH = "GROWTH_EPOCH_S"
 FASTER = 1.7
@@ -78,8 +78,8 @@ class GrowingConfig(SmallConfig):
 
 
 def train_loop(config: dict[str, Any]) -> None:
-    from trainables.runtime.session import get_context
-    from trainables.runtime.training.loop import train
+    from gaudi_tune.training.loop import train
+    from gaudi_tune.training.session import get_context
 
     trial = GrowingConfig.from_dict(config)
     task = small_task(trial)

@@ -27,20 +27,20 @@ from unittest.mock import patch
 import ray
 from torch.utils.data import DataLoader, Dataset
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from experiments.sweep.on_ray.local_ray import python_path_with
 from experiments.tune_resnet18 import sample_settings
+from gaudi_tune.base import names
+from gaudi_tune.devices.cpu import CPU
+from gaudi_tune.group.worker import TrainLoop
+from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
+from gaudi_tune.on_ray.local_ray import python_path_with
+from gaudi_tune.training import loop
+from gaudi_tune.training.loading import Loader
 from search_spaces.resnet18 import SAMPLE_BASELINE
-from tests.host import Host, Hosted
+from tests.helpers.host import Host, Hosted
 from trainables.resnet18 import train_loop
-from trainables.runtime import names
-from trainables.runtime.devices.cpu import CPU
-from trainables.runtime.group.worker import TrainLoop
-from trainables.runtime.group.worker_group import WorkerGroup, WorkerGroupSpec
-from trainables.runtime.training import loop
-from trainables.runtime.training.loading import Loader
 
 LOADERS = 4
 SMALL = {"train_samples": 512, "val_samples": 128, "epochs": 1}

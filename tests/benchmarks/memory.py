@@ -19,10 +19,10 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
-from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan.plan import make_plan
 from experiments.tune_bert import EXPERIMENT
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
 
 CURVE: list[float] = []
 """Resident memory of the worker after each trial, MB."""

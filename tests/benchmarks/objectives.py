@@ -31,15 +31,15 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.storages import InMemoryStorage
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)
-from experiments.sweep.decide.schedulers.factory import make_scheduler
-from experiments.sweep.decide.search.searcher import StudySearcher
-from experiments.sweep.define.budget import Budget
-from experiments.sweep.define.front import on_front
-from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.search_space import SearchSpace
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
+from gaudi_tune.sweep.record.front import on_front
+from gaudi_tune.sweep.search.searcher import StudySearcher
 from tests.benchmarks.scoreboard import BOOTSTRAPS, LCBench, find_tasks
 from tests.benchmarks.strategies import Array, OnTune, Trial
 

@@ -25,19 +25,19 @@ from typing import Any
 
 import ray
 
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.pictures.figures import timeline as timeline_of
-from experiments.sweep.show.pictures.png import write_png
-from experiments.sweep.show.pictures.sweep_view import SweepView
-from experiments.sweep.show.plan import plan_lines
-from experiments.sweep.state.device_time import DeviceTime, shares_of
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.pictures.figures import timeline as timeline_of
+from gaudi_tune.show.pictures.png import write_png
+from gaudi_tune.show.pictures.sweep_view import SweepView
+from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
-from tests.experiments.sweep.sleeping import SLEEPING
-from tests.stand_in_hpu import double_owners, environment, ownerships
+from tests.helpers.sleeping import SLEEPING
+from tests.helpers.stand_in_hpu import double_owners, environment, ownerships
 
 EPOCH_S = 0.5
 

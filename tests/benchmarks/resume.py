@@ -27,10 +27,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.long_sweep import LongSweep
+from tests.benchmarks.long_sweep import LongSweep
 
 SWEEP = ("--device", "cpu", "--scheduler", "fifo", "--epochs", "1")
 

@@ -49,18 +49,18 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from experiments import Budget, Experiment
-from experiments.sweep.decide.search.study_record import study_address
-from experiments.sweep.define.options import SweepOptions
-from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.tuner import SweepTuner
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
+from gaudi_tune import Budget, Experiment
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.devices.cpu import CPU
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
+from gaudi_tune.sweep.search.study_record import study_address
 from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
-from trainables.runtime.devices.cpu import CPU
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),

@@ -48,7 +48,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch and OpenBLAS as t
 import numpy as np
 import optuna
 
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.strategies import Array, Curve, Strategy, Take, Trial, make_strategy

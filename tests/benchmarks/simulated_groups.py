@@ -2,7 +2,7 @@
 
 :class:`Groups` takes the place of Tune's actor manager (``ray.air.execution._internal.RayActorManager``, Ray 2.60), the
 one seam where Tune reaches its actors. A trial actor starts at once and does one thing after another, as a
-:class:`~trainables.runtime.group.warm_trainable.WarmTrainable` does: its first step waits until its group has devices,
+:class:`~gaudi_tune.group.warm_trainable.WarmTrainable` does: its first step waits until its group has devices,
 and it keeps them from trial to trial. Devices are handed out as Ray does: the lowest that are free, to the group that
 asked first of those that there are enough for. Left out is what Ray itself takes to send a call and wait for its end.
 
@@ -37,17 +37,17 @@ from ray.train._internal import storage as rays_storage
 from ray.train._internal.session import _TrainingResult
 from ray.tune.execution import tune_controller
 
-from experiments.sweep.on_ray import sweep_run, tuner
-from experiments.sweep.on_ray.local_ray import ENVIRONMENT
-from experiments.sweep.on_ray.watch import RayWatch
-from experiments.sweep.plan import connect
-from experiments.sweep.show.trackers.delivery import Sender
-from trainables.runtime import names
-from trainables.runtime.devices.device import DeviceType
-from trainables.runtime.devices.find import Devices
-from trainables.runtime.devices.hpu import HPU
-from trainables.runtime.group.place import Place
-from trainables.runtime.group.worker_group import FREE_WITHIN_S
+from gaudi_tune.base import names
+from gaudi_tune.base.place import Place
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.devices.find import Devices
+from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.group.worker_group import FREE_WITHIN_S
+from gaudi_tune.on_ray import sweep_run, tuner
+from gaudi_tune.on_ray.local_ray import ENVIRONMENT
+from gaudi_tune.on_ray.watch import RayWatch
+from gaudi_tune.plan import connect
+from gaudi_tune.show.trackers.delivery import Sender
 
 START_S, REPORT_S, SAVE_S, RESET_S, END_S = 5.0, 10.0, 0.2, 0.1, 0.2
 """What a group takes to start, to train an epoch, to write or read a checkpoint, to take another trial, and to end."""

@@ -30,12 +30,12 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from experiments.sweep.decide.schedulers.factory import make_scheduler
-from experiments.sweep.decide.search.searcher import StudySearcher
-from experiments.sweep.define.budget import Budget
-from experiments.sweep.define.objective import Objective
-from experiments.sweep.define.options import SchedulerName
-from experiments.sweep.define.search_space import SearchSpace, WithPrior
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.options import SchedulerName
+from gaudi_tune.define.search_space import SearchSpace, WithPrior
+from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
+from gaudi_tune.sweep.search.searcher import StudySearcher
 
 Array: TypeAlias = npt.NDArray[Any]
 Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]

@@ -37,18 +37,18 @@ from ray.tune.experiment import Trial
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.show.trackers.mlflow_tracker import MlflowTracker
-from experiments.sweep.show.trackers.outbox import Outbox
-from experiments.sweep.state.device_time import DeviceTime
-from experiments.sweep.state.events import Event, Reported, SweepBegan, TrialBegan
-from experiments.sweep.state.sweep_state import SweepState
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
+from gaudi_tune.show.trackers.outbox import Outbox
+from gaudi_tune.sweep.record.device_time import DeviceTime
+from gaudi_tune.sweep.record.events import Event, Reported, SweepBegan, TrialBegan
+from gaudi_tune.sweep.record.sweep_state import SweepState
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
-from tests.deliveries import free_port
-from tests.experiments.sweep.sleeping import EPOCHS, SLEEPING
-from tests.team_server import PASSWORDS, Bucket, sign_in, team_server
+from tests.helpers.deliveries import free_port
+from tests.helpers.sleeping import EPOCHS, SLEEPING
+from tests.helpers.team_server import PASSWORDS, Bucket, sign_in, team_server
 
 ONE_WAY_S = 0.05
 METRICS = ("score", "train_loss", "val_loss", "val_accuracy", "lr", "samples_per_second")

@@ -27,10 +27,10 @@ from torch.utils.data import DataLoader
 
 import trainables.bert
 import trainables.image_classifier
-from experiments import Experiment
-from trainables.runtime.session import open_session
-from trainables.runtime.training.loop import Task, train
-from trainables.runtime.training.training_config import TrainingConfig, passes_of
+from gaudi_tune import Experiment
+from gaudi_tune.training.loop import Task, train
+from gaudi_tune.training.session import open_session
+from gaudi_tune.training.training_config import TrainingConfig, passes_of
 
 MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
 EPOCHS = 13

@@ -33,16 +33,16 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.schedulers import FIFOScheduler
 
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.define.plan import Plan
-from experiments.sweep.on_ray.local_ray import start_ray
-from experiments.sweep.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner
-from experiments.sweep.plan.plan import make_plan, make_searcher
 from experiments.tune_bert import EXPERIMENT
+from gaudi_tune.base import names
+from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.local_ray import start_ray
+from gaudi_tune.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner
+from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.private.setup_worker import FORK_SERVER
 from trainables.bert import train_loop
-from trainables.runtime import names
-from trainables.runtime.internals.setup_worker import FORK_SERVER
-from trainables.runtime.variables import set_meanwhile
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor

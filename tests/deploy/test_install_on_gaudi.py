@@ -14,7 +14,7 @@ import pip
 import pytest
 from packaging.requirements import Requirement
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 pytestmark = pytest.mark.processes
 

@@ -11,11 +11,11 @@ import pytest
 import ray
 import yaml
 
-from experiments.sweep.define.options import PROJECT_ROOT
-from trainables.runtime.devices import checks
-from trainables.runtime.devices.device import CPUS_PER_WORKER
-from trainables.runtime.devices.find import DEVICE_TYPES
-from trainables.runtime.devices.gaudi_node import MODULES_OF_A_NODE
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.devices import checks
+from gaudi_tune.devices.device import CPUS_PER_WORKER
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
 
 GIB = {"Gi": 1.0, "Mi": 1 / 1024}
 Manifest = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 EXAMPLES = PROJECT_ROOT / "docs" / "examples"
 COUNT: dict[str, Any] = runpy.run_path(str(EXAMPLES / "count.py"))

@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.mlflow_pages import chromium
+from tests.helpers.mlflow_pages import chromium
 
 pytestmark = [
     pytest.mark.processes,

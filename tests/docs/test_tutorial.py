@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.define.options import PROJECT_ROOT
-from tests import tutorial
+from gaudi_tune.define.options import PROJECT_ROOT
+from tests.helpers import tutorial
 
 
 @pytest.mark.workers
@@ -30,8 +30,8 @@ def test_what_it_tells_people_to_do_works(tmp_path: Path) -> None:
     assert sum(summary["trials"].values()) == 15
     assert summary["best"]["value"] > 0.85 > summary["baseline"]
     assert Path(summary["best"]["checkpoint"], "state.pt").is_file()
-    assert "confirmed   accuracy" in printed["python -m experiments show again"]
-    assert "over 3 seeds" in printed["python -m experiments show again"]
-    assert re.search(r"\nfirst .*\nagain ", printed["python -m experiments compare first again"])
-    listed = printed["python -m experiments ls"]
+    assert "confirmed   accuracy" in printed["gaudi-tune show again"]
+    assert "over 3 seeds" in printed["gaudi-tune show again"]
+    assert re.search(r"\nfirst .*\nagain ", printed["gaudi-tune compare first again"])
+    listed = printed["gaudi-tune ls"]
     assert all(f"{name} " in listed for name in ("first", "again"))

@@ -12,18 +12,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments import Experiment, SweepOptions
-from experiments.sweep.command_line import dry_run_lines
-from experiments.sweep.define.experiment import CHECKPOINT
-from experiments.sweep.define.options import PROJECT_ROOT
-from experiments.sweep.plan.decide import GRAPH_DRAWS, count_graphs
-from experiments.sweep.plan.plan import make_plan
-from tests.sessions import numbers_of, reports_of
-from trainables.data.configs import ImageConfig, TextConfig
-from trainables.data.images import images_of
-from trainables.data.text import _load_texts
-from trainables.runtime import TrialConfig, names
-from trainables.runtime.devices.find import DEVICE_TYPES
+from gaudi_tune import Experiment, SweepOptions
+from gaudi_tune.base import names
+from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.data.configs import ImageConfig, TextConfig
+from gaudi_tune.data.images import images_of
+from gaudi_tune.data.text import _load_texts
+from gaudi_tune.define.experiment import CHECKPOINT
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.plan.settle import GRAPH_DRAWS, count_graphs
+from gaudi_tune.training.trial_config import TrialConfig
+from tests.helpers.sessions import numbers_of, reports_of
 
 SCRIPTS = sorted(file.stem for file in (PROJECT_ROOT / "experiments").glob("tune_*.py"))
 SMALL = {"train_samples": 96, "val_samples": 33, "batch_size": 32}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.define.options import PROJECT_ROOT
+from gaudi_tune.define.options import PROJECT_ROOT
 
 pytestmark = pytest.mark.workers
 

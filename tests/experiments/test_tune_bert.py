@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import ray
 
-from experiments.sweep.define.options import PROJECT_ROOT, SweepOptions
-from experiments.sweep.plan.plan import make_plan
-from experiments.sweep.state.sweep_file import write_sweep_file
-from tests.experiments.sweep.quadratic import QUADRATIC
-from tests.sessions import reports_of
+from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.sessions import reports_of
 from trainables import bert
 
 SCRIPT = PROJECT_ROOT / "experiments" / "tune_bert.py"

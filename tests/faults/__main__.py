@@ -37,11 +37,11 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 from rich.console import Console
 from rich.table import Table
 
-from experiments.sweep.show.trackers.provenance import git_state
+from gaudi_tune.show.trackers.provenance import git_state
 from tests.faults.check import check
 from tests.faults.inflict import KINDS, Inflict
 from tests.faults.sweep import GROUPS, Sweep
-from tests.mlflow_server import Server
+from tests.helpers.mlflow_server import Server
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""

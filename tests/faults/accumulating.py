@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from ray import tune
 
-from experiments import Budget, Experiment, Recipe
-from trainables.runtime import TrialConfig, get_checkpoint, report
-from trainables.runtime.devices.find import worker_device
-from trainables.runtime.training.checkpoint import read_state, write_state
+from gaudi_tune import Budget, Experiment, Recipe
+from gaudi_tune.devices.find import worker_device
+from gaudi_tune.training.checkpoint import read_state, write_state
+from gaudi_tune.training.session import get_checkpoint, report
+from gaudi_tune.training.trial_config import TrialConfig
 
 EPOCHS = 8
 FILL_GB = 12

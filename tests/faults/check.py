@@ -15,12 +15,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
-from experiments.sweep.define.plan import STUDY_FILE
-from experiments.sweep.show.trackers.outbox import Outbox
-from experiments.sweep.state.lock import is_running
+from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.show.trackers.outbox import Outbox
+from gaudi_tune.sweep.record.lock import is_running
 from tests.faults.accumulating import ACCUMULATING, scores_of
 from tests.faults.sweep import Sweep
-from tests.stand_in_hpu import double_owners, ownerships
+from tests.helpers.stand_in_hpu import double_owners, ownerships
 
 REASONS = {
     "exception": "raised by order",

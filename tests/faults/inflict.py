@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
-from experiments.sweep.state.events import CTRL_C, TERMINATED
-from experiments.sweep.state.state_log import STATE_LOG, records_in
+from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
+from gaudi_tune.sweep.record.events import CTRL_C, TERMINATED
+from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
+from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.faults.sweep import Sweep
-from tests.mlflow_server import Server
-from trainables.runtime.training.checkpoint import STATE_FILE, read_state
+from tests.helpers.mlflow_server import Server
 
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from experiments.sweep.define.options import SchedulerName
+from gaudi_tune.define.options import SchedulerName
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
 from tests.faults.sweep import Sweep

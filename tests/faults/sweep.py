@@ -14,11 +14,11 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sweep.define.options import PROJECT_ROOT, SchedulerName
-from experiments.sweep.show.trackers.outbox import RECORDS_FILE
+from gaudi_tune.define.options import PROJECT_ROOT, SchedulerName
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from tests.faults.accumulating import ALIVE, EPOCHS, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
-from tests.stand_in_hpu import STAND_IN, environment
+from tests.helpers.stand_in_hpu import STAND_IN, environment
 
 GROUPS = 2
 EPOCH_S = 1.0

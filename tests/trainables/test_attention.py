@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_in_hpu import forked_output_of
+from gaudi_tune.devices.find import DEVICE_TYPES
+from tests.helpers.stand_in_hpu import forked_output_of
 from trainables.bert import BertConfig
-from trainables.runtime.devices.find import DEVICE_TYPES
 
 BERT = {"lr": 0.1, "batch_size": 8, "weight_decay": 0.0, "dropout": 0.0}
 
@@ -17,7 +17,7 @@ COMPARED = """
 import copy, sys, torch
 from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
 from trainables.attention import choose_attention
-from trainables.runtime.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
 from trainables.vit import ViTTrialConfig
 small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 small |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gaudi_tune.base import names
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of
-from tests.sessions import hyperparameters_of_each_step, reports_of
-from trainables.runtime import names
+from tests.helpers.sessions import hyperparameters_of_each_step, reports_of
 
 SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "pass_size": 0, "warmup": 0.0, "loader_workers": 0}
 PEAKS_AT_ONCE = {"schedule": "step"}

@@ -8,11 +8,11 @@ import torch
 from torchvision.models import resnet18
 
 from experiments.tune_resnet50_imagenet import EXPERIMENT, sample_settings
-from trainables.pretrained import RANDOM
+from gaudi_tune.data.pretrained import RANDOM
+from gaudi_tune.training.checkpoint import write_state
+from gaudi_tune.training.training_config import check_batch
 from trainables.resnet50_imagenet import ResNet50ImageNetConfig, check
 from trainables.resnet_network import QUARTER, build_resnet
-from trainables.runtime.training.checkpoint import write_state
-from trainables.runtime.training.training_config import check_batch
 
 
 def test_a_new_head_for_the_classes_there_are(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
-from tests.sessions import reports_of
-from trainables.pretrained import RANDOM
+from gaudi_tune.data.pretrained import RANDOM
+from tests.helpers.sessions import reports_of
 from trainables.vit import ViTTrialConfig, check, network_of, train_loop
 from trainables.vit_network import build_vit
 

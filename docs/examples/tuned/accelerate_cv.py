@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from experiments import Experiment, main as tune_main, report, tune
+from gaudi_tune import Experiment, main as tune_main, report, tune
 from sklearn.datasets import load_digits
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset

@@ -12,7 +12,8 @@ import torch
 import torch.nn as nn
 import torch.optim as optim
 import torch.utils.data
-from experiments import report, tune, tune_script
+from gaudi_tune import report, tune
+from experiments import tune_script
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser()

@@ -6,9 +6,9 @@ digits as 64 tokens each, in the place of pretrained weights, a tokenizer and da
 """
 
 import numpy as np
-from experiments import Experiment, main as tune_main, tune
+from gaudi_tune import Experiment, main as tune_main, tune
 from sklearn.datasets import load_digits
-from trainables.integrations.hugging_face import ReportCallback
+from gaudi_tune.integrations.hugging_face import ReportCallback
 from transformers import BertConfig, BertForSequenceClassification, HfArgumentParser, Trainer, TrainingArguments
 
 

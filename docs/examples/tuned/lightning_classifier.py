@@ -6,12 +6,12 @@ of LightningCLI.
 """
 
 import torch
-from experiments import Experiment, main as tune_main, tune
+from gaudi_tune import Experiment, main as tune_main, tune
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer, seed_everything
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset, random_split
-from trainables.integrations.lightning import in_worker
+from gaudi_tune.integrations.lightning import in_worker
 
 
 class Backbone(torch.nn.Module):

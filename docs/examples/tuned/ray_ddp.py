@@ -6,7 +6,7 @@ Apache License 2.0. Shortened. Otherwise than there: scikit-learn's digits in th
 
 import ray.train
 import torch
-from experiments import Experiment, main, tune
+from gaudi_tune import Experiment, main, tune
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 from sklearn.datasets import load_digits

@@ -9,7 +9,7 @@ import tempfile
 
 import ray.train.torch
 import torch
-from experiments import Experiment, main, tune
+from gaudi_tune import Experiment, main, tune
 from sklearn.datasets import load_digits
 from torch.nn import CrossEntropyLoss
 from torch.optim import Adam

@@ -9,7 +9,8 @@ from itertools import count
 
 import torch
 import torch.nn.functional as F
-from experiments import report, tune, tune_script
+from gaudi_tune import report, tune
+from experiments import tune_script
 
 config = tune_script({"lr": tune.loguniform(1e-3, 10.0)}, metric="loss", mode="min")
 

@@ -6,7 +6,7 @@ of news from Reuters, several passes over them, one classifier, and no pictures.
 """
 
 import numpy as np
-from experiments import Experiment, main as tune_main, report, tune
+from gaudi_tune import Experiment, main as tune_main, report, tune
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 

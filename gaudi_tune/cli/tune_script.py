@@ -1,0 +1,39 @@
+"""A script without a train function, tuned as it stands: it runs from its first line in every trial."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gaudi_tune.cli.command_line import main
+from gaudi_tune.define.experiment import Experiment, as_name
+from gaudi_tune.define.objective import Mode
+from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
+from gaudi_tune.training.script_loop import config_of_trial, run_script
+
+
+def tune_script(
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode = "max", **more: Any
+) -> dict[str, Any]:
+    """Tune the script that calls this, and return the configuration of a trial.
+
+    In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below it runs there.
+    Every trial runs the whole script, and there it returns the trial's configuration. The arguments are fields of an
+    :class:`Experiment`.
+    """
+    config = config_of_trial()
+    if config is not None:
+        return config
+    script = sys.modules["__main__"]
+    if not getattr(script, "__file__", None):
+        raise ValueError(
+            "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
+        )
+    path = Path(str(script.__file__))
+    loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
+    name = {"name": as_name(path.stem)}
+    main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **{**name, **more}), script.__doc__)
+    raise AssertionError("main() exits")

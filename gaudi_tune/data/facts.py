@@ -1,0 +1,53 @@
+"""What a sweep's plan says of labelled data, which is prepared on this node if it is not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gaudi_tune.data.configs import ImageConfig, TextConfig
+from gaudi_tune.training.training_config import check_batch, check_classes
+
+if TYPE_CHECKING:
+    from gaudi_tune.data.held_out import Split
+
+CLASSES_NAMED = 8
+"""Most classes that a line names."""
+
+
+def check_texts(config: TextConfig) -> tuple[str, str]:
+    """Return what the data holds, in a line, and the family of the encoder.
+
+    Raises:
+        ValueError: The data or the encoder cannot be used; says which, why, and what to give instead.
+    """
+    from gaudi_tune.data.text import tokenized
+
+    texts = tokenized(config)
+    return _check(config, "texts", texts.sizes, texts.labels), texts.model_type
+
+
+def check_images(config: ImageConfig) -> list[str]:
+    """Return what the data holds, a line each.
+
+    Raises:
+        ValueError: The data cannot be used; says which, why, and what to give instead.
+    """
+    from gaudi_tune.data.image_index import image_index
+
+    index = image_index(config)
+    splits: tuple[Split, ...] = ("train", "val", "test") if config.hold_out else ("train", "val")
+    sizes: dict[str, int] = {split: len(index.files(split, config)[1]) for split in splits}
+    holds = _check(config, "images", sizes, index.classes)
+    return [f"{holds}, {config.image_size} pixels", *(f"data: {note}" for note in index.notes)]
+
+
+def _check(config: TextConfig | ImageConfig, samples: str, sizes: Mapping[str, int], classes: Sequence[str]) -> str:
+    check_batch(config, workers=1, samples=sizes["train"])
+    check_classes(config, len(classes))
+    test = f"{sizes['test']} to test, " if "test" in sizes else ""
+    named = ", ".join(classes[:CLASSES_NAMED]) + (", …" if len(classes) > CLASSES_NAMED else "")
+    return (
+        f"data: {config.data}: {sizes['train']} {samples} to train on, {sizes['val']} to validate, {test}"
+        f"{len(classes)} classes ({named})"
+    )

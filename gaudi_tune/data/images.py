@@ -1,0 +1,164 @@
+"""Labelled images as people have them: folders, listed and checked once per node, loaded when they are needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms import v2
+
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.held_out import Split
+from gaudi_tune.data.image_index import image_index, read_index
+from gaudi_tune.training.fresh_start import seed_host
+from gaudi_tune.training.loading import Batch
+
+NORMALIZATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+"""Mean and standard deviation of each channel, values from 0 to 1: ImageNet's, those of the ViT authors, and none."""
+RESIZE_TO_CROP = 256 / 224
+"""A validation image's shorter side before the centre crop, as in the evaluation of every published ImageNet model."""
+
+
+class Images(Dataset[Any]):
+    """The images of a split, loaded when they are asked for. A pickled one holds the index's path, not the images."""
+
+    def __init__(self, index: Path, split: Split, config: ImageConfig) -> None:
+        """Open a split.
+
+        Args:
+            index: The folder of an :class:`ImageIndex`.
+            split: Which one.
+            config: Says how many images are used, and how they are prepared.
+        """
+        self._made_of = (index, split, config)
+        known = read_index(index)
+        self._root = known.root
+        self._paths, self.labels = known.files(split, config)
+        self.augments = split == "train" and config.augment
+        self._crop = augmentation(config) if self.augments else as_validated(config.image_size, config.resize)
+        self._normalize = normalization(config.normalization)
+        self._mix = mixing(config, len(known.classes)) if self.augments else None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Images, self._made_of
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,), or (n, classes) if mixed."""
+        return self._batch([self._crop(self._load(index)) for index in indices], indices)
+
+    def seeded(self, indices: list[int], seed: tuple[int, ...]) -> Batch:
+        """Return the same; how an image is changed depends on the seed and its index, not on who loads it with which
+        others, and how images are mixed on the seed and the first of them."""
+        images = []
+        for index in indices:
+            seed_host(*seed, index)
+            images.append(self._crop(self._load(index)))
+        seed_host(*seed, indices[0])
+        return self._batch(images, indices)
+
+    def _batch(self, loaded: list[torch.Tensor], indices: list[int]) -> Batch:
+        images, labels = self._normalize(torch.stack(loaded)), torch.from_numpy(self.labels[indices])
+        if self._mix is not None:
+            images, labels = self._mix(images, labels)
+        return {"images": images, "labels": labels}
+
+    def _load(self, index: int) -> torch.Tensor:
+        file = self._root / os.fsdecode(self._paths[index])
+        try:
+            return read_image(file)
+        except OSError as error:
+            raise OSError(
+                f"{file} could be read when the sweep was planned, and cannot be any more: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The images of a configuration."""
+
+    train: Images
+    val: Images
+    test: Images | None
+    """None unless test data is held out."""
+    classes: list[str]
+    """Names, in the order of the labels."""
+
+
+def images_of(config: ImageConfig) -> ImageData:
+    """Return the images of ``config``.
+
+    Raises:
+        ValueError: See :func:`image_index`.
+    """
+    index = image_index(config)
+    return ImageData(
+        train=Images(index.folder, "train", config),
+        val=Images(index.folder, "val", config),
+        test=Images(index.folder, "test", config) if config.hold_out else None,
+        classes=index.classes,
+    )
+
+
+def read_image(file: Path | IO[bytes]) -> torch.Tensor:
+    """Return an image file in uint8, of shape (3, height, width).
+
+    Raises:
+        OSError: It cannot be read, or is no image.
+    """
+    with Image.open(file) as image:
+        return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
+
+
+def augmentation(config: ImageConfig) -> v2.Compose:
+    """Return the transform of training: from a uint8 image of any size to one of shape (3, size, size)."""
+    steps: list[Any] = [v2.RandomResizedCrop(config.image_size, scale=(config.crop_scale, 1.0), antialias=True)]
+    if config.flip:
+        steps.append(v2.RandomHorizontalFlip())
+    if config.auto_augment != "none":
+        steps.append(getattr(v2, config.auto_augment)(interpolation=v2.InterpolationMode.BILINEAR))
+    if config.random_erase:  # torchvision's script erases normalized images with 0, which is the mean of these
+        grey = [round(255 * mean) for mean in NORMALIZATIONS[config.normalization][0]]
+        steps.append(v2.RandomErasing(config.random_erase, value=grey))
+    return v2.Compose(steps)
+
+
+def mixing(config: ImageConfig, classes: int) -> v2.RandomChoice | None:
+    """Return what blends the images and labels of a pass with one another, None if nothing does.
+
+    It takes images of shape (n, 3, size, size) and labels of shape (n,), and returns labels of shape (n, classes).
+    """
+    alphas = {v2.MixUp: config.mixup, v2.CutMix: config.cutmix}
+    mixers = [mixer(alpha=alpha, num_classes=classes) for mixer, alpha in alphas.items() if alpha]
+    return v2.RandomChoice(mixers) if mixers else None
+
+
+def as_validated(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
+    """Return the transform of evaluation: from a uint8 image of any size to one of shape (3, size, size)."""
+    if resize == "square":
+        return v2.Compose([v2.Resize((size, size), antialias=True)])
+    return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
+
+
+def normalization(name: str) -> v2.Compose:
+    """Return the transform from uint8 images to a network's input, float32; the names are in ``NORMALIZATIONS``."""
+    return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[name])])
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Return a 16-bit image in 8 bits; Pillow's own conversion would make everything above 255 white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))

@@ -1,0 +1,115 @@
+"""Text for the sample recipes: real English sentences, made offline from the docstrings of installed libraries.
+
+The label of a sentence is the library that it comes from, five classes as in Yelp's five stars. The sentences are read
+from the source files without importing them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from gaudi_tune.base.node_cache import prepare_once
+
+LIBRARIES = {
+    "sklearn": "scikit-learn",
+    "pandas": "pandas",
+    "sqlalchemy": "sqlalchemy",
+    "matplotlib": "matplotlib",
+    "networkx": "networkx",
+}
+"""Package folder and distribution of the five libraries; each is a dependency of this project."""
+SENTENCES_PER_LIBRARY = 700
+TEST_SHARE = 5
+"""One sentence in so many is for validation."""
+VOCABULARY_SIZE = 3000
+FORMAT = 1
+"""Raised when the content for the same libraries changes."""
+
+
+def sample_text() -> Path:
+    """Return a folder with ``train.jsonl`` and ``test.jsonl`` (keys ``text`` and ``label``), made once per node."""
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES.values()}
+    return prepare_once("docstring-sentences", {"format": FORMAT, "versions": versions}, _write_sentences)
+
+
+def sample_bert(sentences: Path) -> Path:
+    """Return a folder with a WordPiece tokenizer trained on the training split and a BERT of 2 layers, untrained."""
+    return prepare_once(
+        "small-bert", {"format": FORMAT, "sentences": sentences.name}, lambda folder: _write_bert(folder, sentences)
+    )
+
+
+def _write_sentences(folder: Path) -> None:
+    splits: dict[str, list[str]] = {"train": [], "test": []}
+    seen: set[str] = set()
+    for library in LIBRARIES:
+        fresh = {s for s in _sentences_of(library) if s.lower() not in seen}
+        seen |= {s.lower() for s in fresh}
+        for sentence in sorted(fresh, key=_hash)[:SENTENCES_PER_LIBRARY]:
+            split = "test" if _hash(sentence) % TEST_SHARE == 0 else "train"
+            splits[split].append(json.dumps({"text": sentence, "label": library}))
+    for split, lines in splits.items():
+        # In the order of their hashes, so that any first n are a fair draw of all five.
+        (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=_hash)) + "\n")
+
+
+def _write_bert(folder: Path, sentences: Path) -> None:
+    import torch
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers.utils import logging
+
+    lines = (sentences / "train.jsonl").read_text().splitlines()
+    wordpiece = BertWordPieceTokenizer(lowercase=True)
+    wordpiece.train_from_iterator(
+        (json.loads(line)["text"] for line in lines), vocab_size=VOCABULARY_SIZE, show_progress=False
+    )
+    wordpiece.save_model(str(folder))
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64)
+    tokenizer.save_pretrained(folder)
+    logging.disable_progress_bar()
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=64,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertModel(config).save_pretrained(folder)
+
+
+def _sentences_of(library: str) -> Iterator[str]:
+    for docstring in _docstrings_of(library):
+        for paragraph in re.split(r"\n\s*\n", docstring):
+            text = " ".join(paragraph.split())
+            if any(mark in text for mark in (">>>", "::", "---", "===", "```")):
+                continue  # code, tables and headings
+            for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", text):
+                if 8 <= len(sentence.split()) <= 40 and sentence[0].isupper() and sentence.endswith("."):
+                    yield sentence
+
+
+def _docstrings_of(library: str) -> Iterator[str]:
+    spec = importlib.util.find_spec(library)
+    assert spec is not None, f"{library} is a dependency and must be installed"
+    root = Path(str(spec.origin)).parent
+    for file in sorted(root.rglob("*.py")):
+        if "tests" in file.relative_to(root).parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield ast.get_docstring(node) or ""
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha1(text.encode(), usedforsecurity=False).digest()[:8], "big")

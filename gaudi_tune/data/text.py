@@ -1,0 +1,247 @@
+"""Labelled text: loaded from files or the hub, tokenized once per node, shared by its workers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gaudi_tune.base.node_cache import fingerprint, prepare_once
+from gaudi_tune.data.configs import TextConfig
+from gaudi_tune.data.encoder import encoder_config, positions
+from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
+from gaudi_tune.data.pretrained import first_line, from_pretrained
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict
+    from transformers import PreTrainedTokenizerBase
+
+    from gaudi_tune.data.tokenized_texts import TokenizedTexts
+
+VALIDATION_SPLITS = ("validation", "test")
+"""Split names taken for validation, the first that the data has."""
+BUILDERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+"""How datasets reads a file, by its ending."""
+AT_A_TIME = 1000
+"""Texts that are tokenized at a time: one of 512 tokens takes 80 kB until it is written."""
+RARELY = 5
+"""How many standard deviations fewer classes than a draw has are no chance."""
+TOKENIZED_FORMAT = 4
+"""Raised when what is kept of the same text changes."""
+ABOUT, TOKENIZER = "about.json", "tokenizer"
+
+
+@dataclass(frozen=True)
+class TokenizedData:
+    """Tokenized texts in the node's cache."""
+
+    folder: Path
+    """Has their arrays, and a folder with the tokenizer."""
+    labels: list[str]
+    """Names of the classes, in the order of the labels."""
+    model_type: str
+    """transformers' name of the encoder's family."""
+    sizes: dict[str, int]
+    """Texts of each split: ``train``, ``val``, and ``test`` if test data is held out."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's folder."""
+        return self.folder / TOKENIZER
+
+    def split(self, name: Split) -> TokenizedTexts:
+        """Return the texts of a split."""
+        from gaudi_tune.data.tokenized_texts import TokenizedTexts  # imports torch, which a check does without
+
+        return TokenizedTexts(self.folder, name)
+
+
+def tokenized(config: TextConfig) -> TokenizedData:
+    """Return the tokenized data of ``config``, tokenized if this node has not done so yet.
+
+    Raises:
+        ValueError: The data or the encoder cannot be used; says which, why, and what to give instead.
+    """
+    names = ("text_column", "label_column", "max_length", "train_samples", "val_samples", "hold_out")
+    key = {name: getattr(config, name) for name in names}
+    key |= {"format": TOKENIZED_FORMAT, "data": fingerprint(config.data), "model": fingerprint(config.model)}
+    folder = prepare_once("tokenized", key, lambda into: _tokenize(config, into))
+    return TokenizedData(folder=folder, **json.loads((folder / ABOUT).read_text()))
+
+
+def _tokenize(config: TextConfig, folder: Path) -> None:
+    encoder = encoder_config(config.model)
+    most = positions(encoder)
+    if most is not None and config.max_length > most:  # before all texts are padded to it
+        raise ValueError(
+            f"max_length must be at most the {most} positions of {config.model}, but got {config.max_length}"
+        )
+    splits, labels = _load_texts(config)
+    tokenizer = _tokenizer(config.model)
+    tokenizer.padding_side = "right"  # the attention mask is kept as a length
+    tokenizer.model_max_length = config.max_length  # kept with the tokenizer, for those who load it to predict
+    sizes: dict[str, int] = {}
+    for split, rows in splits.items():
+        limit = config.train_samples if split == "train" else config.val_samples
+        whole = _label_names(rows, config.label_column)
+        rows = rows.select(range(min(limit or len(rows), len(rows))))
+        _check_classes(config, split, whole[: len(rows)], whole)
+        shape = (len(rows), config.max_length)
+        ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
+        lengths = np.empty(len(rows), dtype=np.int64)
+        for start in range(0, len(rows), AT_A_TIME):
+            part = slice(start, start + AT_A_TIME)
+            encoded = encode(tokenizer, list(map(str, rows[part][config.text_column])))
+            ids[part], lengths[part] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
+        ids.flush()
+        np.save(folder / f"{split}_lengths.npy", lengths)
+        classes = [labels.index(str(label)) for label in whole[: len(rows)]]
+        np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
+        sizes[split] = len(rows)
+    about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes}
+    (folder / ABOUT).write_text(json.dumps(about))
+    tokenizer.save_pretrained(folder / TOKENIZER)
+
+
+def _check_classes(config: TextConfig, split: str, taken: list[Any], whole: list[Any]) -> None:
+    """See that the first rows of a split are no worse than a draw: rows may be sorted by class."""
+    there, sizes = len(set(taken)), np.array([*Counter(whole).values()])
+    chances = 1 - (1 - len(taken) / len(whole)) ** sizes  # that a draw of so many rows has a class
+    if there < chances.sum() - RARELY * np.sqrt(chances @ (1 - chances)):
+        limit = "train_samples" if split == "train" else "val_samples"
+        raise ValueError(
+            f"--data {config.data}: the first {len(taken)} of {len(whole)} rows of the split {split} have {there} of "
+            f"{len(sizes)} classes, where a draw has about {chances.sum():.0f}, so they must be sorted; take all with "
+            f"--set {limit}=0, or shuffle them"
+        )
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return ``input_ids`` and ``attention_mask`` of shape (n, max_length), as training, validation and prediction do.
+
+    ``max_length`` is the tokenizer's own, which is that of :class:`TextConfig`.
+    """
+    encoded = tokenizer(texts, padding="max_length", truncation=True, return_tensors="np")
+    return {name: encoded[name] for name in ("input_ids", "attention_mask")}
+
+
+def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the splits ``train`` and ``val``, and ``test`` if it is held out; and the names of the classes."""
+    loaded = _load_dataset(config.data)
+    columns = next(iter(loaded.values())).column_names
+    for option, column in (("text_column", config.text_column), ("label_column", config.label_column)):
+        if column not in columns:
+            raise ValueError(
+                f"--data {config.data}: there is no column {column!r}; the columns are {', '.join(columns)}. "
+                f"Name the right one with --set {option}=NAME."
+            )
+    if "train" not in loaded or not len(loaded["train"]):
+        raise ValueError(f"--data {config.data}: there is nothing to train on; give a split or file 'train' with rows")
+    validation = next((name for name in VALIDATION_SPLITS if name in loaded), None)
+    for name in ("train", validation):
+        if name is not None:
+            _check_rows(config, name, loaded[name])
+    val = loaded[validation] if validation else None
+    if val is None:
+        whole = loaded["train"]
+        validates = rows_to_validate(np.array([*map(str, _label_names(whole, config.label_column))]))
+        trains = np.setdiff1d(np.arange(len(whole)), validates)
+        splits = {"train": whole.select(trains), "val": whole.select(validates)}
+    else:
+        splits = {"train": loaded["train"], "val": val}
+    labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
+    if len(labels) < 2:
+        raise ValueError(
+            f"--data {config.data}: the training texts have one class ({labels[0]}), and there is nothing to tell it "
+            f"from; give two or more"
+        )
+    if not len(splits["val"]):
+        why = "no class has three rows or more to take one from" if val is None else "the validation split has no rows"
+        raise ValueError(f"--data {config.data}: there is nothing to validate on; {why}")
+    unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
+    if unseen:
+        raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
+    public = loaded.get("test")
+    return splits | _held_out(config, splits["val"], None if public is val else public, labels), labels
+
+
+def _held_out(config: TextConfig, val: Any, public: Any, labels: list[str]) -> dict[str, Any]:
+    """Return the test data, if it is held out: a test split with labels beside that for validation, or half of that."""
+    if not config.hold_out:
+        return {}
+    if public is not None and {str(name) for name in _label_names(public, config.label_column)} <= set(labels):
+        _check_rows(config, "test", public)
+        return {"test": public}
+    classes = np.unique(list(map(str, _label_names(val, config.label_column))), return_inverse=True)[1]
+    return {"val": val.select(rows_of("val", classes)), "test": val.select(rows_of("test", classes))}
+
+
+def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
+    """See that every row of a split has a text and a class."""
+    labels = _label_names(rows, config.label_column)
+    for number, (text, label) in enumerate(zip(rows[config.text_column], labels, strict=True), 1):
+        if text is None or not str(text).strip():
+            wrong = f"has no {config.text_column}; fill it in or leave the row out"
+        elif label is None:
+            wrong = f"has no {config.label_column}; fill it in or leave the row out"
+        elif isinstance(label, list | dict) or (isinstance(label, float) and not label.is_integer()):
+            wrong = f"has {config.label_column}={label}: a class must be a whole number or a name"
+        else:
+            continue
+        path = Path(config.data)
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if split in file.name]
+        where = str(files[0]) if len(files) == 1 else f"the split {split}"
+        raise ValueError(f"--data {config.data}: row {number} of {where} (the first is 1) {wrong}")
+
+
+def _label_names(rows: Any, column: str) -> list[Any]:
+    feature = rows.features[column]
+    values = rows[column]
+    if not hasattr(feature, "int2str"):
+        return list(values)
+    # -1 stands for a class that is not told, as in the public test data of many benchmarks.
+    return [None if value is None or value < 0 else feature.int2str(value) for value in values]
+
+
+def _load_dataset(data: str) -> DatasetDict:
+    from datasets import DatasetDict, disable_progress_bars, load_dataset
+
+    path = Path(data)
+    if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
+        raise ValueError(f"--data {data}: the folder is empty; give one with train.* and test.* (csv, jsonl, parquet)")
+    if path.is_file() and not path.stat().st_size:
+        raise ValueError(f"--data {data}: the file is empty; give one with a text and a class in each row")
+    builder = BUILDERS.get(path.suffix)
+    if path.is_file() and builder is None:
+        raise ValueError(f"--data {data}: a file must be one of {', '.join(BUILDERS)}, but this is {path.suffix!r}")
+    disable_progress_bars()
+    try:
+        loaded = load_dataset(builder, data_files={"train": str(path)}) if path.is_file() else load_dataset(data)
+    except Exception as error:
+        # Every builder and every network layer of datasets raises errors of other classes here.
+        if not path.exists():
+            raise ValueError(
+                f"--data {data}: no such file or folder here, and the hub lacks it or cannot be reached "
+                f"({first_line(error)}). Give a local path or a name on the hub."
+            ) from error
+        reason: BaseException = error
+        while reason.__cause__ is not None:  # that of datasets alone says that it could not
+            reason = reason.__cause__
+        raise ValueError(
+            f"--data {data}: it is there, but cannot be read ({first_line(reason)}). All files must have the same "
+            f"columns and one of the endings {', '.join(BUILDERS)}; CSV must be UTF-8 with commas."
+        ) from error
+    assert isinstance(loaded, DatasetDict)
+    return loaded
+
+
+def _tokenizer(model: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = from_pretrained(AutoTokenizer.from_pretrained, model)
+    return tokenizer

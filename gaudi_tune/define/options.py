@@ -1,0 +1,307 @@
+"""What a user may ask of a sweep: the fields are the options of every script and the arguments of build_tuner().
+
+A docstring here is a line of ``--help``; ``docs/options.md`` explains the options at length.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tyro
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.words import did_you_mean
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+"""The checkout, or where the packages are installed."""
+_MAIN = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
+_INSTALLED = _MAIN.is_relative_to(Path(sys.prefix).resolve())  # gaudi-tune, whose environment may be in the checkout
+_SCRIPT = Path.cwd().resolve() if _INSTALLED else _MAIN
+IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
+"""Whether the script that runs is one of the checkout's; where none does, whether the current folder is."""
+HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
+"""Where results and the tracking store go: the checkout for its own scripts, the current folder for all others."""
+DEFAULT_STORAGE = HOME / "results"
+LEAST_CHECKPOINT_BUDGET = 1000
+"""Bytes; no checkpoint is smaller."""
+OUR_WORDS = {
+    "Input should be": "must be",
+    "String should": "must",
+    "greater than or equal to": "at least",
+    "greater than": "above",
+    "less than": "below",
+    ", unable to parse string as an integer": "",
+    ", unable to parse string as a number": "",
+}
+"""What stands for pydantic's words in messages."""
+TUPLES = {"settings": ("lr=0.1",), "learn_from": ("earlier",), "objectives": ("val_loss:min", "samples_per_s:max")}
+"""An example of each option that takes several values."""
+MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "json", "notify"}
+"""Options that a resumed sweep takes from its own command line alone."""
+KEPT_UNLESS_GIVEN = {
+    "register", "checkpoint_budget", "profile", "time_budget", "target", "patience", "retries", "checkpoint_minutes",
+    "hang_minutes", "same_errors",
+}  # fmt: skip
+"""Options that it takes from there if they are given, and else keeps."""
+USUAL: Mapping[str, Any] = {"same_errors": 5, "retries": 3, "hang_minutes": 120.0, "checkpoint_minutes": 10.0}
+"""Those of them that have a value in every sweep; :func:`with_usual` fills it in."""
+SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
+
+
+AS_GIVEN = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="",
+    instance_from_str=lambda given: given[0],
+    is_instance=lambda value: True,
+    str_from_instance=lambda value: [str(value)],
+)
+"""An option whose value :func:`checked` reads, which says in a line what is wrong with it."""
+
+
+def shown(metavar: str, default: str = "") -> Any:
+    """Return how ``--help`` shows an option: what stands for its value, and its default where that says something."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Minutes: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """What each trial trains, and on what."""
+
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN] = None
+    """full: as published. sample: small and offline."""
+    device: Annotated[str, shown("NAME"), AS_GIVEN] = "auto"
+    """auto, hpu, cuda or cpu."""
+    workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
+    """Devices that train one trial together."""
+    grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), AS_GIVEN] = "auto"
+    """Give idle devices to running trials: auto, on, off."""
+    data: Annotated[Text | None, shown("PATH")] = None
+    """File, folder or name on the hub; default: the recipe's."""
+    model: Annotated[Text | None, shown("PATH")] = None
+    """Pretrained weights: a folder, a file, or a name."""
+    epochs: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Epochs of a full trial; default: the recipe's."""
+    steps: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Optimizer steps of a full trial, instead of epochs."""
+    eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Steps between two evaluations."""
+    seconds: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Train each trial for at most N seconds; compare by time."""
+    skip_bad_images: Annotated[bool, shown("")] = False
+    """Skip images that cannot be read."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
+    """Change a setting, or fix a hyperparameter."""
+    baseline: Annotated[Text | None, shown("SWEEP")] = None
+    """Start from a sweep's winner, or a published run."""
+    baseline_only: Annotated[bool, shown("")] = False
+    """Train only the baseline."""
+    evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None
+    """Score this checkpoint on the data; train nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What to try, and which trials continue."""
+
+    config: Annotated[Path | None, shown("FILE")] = None
+    """TOML file of options and ranges; the command line wins."""
+    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
+    """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
+    num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Trials, baseline included; default: the recipe's."""
+    objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
+    """One to three metrics, each with max or min."""
+    search: Annotated[str, shown("NAME"), AS_GIVEN] = "gp"
+    """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
+    scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
+    """asha-promote (default), asha, hyperband, median, pbt, fifo."""
+    learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
+    """Earlier sweeps: begin near their best trials."""
+    grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """Epochs, steps or seconds before a trial can be stopped."""
+    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
+    """Promote one trial in N at a rung, to train N times as long."""
+    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), AS_GIVEN] = 0
+    """Seed of the search; the seeds of trials follow from it."""
+    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), AS_GIVEN] = None
+    """Give all trials the same seed."""
+    confirm: Annotated[Count | None, shown("K"), AS_GIVEN] = None
+    """Train the K best again with new seeds; 0: none."""
+    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), AS_GIVEN] = None
+    """Seeds of each confirmed trial and the baseline; usually 4."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """When to end the sweep early, and what to retry."""
+
+    time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES"), AS_GIVEN] = None
+    """End after this long, confirmation included."""
+    target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN] = None
+    """End when a trial reaches this value of the metric."""
+    patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    """End after N trials without a better value."""
+    same_errors: Annotated[Count | None, shown("N", "(5)"), AS_GIVEN] = None
+    """End when N trials in a row fail the same way; 0: never."""
+    retries: Annotated[Count | None, shown("N", "(3)"), AS_GIVEN] = None
+    """How often to restart a trial that lost its workers."""
+    hang_minutes: Annotated[Minutes | None, shown("MINUTES", "(120)"), AS_GIVEN] = None
+    """Replace workers that are silent this long; 0: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions:
+    """Where to keep the sweep, and how to resume it."""
+
+    name: Annotated[str | None, shown("NAME")] = None
+    """Name of the sweep; default: experiment and time."""
+    storage: Annotated[Path, shown("FOLDER", "(results)")] = DEFAULT_STORAGE
+    """For results and checkpoints, seen by every node."""
+    resume: Annotated[str | None, shown("NAME")] = None
+    """Continue this sweep, which was interrupted."""
+    add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
+    """With --resume: add N trials."""
+    checkpoint_minutes: Annotated[Minutes | None, shown("MINUTES", "(10)"), AS_GIVEN] = None
+    """Save a trial this often; 0: at every report."""
+    checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
+    """Disk space for all checkpoints."""
+    address: Annotated[Text | None, shown("HOST:PORT")] = None
+    """Ray cluster to join, or auto; default: start one here."""
+    dry_run: Annotated[bool, shown("")] = False
+    """Check everything, print the plan, and stop."""
+    json: Annotated[bool, shown("")] = False
+    """Print the result as JSON, everything else to stderr."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingOptions:
+    """Where to log runs and the best model."""
+
+    tracking_uri: Annotated[Text | None, shown("ADDRESS")] = None
+    """Default: $MLFLOW_TRACKING_URI, or a local store."""
+    register: Annotated[str | None, shown("NAME")] = None
+    """Register the best model in MLflow under this name."""
+    profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
+    """Trace STEPS steps of trial TRIAL with torch's profiler."""
+    notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
+    """Webhook to post a new best, the end or a failure to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions, TrialOptions):
+    """Options of a sweep. They are checked when a sweep is planned, by :func:`checked`."""
+
+    @property
+    def limits(self) -> list[str]:
+        """The options given that may end the sweep before its last trial."""
+        return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]
+
+    @property
+    def baseline_trial(self) -> tuple[str, int | None]:
+        """The sweep (name or folder) and the trial that ``--baseline SWEEP:NUMBER`` means; of ``SWEEP`` no trial."""
+        given = self.baseline or ""
+        sweep, _, number = given.rpartition(":")
+        return (sweep, int(number)) if sweep and number.isdigit() else (given, None)
+
+    @property
+    def profiled(self) -> tuple[int, int] | None:
+        """The number of the trial and of the steps that ``--profile`` means; None for no trial."""
+        if self.profile is None:
+            return None
+        trial, _, steps = self.profile.partition(":")
+        if not (trial.isdecimal() and steps.isdecimal() and int(trial) and int(steps)):
+            raise SweepError(
+                f"--profile {self.profile}: give TRIAL:STEPS, the number of a trial from 1 on, and of steps, for "
+                f"example 1:20"
+            )
+        return int(trial), int(steps)
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """The number of bytes that ``--checkpoint-budget`` means; None for no limit."""
+        if self.checkpoint_budget is None:
+            return None
+        try:
+            limit = int(TypeAdapter(ByteSize).validate_python(self.checkpoint_budget))
+        except ValidationError:
+            limit = 0
+        if limit < LEAST_CHECKPOINT_BUDGET:
+            raise SweepError(
+                f"--checkpoint-budget {self.checkpoint_budget}: give a number of bytes with its unit, such as 10GB, "
+                f"500MB or 2TiB; at least 1KB, since no checkpoint is smaller"
+            )
+        return limit
+
+
+GROUPS = {kind.__name__.removesuffix("Options").lower(): kind for kind in reversed(SweepOptions.__bases__)}
+"""The groups of options that ``--help`` shows, in its order."""
+
+
+def checked(options: Mapping[str, Any]) -> SweepOptions:
+    """Return options whose types and bounds are right; what depends on the experiment or the machine is not checked.
+
+    The SweepError names every option that is unknown or wrong at once, with its value.
+    """
+    known = [option.name for option in fields(SweepOptions)]
+    if unknown := sorted(set(options) - set(known)):
+        here = {flag(name).removeprefix("--"): name for name in known}
+        meant = {
+            name: f" (did you mean {here[name]}?)" if name in here else did_you_mean(name, known) for name in unknown
+        }
+        wrong_names = ", ".join(f"{name}{near}" for name, near in meant.items())
+        raise SweepError(f"there is no option {wrong_names}; the options are {', '.join(known)}")
+    try:
+        valid = TypeAdapter(SweepOptions).validate_python(dict(options))
+    except ValidationError as error:
+        wrong: dict[str, str] = {}
+        for problem in error.errors():
+            message = problem["msg"]
+            for theirs, ours in OUR_WORDS.items():
+                message = message.replace(theirs, ours)
+            name = str(problem["loc"][0])
+            message = message.replace("a valid tuple", f"a tuple, such as {TUPLES.get(name)}")
+            wrong.setdefault(name, f"{problem['input']!s}: {message}")
+        raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
+    _ = valid.checkpoint_bytes, valid.profiled  # which raise, too
+    if valid.add_trials and valid.resume is None:
+        raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
+    return valid
+
+
+def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
+    """Return the options of a sweep that goes on: those that it ``kept``, and of those ``given`` what may differ."""
+    changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
+    if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
+        raise SweepError(
+            f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
+        )
+    own = {name: value for name, value in asdict(given).items() if name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & changed)}
+    try:
+        return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+    except (SweepError, KeyError, TypeError) as error:
+        raise SweepError(
+            f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
+            f"start a new sweep"
+        ) from error
+
+
+def with_usual(options: SweepOptions) -> SweepOptions:
+    """Return the options of a sweep with the usual value of each of :data:`USUAL` that was not given."""
+    return replace(options, **{name: value for name, value in USUAL.items() if getattr(options, name) is None})
+
+
+def flag(name: str) -> str:
+    """Return the command line's word for an option."""
+    return "--set" if name == "settings" else f"--{name.replace('_', '-')}"

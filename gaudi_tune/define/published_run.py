@@ -1,0 +1,49 @@
+"""What a source says of the run that a baseline repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gaudi_tune.define.budget import Budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The figures of a published run, and how its source came by them."""
+
+    source: str
+    """Who published it, and where."""
+    devices: str
+    """What it ran on, in the source's words."""
+    workers: int
+    """Devices that trained together."""
+    accuracy: float | None = None
+    """Of the validation data at the end, from 0 to 1."""
+    first_epoch_s: float | None = None
+    """Seconds of the first epoch, in which graphs are compiled."""
+    later_epoch_s: float | None = None
+    """Seconds of each later epoch."""
+    total_s: float | None = None
+    """Seconds of the whole run."""
+    samples_per_s: float | None = None
+    """Throughput of all workers over whole epochs."""
+    last_step_samples_per_s: tuple[float, float] | None = None
+    """Lowest and highest throughput of the last step of an epoch, when the loaders are full."""
+    notes: tuple[str, ...] = ()
+    """How the source measured, and what its run does otherwise than this project's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherBaseline:
+    """Another published run of a model, which ``--baseline NAME`` takes in the place of the first."""
+
+    values: Callable[[int], Mapping[str, Any]]
+    """Returns its hyperparameters for trials of so many workers."""
+    settings: Mapping[str, Any]
+    """What all trials of its sweeps have, such as its optimizer, searched otherwise or not."""
+    budget: Budget
+    """Of its full recipe."""
+    published: Published
+    """What its source says of it."""

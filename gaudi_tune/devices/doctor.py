@@ -1,0 +1,112 @@
+"""What a Gaudi user runs first: is everything here that a sweep needs, and if not, how to fix it.
+
+gaudi-tune doctor
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from gaudi_tune.base.versions import version_of
+from gaudi_tune.devices import checks, probes
+from gaudi_tune.devices.checks import Finding
+from gaudi_tune.devices.gaudi_node import MODULES, has_habana
+from gaudi_tune.devices.hpu import HPU
+
+WHAT_IT_DOES = """
+Checks that this machine has everything a sweep on Gaudi needs, and says how to fix what is wrong.
+
+Looks at variables, versions, the modules and the processes that use them, memory, and the HPUs that Ray finds. Then it
+multiplies on every HPU and sums over all of them, with one process per HPU, as a sweep does. This takes about a
+minute. Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0.
+"""
+
+
+def main() -> None:
+    """Run all checks, print a table, and exit with 1 if something needs fixing."""
+    argparse.ArgumentParser(
+        prog="gaudi-tune doctor",
+        description=WHAT_IT_DOES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
+    console = Console(highlight=False)
+    with console.status("checking ..."):
+        findings = list(examine())
+    table = Table("", Column("what", no_wrap=True), "found", "fix", box=None, pad_edge=False)
+    for finding in findings:
+        mark = "ok" if not finding.fix else "!" if finding.warns else "!!"
+        # As Text: rich would read brackets in a command line as markup.
+        table.add_row(mark, finding.what, Text(finding.found), Text(finding.fix))
+    console.print(table)
+    sys.exit(1 if any(finding.fix and not finding.warns for finding in findings) else 0)
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the findings, those of the host first."""
+    yield from _checked("versions", checks.versions)
+    yield from _checked("/dev/shm", checks.shared_memory)
+    if not has_habana():
+        yield from _checked("devices", checks.devices)
+        fix = "on a Gaudi node: run it in Intel's container"
+        yield Finding("Gaudi", "habana is not installed: nothing of a Gaudi was checked", fix, warns=True)
+        return
+    yield from _checked("variables", checks.variables)
+    plugin, torch = version_of("habana-torch-plugin"), version_of("torch")
+    yield from _checked("release", partial(checks.release, plugin, torch))
+    for what, check in (
+        ("numpy", checks.numpy),
+        ("driver", checks.driver),
+        ("habana's logs", checks.logs),
+        ("compiled graphs", checks.compiled_graphs),
+        ("scale-out", checks.scale_out),
+    ):
+        yield from _checked(what, check)
+    try:
+        count = HPU.count_here()
+    except Exception as error:
+        listed = f"unset {MODULES}, or give the numbers of modules"
+        fix = listed if isinstance(error, ValueError) else "run it in Intel's container, of the driver's release"
+        yield Finding("HPUs", f"cannot be counted: {_in_a_line(error)}", fix)
+        return
+    if not count:
+        yield Finding("HPUs", "habana is installed but finds none", probes.START_THE_CONTAINER)
+        return
+    yield from _checked("devices", checks.devices)
+    for what, of_count in (
+        ("modules", checks.modules),
+        ("cores", checks.cores),
+        ("hugepages", checks.hugepages),
+        ("host memory", checks.memory),
+        ("Ray", checks.ray_view),
+    ):
+        yield from _checked(what, partial(of_count, count))
+    yield from _checked("owners", checks.owners)
+    yield from _checked("device memory", checks.device_memory)
+    yield from _checked("matmul", partial(_computed, checks.modules_here(count)))
+
+
+def _computed(modules: list[int]) -> Iterator[Finding]:
+    failed = [finding for finding in probes.matmuls(modules) if finding.fix]
+    yield from failed or [Finding("matmul", f"correct on each of {len(modules)} HPUs")]
+    if not failed and len(modules) > 1:
+        yield probes.all_reduce(modules)
+
+
+def _checked(what: str, check: Callable[[], Finding | Iterable[Finding]]) -> list[Finding]:
+    """Return what a check finds, or that it failed itself: the others go on."""
+    try:
+        found = check()
+        return [found] if isinstance(found, Finding) else list(found)
+    except Exception as error:
+        return [Finding(what, f"cannot be checked: {_in_a_line(error)}", "look at it by hand", warns=True)]
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

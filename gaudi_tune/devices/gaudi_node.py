@@ -1,0 +1,141 @@
+"""What is known of a Gaudi node without habana: its variables, its modules, and where compiled graphs are kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from gaudi_tune.base.node_cache import cache_root
+from gaudi_tune.base.versions import version_of
+from gaudi_tune.devices.cores import bind_to_cores_near
+from gaudi_tune.devices.hl_smi import hl_smi
+
+MODULES = "HABANA_VISIBLE_MODULES"
+"""The variable of the modules that a process may use, such as 4,5; Ray gives each worker its own."""
+LAZY_MODE = "PT_HPU_LAZY_MODE"
+"""habana's variable for its mode: 1 collects operations into graphs, 0 does not."""
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""torch's variable: unless it is 0, each process that imports torch imports habana, which takes seconds."""
+RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
+"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
+CACHE_METRICS = "PT_HPU_ENABLE_CACHE_METRICS"
+"""habana's variable: "1" counts the recipe cache's hits, in a call of Python for each graph that is launched."""
+RECIPE_CACHE_MB = 20_000
+"""Disk space of habana's compiled graphs on a node, in MB."""
+MODULES_OF_A_NODE = 8
+"""HPUs of a Gaudi node."""
+GRADIENT_VIEWS = "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT"
+"""habana's variable: 1 lets gradients keep the layout of convolutions in eager mode, as Intel advises for images."""
+OWN_MODULE = "HLS_MODULE_ID"
+"""habana's variable for the module that a process takes."""
+
+
+def environment() -> dict[str, str]:
+    """Return what Ray's processes need on a node: its modules, and that nothing imports habana unasked.
+
+    A container that was given devices by index has no list of modules, and Ray would hand out 0, 1, ...
+    """
+    modules = visible_modules() or present_modules()
+    return {AUTOLOAD: "0", **({MODULES: ",".join(map(str, modules))} if modules else {})}
+
+
+def worker_environment() -> dict[str, str]:
+    """Return what a worker needs before it imports torch."""
+    preloaded = re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", ""))
+    others = [library for library in preloaded if "tcmalloc" not in library]
+    return {
+        # Lazy mode was the default up to SynapseAI 1.19, so eager is asked for by name.
+        LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
+        AUTOLOAD: "0",
+        GRADIENT_VIEWS: os.environ.get(GRADIENT_VIEWS, "1"),
+        # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
+        RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",
+        # Intel's images preload it, and Intel's ImageNet page says that its script crashes then.
+        **({"LD_PRELOAD": ":".join(others)} if others != preloaded else {}),
+    }
+
+
+def is_lazy() -> bool:
+    """Whether habana's variable says so."""
+    return os.environ.get(LAZY_MODE) == "1"
+
+
+def compiled_graphs() -> Path | None:
+    """Return the folder of this worker's compiled graphs."""
+    folder = os.environ.get(RECIPE_CACHE, "").partition(",")[0]
+    return Path(folder) if folder else None
+
+
+def prepare_worker() -> None:
+    """Name this worker's module, make the folder for compiled graphs, and stay on the cores near the module."""
+    modules = os.environ.get(MODULES, "")
+    if modules and "," not in modules:
+        # Else habana's import asserts in child processes, which inherit it: Ray shows a worker its own module only.
+        os.environ[OWN_MODULE] = modules
+    if folder := compiled_graphs():
+        folder.mkdir(parents=True, exist_ok=True)  # the driver, which chose it, may be on another node
+    if OWN_MODULE in os.environ:
+        bind_to_cores_near(int(os.environ[OWN_MODULE]))
+
+
+def why_not_aligned(indices: Sequence[int], nodes: int = 1) -> str | None:
+    """Return what is wrong with the modules that a trial over so many nodes has on one of them, None if nothing is.
+
+    Intel supports 1, 2, 4 and 8 of a node, on the sets 0-1, 2-3, ... and 0-3, 4-7; over several nodes, whole ones.
+    """
+    width, first = len(indices), min(indices)
+    if sorted(indices) != list(range(first, first + width)) or first % width:
+        return f"modules {sorted(indices)} are not an aligned set of {width}; something else holds part of the node"
+    if nodes > 1 and width < MODULES_OF_A_NODE:
+        return f"the trial takes several nodes, and has only modules {sorted(indices)} of one; the others are taken"
+    return None
+
+
+def visible_modules() -> list[int] | None:
+    """Return the modules that HABANA_VISIBLE_MODULES names, in order; None if it is not set.
+
+    Raises:
+        ValueError: It names something else. habana would raise where it needs them, in each worker.
+    """
+    named = os.environ.get(MODULES)
+    if named is None:
+        return None
+    modules = named.split(",")
+    if not all(module.strip().isdecimal() for module in modules) or len(set(modules)) < len(modules):
+        raise ValueError(
+            f"{MODULES} must be numbers of modules, such as 0,1,2,3, but got {named!r}; unset it for all of the node"
+        )
+    return sorted(int(module) for module in modules)
+
+
+def numbers_of(count: int) -> Sequence[int]:
+    """Return the modules of this node, if they are as many: of another machine it knows nothing."""
+    modules = visible_modules() or present_modules()
+    return modules if len(modules) == count else range(count)
+
+
+def present_modules() -> list[int]:
+    """Return the modules that hl-smi sees here, in order; empty if it gives no answer."""
+    return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
+
+
+def recipe_folder() -> Path:
+    """Return where compiled graphs are kept: another release or chip compiles others."""
+    release = version_of("habana-torch-plugin") or "unknown"
+    return cache_root() / "recipes" / f"{release}-{_chip()}-bf16"
+
+
+def has_habana() -> bool:
+    """Whether Intel's habana_frameworks is installed, found without importing it."""
+    return importlib.util.find_spec("habana_frameworks") is not None
+
+
+@cache
+def _chip() -> str:
+    """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
+    answers = hl_smi("name")
+    return answers[0][0] if answers else "unknown"

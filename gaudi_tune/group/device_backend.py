@@ -1,0 +1,90 @@
+"""Ray Train's torch backend as devices need it: ranks follow the order of devices, each worker prepares itself before
+anything else, and gives a device back that nobody else can have until then. Imports no torch."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.group.mailbox import MAILBOX
+from gaudi_tune.private.ray_train import Worker, WorkerGroupCallback, end_workers, run_on_all
+from gaudi_tune.private.ray_train_torch import TorchBackend, TorchBackendConfig, shut_torch_down
+
+ANSWER_WITHIN_S = 5
+"""How long a worker may take to show that it lives."""
+SHUT_DOWN_WITHIN_S = 30
+"""How long the workers may take to end what torch has, as Ray Train has it. Then Ray kills them."""
+LEAVE_WITHIN_S = 75
+"""The same for those that end by themselves: closing a device alone may take 60 s."""
+
+
+class RanksByDevice(WorkerGroupCallback):
+    """Orders the ranks of each node by its devices. Ray Train does so for GPUs alone (Ray 2.60)."""
+
+    def __init__(self, resource: str) -> None:
+        """Take Ray's name of the devices."""
+        self._resource = resource
+
+    def before_init_train_context(self, workers: list[Worker]) -> dict[str, list[Any]]:
+        """Reorder the ranks. Ray Train calls it after it has chosen ranks, and before any worker knows its rank."""
+        of_node = defaultdict(list)
+        for worker in workers:
+            of_node[worker.metadata.node_id].append(worker)
+        for peers in of_node.values():
+            ranks = sorted((worker.distributed_context for worker in peers), key=lambda rank: rank.world_rank)
+            for worker, rank in zip(sorted(peers, key=self._index_of), ranks, strict=True):
+                worker.distributed_context = rank
+        workers.sort(key=lambda worker: worker.distributed_context.world_rank)
+        return {}
+
+    def _index_of(self, worker: Worker) -> int:
+        (index,) = worker.metadata.accelerator_ids[self._resource]
+        return int(index)
+
+
+class _DeviceBackend(TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: DeviceBackendConfig) -> None:
+        worker_group.execute(backend_config.device.prepare_worker)  # the process group acquires the device
+        super().on_start(worker_group, backend_config)
+
+    def on_shutdown(self, worker_group: Any, backend_config: DeviceBackendConfig) -> None:
+        if not backend_config.device.exclusive:
+            run_on_all(worker_group, shut_torch_down, SHUT_DOWN_WITHIN_S)
+            return
+        ends_at = time.monotonic() + LEAVE_WITHIN_S
+        # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
+        if run_on_all(worker_group, _let_go, ANSWER_WITHIN_S):
+            run_on_all(worker_group, _leave_process_group, LEAVE_WITHIN_S)
+        # habana releases a device when Python exits. Ray would use ray.kill(), which skips that: nobody could use it
+        # until the driver has reset it.
+        end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
+
+
+def _let_go() -> None:
+    MAILBOX.let_go()
+
+
+def _leave_process_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.destroy_process_group()
+
+
+@dataclass
+class DeviceBackendConfig(TorchBackendConfig):
+    """The backend of workers that have a device each."""
+
+    device: DeviceType
+
+    def __post_init__(self) -> None:
+        """Take the device's backend."""
+        self.backend = self.device.backend
+
+    @property
+    def backend_cls(self) -> type[_DeviceBackend]:
+        """The class that sets the workers up and ends them."""
+        return _DeviceBackend

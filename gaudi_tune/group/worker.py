@@ -1,0 +1,167 @@
+"""What a worker of a warm group does: it runs the train loop for one trial after another, as the commands say.
+
+Commands and reports are plain data; the trial actor puts them into each worker's
+:class:`~gaudi_tune.group.mailbox.Mailbox` and takes them from there:
+
+    command                                  report that answers it
+    {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
+    {"do": "continue"}                       "metrics" of the next epoch, "finished" or "error"
+    {"do": "save", path}                     "saved"
+    {"do": "exit"}                           none: the workers return and the TorchTrainer ends
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.train import Checkpoint
+
+from gaudi_tune.base.writing import once_there_is_room
+from gaudi_tune.devices.device import OUT_OF_MEMORY, DeviceType
+from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
+from gaudi_tune.devices.find import DEVICE
+from gaudi_tune.group.errors import text_of_loop
+from gaudi_tune.group.mailbox import MAILBOX
+from gaudi_tune.private import ray_train
+from gaudi_tune.private.torch import process_group_kept
+from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
+from gaudi_tune.training.profiling import profiling
+from gaudi_tune.training.session import SaveFunction, get_context, open_session
+from trainables import runtime
+
+logger = logging.getLogger(__name__)
+
+TrainLoop = Callable[[dict[str, Any]], None]
+"""A train loop: takes the configuration of a trial, reports through :func:`gaudi_tune.report`."""
+
+
+def serve_trials(config: dict[str, Any]) -> None:
+    """Run the train loop for one trial after another, as the commands say. This is the TorchTrainer's train loop."""
+    device: DeviceType = config["device"]
+    os.environ[DEVICE] = device.kind
+    device.torch_device()
+    device.synchronize()  # acquires it: an error is the group's, which is tried again, and not the first trial's
+    index = device.own_index()
+    device_metrics = DeviceMetrics(device, index)
+    measured = _Measured(device_metrics)
+    try:
+        with process_group_kept():
+            train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
+            gc.enable()
+            command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
+            while command["do"] == "start":
+                command = _run_trial(train_loop, command, measured, device)
+    finally:
+        device_metrics.close()
+
+
+@dataclass
+class _Measured:
+    """What a worker measures of its device."""
+
+    metrics: DeviceMetrics
+    residue: float | None = None
+    """Share of the device's memory that the last trial left behind; None before the first has ended."""
+
+
+class _TrialStopped(BaseException):
+    """Raised out of ``report()`` to end a trial. Not an Exception: a loop's ``except Exception`` must let it pass."""
+
+    def __init__(self, command: dict[str, Any]) -> None:
+        self.command = command
+
+
+class _WarmSession:
+    """Answers the loop's reports with the commands of the trial actor."""
+
+    def __init__(self, measured: _Measured, checkpoint: str | None, counts: TrialCounts) -> None:
+        self._measured, self._counts = measured, counts
+        self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
+        self._save: SaveFunction | None = None
+        self._asked = False  # whether the loop has asked for its checkpoint
+        self.ended_by: dict[str, Any] | None = None
+        """The command that ended the trial while its loop ran. What the loop does after it is no news of any trial."""
+
+    def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
+            raise _TrialStopped(self.ended_by)
+        self._save = save
+        sampled = self._measured.metrics.take()
+        counted = self._counts.added_to(metrics, sampled)
+        device = {"system": sampled, "residue": self._measured.residue}
+        does = {"saves": save is not None, "asked": self._asked}
+        command = self._answer({"kind": "metrics", "metrics": counted, **does, **device})
+        if command["do"] != "continue":
+            self.ended_by = command
+            raise _TrialStopped(command)
+
+    def finished(self) -> dict[str, Any]:
+        """Report that the loop returned, and return the command that ends the trial."""
+        return self.ended_by or self._answer({"kind": "finished"})
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        self._asked = True
+        return self._checkpoint
+
+    def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
+        command = MAILBOX.hand_in(report)
+        while command["do"] == "save":
+            if get_context().get_world_rank() == 0:
+                if self._save is None:
+                    raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
+                directory = Path(command["path"])
+                once_there_is_room(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
+            command = MAILBOX.hand_in({"kind": "saved"})
+        return command
+
+
+def _save_into(directory: Path, save: SaveFunction) -> None:
+    """Have a loop save into a folder that is empty, also after a try that found the disk full."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    save(directory)
+
+
+def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
+    """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
+    session = _WarmSession(measured, start["checkpoint"], TrialCounts(device))
+    measured.metrics.take()  # the time between two trials belongs to neither
+    fresh_start(start["config"].get("seed", 0))
+    try:
+        with (
+            open_session(session),
+            profiling(start["profile"]),
+            ray_train.answered_by(runtime.report, runtime.get_checkpoint),
+            environment_restored(),
+        ):
+            train_loop(start["config"])
+        following = session.finished()
+    except _TrialStopped as stopped:
+        following = stopped.command
+        stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
+    except BaseException as error:
+        text = text_of_loop(error)
+        if session.ended_by is None:
+            if device.is_out_of_memory(error):
+                text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
+            MAILBOX.fail(text)
+            # In place of the error itself: where one cannot be pickled and read back, Ray Train takes its worker for
+            # lost, and with one that ends a process Ray Train would end, too.
+            raise RuntimeError(text) from None
+        logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", text)
+        following = session.ended_by
+    del session
+    release_memory()
+    device.free_cached_memory()
+    measured.residue = device.memory_in_use()
+    return following

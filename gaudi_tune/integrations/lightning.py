@@ -1,0 +1,61 @@
+"""Lightning's Trainer as a train loop: a callback reports each epoch."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+
+from gaudi_tune.base import names
+from gaudi_tune.integrations.plateau import after_its_step
+from gaudi_tune.private.lightning import write_checkpoint
+from gaudi_tune.training.session import get_checkpoint, report
+
+CHECKPOINT_FILE = "checkpoint.ckpt"
+
+
+class ReportCallback(Callback):
+    """Reports what a LightningModule has logged, at the end of each training epoch, validation included.
+
+    A trial that is stopped there ends on all of its workers: all wait for the same answer. A checkpoint is written only
+    when one is wanted; :func:`checkpoint_file` goes on from it.
+    """
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report, and return when the trial goes on."""
+        finished = {names.EPOCH: trainer.current_epoch + 1, names.STEP: trainer.global_step}
+        report({**trainer.callback_metrics, **finished}, save=partial(_save, trainer))
+
+
+def in_worker() -> dict[str, Any]:
+    """Return the arguments of a Trainer in a worker of a trial: its processes are there, and so are logs.
+
+    ``Trainer(max_epochs=..., **in_worker())`` trains with as many workers as the trial has.
+    """
+    return {
+        "strategy": RayDDPStrategy(),
+        "plugins": [RayLightningEnvironment()],
+        "callbacks": [ReportCallback()],
+        "devices": "auto",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+    }
+
+
+def checkpoint_file() -> str | None:
+    """Return what a trial goes on from, for ``trainer.fit(..., ckpt_path=...)``; None for a new trial."""
+    checkpoint = get_checkpoint()
+    return None if checkpoint is None else str(Path(checkpoint.path) / CHECKPOINT_FILE)
+
+
+def _save(trainer: Trainer, folder: Path) -> None:
+    with ExitStack() as after:
+        for each in trainer.lr_scheduler_configs:
+            if each.interval == "epoch" and (trainer.current_epoch + 1) % each.frequency == 0:
+                after.enter_context(after_its_step(each.scheduler, trainer.callback_metrics.get(each.monitor or "")))
+        write_checkpoint(trainer, folder / CHECKPOINT_FILE)

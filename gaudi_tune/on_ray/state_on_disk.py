@@ -1,0 +1,86 @@
+"""The state of a sweep on disk: what is kept of it while it runs, and taken over where it goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from ray.tune.experiment import Trial
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.kept_in_process import KeptInProcess
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.on_ray.tune_files import as_part, settle
+from gaudi_tune.private.tune_state import StateKeeper
+from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
+from gaudi_tune.sweep.record.sweep_state import SweepState
+
+logger = logging.getLogger(__name__)
+
+
+class StateOnDisk(KeptInProcess, StateKeeper):
+    """Appends the state of a sweep to its log, with Tune's part of it, and sees that Tune reads what was put back."""
+
+    def __init__(self, folder: Path, state: SweepState, scheduler: ChosenScheduler, *, resumed: bool) -> None:
+        """Write nothing before Tune asks for it."""
+        self._folder, self._state, self._scheduler = folder, state, scheduler
+        self._log, self._in_log = StateLog(folder), dict[str, Any]()  # Tune's trials as the log has them
+        self._put_back = resumed  # whether there are files for Tune to read
+        self._not_restored: set[int] = set()  # trials that Tune has yet to read
+
+    def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
+        """Append to the log what has changed since the time before."""
+        everything = self._log.wants_all
+        changed = [one for one, state in trials.items() if everything or self._in_log.get(one) is not state]
+        try:
+            of_tune = as_part(trials, changed, controller, search_alg)
+            if of_tune is None:  # a later record has it
+                return
+            record = {"tune": of_tune, **self.snapshot(None if everything else self._state.changed)}
+            self._log.append(record, [trial.number for trial in self._state.paused])
+        except OSError as error:  # the next may find room
+            logger.warning("the state of the sweep could not be written (%s)", error)
+            return
+        self._in_log = dict(trials)
+        self._state.changed.clear()
+
+    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
+        """Return the parts of the state that are not Tune's, with these trials; with all if None."""
+        return {**self._state.snapshot(numbers), "scheduler": self._scheduler.get_state()}
+
+    def restore(self, parts: Mapping[str, Any]) -> None:
+        """Take over a :meth:`snapshot` of all trials, before Tune adds them again."""
+        self._state.restore(parts)
+        self._scheduler.set_state(parts["scheduler"])
+
+    def expect(self, trials: Sequence[int]) -> None:
+        """Note that Tune is about to read its state, which has the trials of these numbers."""
+        self._not_restored = set(trials)
+
+    def trial_added(self, trial: Trial) -> None:
+        """Note that Tune has a trial, a new one or one that it restored."""
+        self._not_restored.discard(number_of(trial))
+
+    def check_restored(self) -> None:
+        """Raise a SweepError if Tune has not read its state in full: it logs an error and begins again then."""
+        if self._not_restored:
+            raise SweepError(
+                f"--resume {self._folder.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
+                f"error is above). {self._folder / STATE_LOG} is unchanged: fix what the error says, and try again"
+            )
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        """Remove what Tune has read."""
+        self._settle(trials)
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Remove what Tune has read, also where there was nothing to do."""
+        self._settle(trials)
+
+    def _settle(self, trials: Sequence[Trial]) -> None:
+        if self._put_back and trials:
+            self._put_back = False
+            settle(trials, self._folder)

@@ -1,0 +1,74 @@
+"""What ends a sweep in good order when Ray is gone: Tune's event loop would wait for it, and Ray ends the process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import ray
+
+from gaudi_tune.on_ray.signals import Signals
+from gaudi_tune.sweep.record.events import Ending
+
+LOOK_EVERY_S = 1.0
+GONE_AFTER_S = 15.0
+"""How long Ray's control service may not answer. Ray itself ends the process after 60 s, and does not say how to go
+on."""
+END_WITHIN_S = 2.0
+"""How long Ray's control service may not answer after SIGTERM. A signal to the whole process group also ends Ray's own
+processes, without which Ray ends this one after some seconds; and who sends it (timeout, a job queue, a container)
+kills what is left within 10 s or more."""
+
+
+class RayWatch:
+    """A thread that checks whether Ray answers, and ends the sweep in good order once it no longer does.
+
+    Without this machine's raylet Tune waits for ever: no trial can run, and Ray does not end a process that has nothing
+    in the raylet's object store.
+    """
+
+    def __init__(self, signals: Signals, leave: Callable[[Ending], None]) -> None:
+        self._signals, self._leave = signals, leave
+        self._stopped = threading.Event()
+        self._address = self._node = ""
+
+    def start(self) -> None:
+        """Watch from here on."""
+        here = ray.get_runtime_context()
+        self._address, self._node = here.gcs_address, here.get_node_id()
+        threading.Thread(target=self._watch, name="ray-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        answered_at = time.monotonic()
+        while not self._stopped.wait(LOOK_EVERY_S):
+            answers = self._answers()
+            if answers:
+                answered_at = time.monotonic()
+            silent_s = time.monotonic() - answered_at
+            asked = self._signals.asked
+            if asked is not None and asked.at_once and silent_s > END_WITHIN_S:
+                self._leave(asked)
+            elif silent_s > GONE_AFTER_S:
+                self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
+            elif answers and self._node_is_gone():
+                self._leave(Ending("Ray's process on this machine (raylet) is gone", status=1, at_once=True))
+
+    def _node_is_gone(self) -> bool:
+        try:
+            return any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes())
+        except Exception:  # the control service went away between two questions; it is asked again
+            return False
+
+    def _answers(self) -> bool:
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=LOOK_EVERY_S).close()
+        except (OSError, ValueError):
+            return False
+        return True

@@ -1,0 +1,106 @@
+"""Finding the devices: those of this machine, or of a Ray cluster that runs."""
+
+from __future__ import annotations
+
+import os
+import site
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.words import counted
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.devices.find import Devices, find_devices
+
+ANSWER_WITHIN_S = 8
+"""How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
+folders_of_own: dict[str, Sequence[str]] = {}
+"""Of each Ray that this process has started for a sweep, by its address, the folders in which its workers also look."""
+
+
+def connect(options: SweepOptions) -> tuple[Devices, str | None]:
+    """Return the devices that the options mean, and in words the cluster that has them; None for this machine alone."""
+    nodes = join(options.address)
+    try:
+        devices = find_devices(options.device, nodes)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+    if nodes is None:
+        return devices, None
+    import ray
+
+    return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
+
+
+def with_what_is_free(plan: Plan) -> Plan:
+    """Return the plan; where others have something that it wants of a Ray which this process has not started, the words
+    for the cluster say so."""
+    import ray
+
+    if plan.cluster is None or ray.get_runtime_context().gcs_address in folders_of_own:
+        return plan
+    free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
+    wanted = {name: int(workers * each) for name, each in plan.devices.type.worker_resources().items()}
+    short = [
+        f"{int(free.get(name, 0))} of the {count} {name}" for name, count in wanted.items() if free.get(name, 0) < count
+    ]
+    said = (
+        f"{plan.cluster}, where only {' and '.join(short)} that this sweep wants are free, and trials wait for the rest"
+    )
+    return replace(plan, cluster=said) if short else plan
+
+
+def join(address: str | None) -> list[Mapping[str, float]] | None:
+    """Join the Ray cluster at ``address``, and return Ray's resources of each node that is alive.
+
+    None if this machine is used alone. A process that has already joined a cluster, by ``ray.init``, uses that one.
+    """
+    import ray
+
+    if address is not None and not ray.is_initialized():
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if address != "auto" and not (host and port.isdecimal()):
+            raise SweepError(f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto")
+        try:
+            if address != "auto":
+                socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
+            ray.init(address=address, log_to_driver=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise SweepError(
+                f"--address {address}: no Ray cluster answers there ({error}). Give HOST:PORT of a node started with "
+                f"ray start --head, or auto on such a node."
+            ) from error
+    if not ray.is_initialized():
+        return None
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def added_to_sys_path() -> list[str]:
+    """Return the folders in which this process finds modules, and a worker of the Ray that it has joined does not; of
+    one that it starts, those that it must be given.
+
+    A worker has Python's own folders, what their .pth files add, those of PYTHONPATH, and from Ray the script's and the
+    current one.
+    """
+    import ray
+
+    prefixes = {sys.prefix, sys.base_prefix}  # one may be /usr, where others have their modules, too
+    pythons = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
+    pythons.append(Path(site.getusersitepackages()))
+    known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    if ray.is_initialized():
+        known |= {*folders_of_own.get(ray.get_runtime_context().gcs_address, ())}
+    folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
+    own = [path for path in folders if any(Path(path).is_relative_to(python) for python in pythons)]
+    known |= {*own, *(path for folder in own for path in _added_by_pth_files(folder))}
+    return [path for path in folders if path not in known]
+
+
+def _added_by_pth_files(folder: str) -> list[str]:
+    """Return the folders that Python adds to its own at each start, such as that of ``pip install --editable``."""
+    lines = [line for file in Path(folder).glob("*.pth") for line in file.read_text(errors="replace").splitlines()]
+    return [os.path.abspath(os.path.join(folder, line.strip())) for line in lines]

@@ -1,0 +1,100 @@
+"""Where a sweep writes: its folder, its tracking store and the model registry. See that they take what comes.
+
+Everything is read, and nothing written. What cannot work is a SweepError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.show.trackers.store import STORE_URI, check_registry, check_tracking, database_file
+
+LEAST_FREE = 10 * 2**20
+"""Bytes that must be free in the storage and in a local tracking store: the first minutes of a sweep take that much."""
+LOCKED_FOR_S = 5.0
+"""How long a check waits for a database that another process writes to."""
+
+
+def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> None:
+    """See that a sweep can be written, and tracked at this address."""
+    check_storage(options.storage.expanduser())
+    check_store(uri, experiment.name)
+    if options.register is None:
+        return
+    if experiment.predictor is None:
+        raise SweepError(
+            f"--register {options.register}: the experiment {experiment.name} has no model to register, since it does "
+            f"not say how to predict; give it a predictor (docs/own-model.md), or leave the option out"
+        )
+    check_registry(uri, options.register)
+
+
+def check_storage(storage: Path) -> None:
+    """See that the folder of a sweep can be written there."""
+    if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
+        given = str(storage).replace(scheme[0], f"{scheme[0]}/", 1)
+        raise SweepError(
+            f"--storage {given}: this is the address of an object store, and a sweep needs a folder; give one, such as "
+            f"where that store is mounted"
+        )
+    _check_writable(storage, f"--storage {storage}")
+
+
+def _check_writable(folder: Path, option: str) -> None:
+    """See that files can be made in a folder, or that it can be made itself, and that there is room."""
+    place = folder
+    while not os.path.lexists(place):
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        why = "you may not write to" if place.is_dir() else "this is not a folder:"
+        raise SweepError(f"{option}: {why} {place}; give a folder in which you may write")
+    size, _, free = shutil.disk_usage(place)
+    if not size:  # of the kernel's own, such as /proc
+        raise SweepError(f"{option}: {place} belongs to the kernel and keeps no files; give a folder on a disk")
+    if free < LEAST_FREE:
+        raise SweepError(
+            f"{option}: {place} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
+            f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
+        )
+
+
+def check_store(uri: str, experiment: str) -> None:
+    """See that the tracking store answers within 10 s and takes runs of the experiment.
+
+    A local database is read without MLflow.
+    """
+    file, option = database_file(uri), f"--tracking-uri {uri}"
+    if file is None:
+        check_tracking(uri, experiment)
+        return
+    _check_writable(file.parent, option)
+    if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
+        raise SweepError(f"{option}: {file.parent} is not a folder; make it, or give another address")
+    if not file.exists():  # MLflow makes it
+        return
+    if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
+        raise SweepError(f"{option}: {file} is not a file that you can read and write; give another address")
+    try:
+        # Not mode=ro: who reads first after a writer was killed takes back what that left half done.
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
+            deleted = database.execute(query, (experiment,)).fetchone() if "experiments" in tables else None
+    except sqlite3.Error as error:
+        raise SweepError(
+            f"{option}: {file} cannot be read as a database of MLflow ({error}); correct the address, or move the file "
+            f"away"
+        ) from error
+    if deleted is not None:
+        raise SweepError(
+            f"{option}: the MLflow experiment {experiment!r} was deleted there; bring it back with: "
+            f"mlflow experiments restore --experiment-id {deleted[0]}"
+        )

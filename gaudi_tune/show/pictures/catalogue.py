@@ -1,0 +1,109 @@
+"""The pictures of a sweep, for a browser: what there is, and how to read it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gaudi_tune.show.pictures.sweep_view import GRID, INK, SweepView
+from gaudi_tune.sweep.record.device_time import shares_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+logger = logging.getLogger(__name__)
+
+FRONT = (
+    "A mark is a trial, at the report in which its {metric} was the best; a ring: no other trial is better in one "
+    "objective and as good in all. With two objectives the line is the border of what was reached."
+)
+PICTURES = {
+    "front": ("The front", FRONT),
+    "front_1_3": ("The front: first and third objective", FRONT),
+    "front_2_3": ("The front: second and third objective", FRONT),
+    "optimization_history": (
+        "Optimization history",
+        "A mark is a trial at the best {metric} it reached, in the order in which they began. Trials that reported no "
+        "value are in the table alone.",
+    ),
+    "confirmation": (
+        "Confirmation",
+        "The best configurations and the baseline, trained again in full with other seeds. A dot is a trial: "
+        "what it scored, at its best epoch, on test data, where there is some.",
+    ),
+    "learning_curves": (
+        "Learning curves",
+        "A line is a trial, from report to report; the mark at its end says how it ended.",
+    ),
+    "parallel_coordinates": (
+        "Hyperparameters and metric",
+        "A line is a trial that finished or was stopped early: its best {metric} on the left, then its "
+        "hyperparameters; the darker, the better. None: the trial had no such hyperparameter.",
+    ),
+    "importance": (
+        "Importance of the hyperparameters",
+        "How much each decides whether a trial is among the best tenth, by PED-ANOVA; all together 1. Trials stopped "
+        "early count with the best {metric} they reached. With fewer than a few dozen trials it is a hint, no more.",
+    ),
+    "timeline": (
+        "What each device did",
+        "A lane is a device, a block a trial with its number; pale while workers start. {shares}.",
+    ),
+}
+"""Title and caption of each picture by its name, which is that of its function in ``figures``; in the order of the
+report."""
+AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
+STYLE = {
+    "xaxis": AXIS,
+    "yaxis": AXIS,
+    "margin": {"l": 10, "r": 20, "t": 10, "b": 10},
+    "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+    "hoverlabel": {"bgcolor": "white", "align": "left"},
+}
+HEIGHT = 420  # pixels
+"""Style and height of all pictures, where they do not say otherwise."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One of the pictures, drawn or not."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    caption: str
+    """How to read it, or why it is not there."""
+    figure: go.Figure | None
+    """None if it could not be drawn."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, the figure as plotly.js has it."""
+        return {**vars(self), "figure": None if self.figure is None else json.loads(self.figure.to_json())}
+
+
+def draw_pictures(view: SweepView) -> list[Picture]:
+    """Draw what can be drawn of a sweep; a picture that fails leaves the others alone, and one that a sweep has no use
+    for is left out."""
+    return [picture for name in PICTURES if (picture := draw_picture(name, view)) is not None]
+
+
+def draw_picture(name: str, view: SweepView) -> Picture | None:
+    """Draw one of the pictures; None if the sweep has no use for it."""
+    from gaudi_tune.show.pictures import figures  # here: it takes seconds, and 100 MB
+
+    (title, caption), figure = PICTURES[name], None
+    try:
+        figure = getattr(figures, name)(view)
+        if figure is None:
+            return None
+        caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
+        figure.update_layout(template={"layout": STYLE}, title=None, height=figure.layout.height or HEIGHT)
+    except figures.NothingToDrawError as reason:
+        caption = f"Not there: {reason}."
+    except Exception as error:  # Optuna's and plotly's own, in a space that nobody thought of
+        logger.warning("the picture %s could not be drawn", name, exc_info=True)
+        caption = f"Could not be drawn: {error}"
+    return Picture(name, title, caption, figure)

@@ -1,0 +1,32 @@
+"""What a sweep ran with: versions, and the state of the checkout."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+
+from gaudi_tune.base.versions import installed_versions
+from gaudi_tune.define.options import HOME
+from gaudi_tune.private.mlflow import MLFLOW_GIT_COMMIT
+
+
+def provenance() -> dict[str, str]:
+    """Return it as tags of a run: ``version.*`` of what is installed, git's commit and whether files were changed."""
+    versions = {f"version.{package}": version for package, version in installed_versions().items()}
+    return {"version.python": platform.python_version(), **git_state(), **versions}
+
+
+def git_state() -> dict[str, str]:
+    """Return commit and dirty flag of the checkout; nothing outside one, or without git."""
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    if commit is None or changes is None:
+        return {}
+    return {MLFLOW_GIT_COMMIT: commit, "git.dirty": str(bool(changes)).lower()}
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(HOME), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,186 @@
+"""What happens in a sweep, as typed events.
+
+``on_ray`` makes them of what Ray says, :class:`~gaudi_tune.sweep.record.sweep_state.SweepState` applies them, and the
+views in ``show`` read them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
+"""What became of a trial that has ended, in the words that the terminal, MLflow, summary.json and pictures share."""
+Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
+"""An interrupted trial goes on when the sweep is resumed."""
+Verdict: TypeAlias = Literal["continue", "pause"] | Outcome
+"""What follows from a report: the trial goes on, waits, or ends as said."""
+CTRL_C, TERMINATED = 130, 143
+"""Exit status of a process that SIGINT or SIGTERM ended, as shells have it."""
+
+
+class Ending(NamedTuple):
+    """Why a sweep ends before its last trial has."""
+
+    why: str
+    status: int
+    """Exit status of the process; 0 where the user asked for this end beforehand."""
+    at_once: bool = False
+    """Whether running trials are not waited for."""
+    option: str = ""
+    """The option that asked for it, and would again at once if the sweep went on with it."""
+
+
+class Decision(NamedTuple):
+    """What follows from a report, and why."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+BY_HAND = Decision("stopped early", "stopped by hand")
+"""What follows from the next report of a trial that a person wants stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened."""
+
+    time: float = field(default_factory=time.time)
+    """Clock time, seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepBegan(Event):
+    """The sweep begins in this process, for the first time or resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEvent(Event):
+    """Something that happened to a trial."""
+
+    trial: int
+    """Its number in the sweep, from 1, the baseline. A resumed sweep gives the same number to the same configuration;
+    Tune's id may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialBegan(TrialEvent):
+    """A trial has a worker group: at its start, after a pause, and after its trial actor was lost."""
+
+    trial_id: str
+    config: Mapping[str, Any]
+    """Hyperparameters and seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(TrialEvent):
+    """A trial reported."""
+
+    step: int
+    """Epochs or optimizer steps finished, in the unit of the budget."""
+    value: float
+    """Of the objective; may be NaN or infinite."""
+    metrics: Mapping[str, Any]
+    """All that the train loop reported: numbers and texts by name."""
+    config: Mapping[str, Any]
+    """The configuration that it trained with; pbt changes it while a trial runs."""
+    count: int = 0
+    """Which report of the trial it is, from 1; one that is made again has the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(TrialEvent):
+    """A scheduler or a rule decided what follows from a trial's last report."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(TrialEvent):
+    """A trial wrote a checkpoint of its last report."""
+
+    place: str
+    """Its folder, relative to the sweep's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecovered(TrialEvent):
+    """A trial lost its trial actor, and goes on from its last checkpoint or from its beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceChanged(TrialEvent):
+    """A trial is to go on with more or fewer devices, from the checkpoint that it writes now."""
+
+    workers: int
+    """That train it then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnded(TrialEvent):
+    """A trial has ended for good."""
+
+    outcome: Outcome
+    reason: str
+    """Why: of a failed trial its error, else what decided so."""
+    raised: bool = False
+    """Whether an error ended it; one that diverged has failed without an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steered(Event):
+    """A person asked something of the running sweep."""
+
+    what: str
+    """In words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopAsked(Steered):
+    """A trial is to end at its next report, or at once if it waits."""
+
+    trial: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialsAsked(Steered):
+    """The search is to have more trials, or no more than it has begun."""
+
+    num_trials: int
+    """With those that it has had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchCut(Event):
+    """No more trials begin: those that run, and the confirmation, need the time that is left."""
+
+    num_trials: int
+    """How many the search has had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEnding(Event):
+    """The sweep ends before its last trial has."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEnded(Event):
+    """The sweep is over."""
+
+    summary: Mapping[str, Any]
+    """As in summary.json."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PicturesDrawn(Event):
+    """Pictures and report were drawn into the sweep's folder, in the place of earlier ones of their names."""
+
+    files: Sequence[Path]
+    last: bool
+    """Whether the sweep is over, and these stay."""

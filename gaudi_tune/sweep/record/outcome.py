@@ -1,0 +1,29 @@
+"""What the numbers of a report mean: whether the trial diverged, and which soft constraints it violates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from gaudi_tune.base import names
+
+
+def why_diverged(metrics: Mapping[str, Any], *objectives: str) -> str | None:
+    """Return which reported number is not finite, if an objective or a loss is not."""
+    for name, value in metrics.items():
+        watched = name in objectives or name.endswith("loss")
+        if watched and isinstance(value, Real) and not math.isfinite(value):
+            at = f" after epoch {metrics[names.EPOCH]}" if names.EPOCH in metrics else ""
+            return f"diverged: {name} is {value}{at}"
+    return None
+
+
+def constraints_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the soft constraints that a trial reports, by name; above 0 means violated."""
+    return {
+        name.removeprefix(names.CONSTRAINT_PREFIX): float(value)
+        for name, value in metrics.items()
+        if name.startswith(names.CONSTRAINT_PREFIX) and math.isfinite(value)
+    }

@@ -1,0 +1,459 @@
+"""What is true of a sweep: one object, fed by events, read by everything that decides or shows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from gaudi_tune.base import names
+from gaudi_tune.base.words import counted, last_line
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective, scores_of
+from gaudi_tune.sweep.record import events
+from gaudi_tune.sweep.record.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
+from gaudi_tune.sweep.record.front import in_order, on_front
+from gaudi_tune.sweep.record.state_log import TRIALS
+from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
+
+VERSION = 4
+"""Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
+
+
+class SweepState:
+    """The sweep so far. ``on_ray.sweep_run`` is its one writer."""
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        budget: Budget,
+        num_trials: int,
+        device_time: DeviceTime,
+        confirm: int = 0,
+        seeds: int = 0,
+        has_baseline: bool = True,
+    ) -> None:
+        """Begin with no trial.
+
+        The first of the ``objectives`` leads. The search is to have ``num_trials``; a person may change that while it
+        runs. After it, the ``confirm`` best and the baseline are trained again, each ``seeds`` times (0: none is).
+        """
+        self.objectives = tuple(objectives)
+        self.objective, *self.others = self.objectives
+        self.budget, self.num_trials = budget, num_trials
+        self._asked_for = num_trials
+        """How many trials the search would have if it were not cut short."""
+        self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
+        self.device_time = device_time
+        self.trials: dict[int, TrialState] = {}
+        """By number, in the order in which they began."""
+        self.unended: dict[int, TrialState] = {}
+        """Those that have not ended; of ten thousand trials few."""
+        self.changed: set[int] = set()
+        """Numbers of trials to which something has happened; who writes a snapshot empties it."""
+        self.best: TrialState | None = None
+        """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
+        none has reported a finite value. With several objectives the first of the front."""
+        self.best_at_end: TrialState | None = None
+        """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
+        self._front: list[TrialState] = []
+        self.since_best: set[int] = set()
+        """Trials of the search that have paused or ended since the best value was reported, or the front got its last
+        point; one that a scheduler paused before does not count when it ends."""
+        self._outcomes: Counter[events.Status] = Counter()
+        self.ended_in_a_row: list[TrialState] = []
+        """Trials that have ended in this process, in their order. Where one pauses that got further than those that
+        failed, the row begins again."""
+        self.steered: list[tuple[float, str]] = []
+        """What people asked of the sweep while it ran: clock time, and what in words."""
+        self.ending: events.Ending | None = None
+        """Why the sweep ends early; None while it does not."""
+        self.over = False
+        """Whether the sweep has ended, early or not."""
+
+    def apply(self, event: events.Event) -> None:
+        """Take note of what happened."""
+        if isinstance(event, events.TrialEvent | events.StopAsked):
+            self.changed.add(event.trial)
+        match event:
+            case events.SweepBegan():
+                self.device_time.begin()
+            case events.TrialBegan():
+                self._begin(event)
+            case events.Steered():
+                self._steer(event)
+            case events.SearchCut():
+                self.num_trials = event.num_trials
+            case events.SweepEnding():
+                self.ending = event.ending
+            case events.SweepEnded():
+                self.over = True
+            case events.TrialEvent():
+                self._apply_to(self.trials[event.trial], event)
+
+    def _apply_to(self, trial: TrialState, event: events.Event) -> None:
+        match event:
+            case events.Reported():
+                self._report(trial, event)
+            case events.Decided():
+                self._decide(trial, event.decision)
+            case events.CheckpointSaved():
+                self._save(trial, event.place)
+            case events.TrialRecovered():
+                trial.decision = events.Decision("continue")
+                self.device_time.leave(trial.number, LOST)
+            case events.TrialEnded():
+                self._end(trial, event)
+
+    def close(self) -> None:
+        """Stop the clocks, call the trials that run interrupted, and expect again the trials that a cut search lacks.
+
+        No event follows but SweepEnded.
+        """
+        self.num_trials = self._asked_for
+        waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
+        for trial in list(self.unended.values()):  # it may be another thread that closes
+            saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
+            self.device_time.leave(trial.number, WAITING if waited and saved else LOST)
+            if trial.status != "paused":
+                trial.status = "interrupted"
+        self.device_time.end()
+
+    @property
+    def cut(self) -> bool:
+        """Whether fewer trials begin than were asked for."""
+        return self.num_trials < self._asked_for
+
+    @property
+    def leader(self) -> tuple[float, int] | None:
+        """Value and number of the best trial."""
+        return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
+
+    @property
+    def front(self) -> list[TrialState]:
+        """The trials of the search whose points no other dominates, the best in the first objective first; of one
+        objective the best trial alone."""
+        if self.others:
+            return self._front
+        return [] if self.best is None else [self.best]
+
+    def leads(self, trial: TrialState) -> bool:
+        """Whether the last report of a trial is the best of the sweep, which may be a tie; with several objectives,
+        whether it is on the front."""
+        if trial.value is None:
+            return False
+        if self.others:
+            return trial.best_step == trial.step and trial in self._front
+        return self.leader is None or not self.objective.better(self.leader[0], than=trial.value)
+
+    @property
+    def running(self) -> list[TrialState]:
+        """The trials that have a worker group, in the order in which they began."""
+        return [trial for trial in self.unended.values() if trial.status == "running"]
+
+    @property
+    def paused(self) -> list[TrialState]:
+        """The trials that a scheduler has paused."""
+        return [trial for trial in self.unended.values() if trial.status == "paused"]
+
+    def left_to_train(self) -> float | None:
+        """Return about how many epochs or steps are to come; None before a trial has ended or paused.
+
+        A trial of the search is expected to get as far as those did, on average, that got to where it is. Those that
+        are to confirm train in full.
+        """
+        steps = self._steps_ahead()
+        if steps is None:
+            return None
+        to_begin, running = steps
+        return to_begin + self._yet_to_confirm() * self.budget.total + running
+
+    def seconds_to_finish(self, groups: int) -> float | None:
+        """Return about how long the trials that run and the confirmation take if no more trials begin; None before a
+        trial has ended or paused."""
+        steps, each = self._steps_ahead(), self.seconds_each()
+        if steps is None or each is None:
+            return None
+        full, rounds = self.budget.total, math.ceil(self._yet_to_confirm() / groups)
+        promoted = max((full - trial.step for trial in self.paused), default=0)  # one that waits may yet go all the way
+        # A round takes as long as its slowest trial.
+        slowest = max([each, *(self._seconds_each_of([trial]) or 0.0 for trial in self.to_confirm)])
+        return slowest * rounds * full + each * (promoted + steps[1] / groups)
+
+    def seconds_each(self) -> float | None:
+        """Return the seconds that a group needs for an epoch or a step, on average; None before there is one."""
+        return self._seconds_each_of(self.trials.values())
+
+    def _seconds_each_of(self, trials: Collection[TrialState]) -> float | None:
+        trained, known = sum(trial.step for trial in trials), self.device_time.by_trial
+        kinds = [known[trial.number] for trial in trials if trial.number in known]
+        took = sum(seconds.get(kind, 0.0) for seconds in kinds for kind in OF_A_STEP)
+        return took / trained if trained else None
+
+    def _steps_ahead(self) -> tuple[float, float] | None:
+        """Return about how many epochs or steps trials of the search train that have yet to begin, and all that run."""
+        reached = Counter(trial.step for trial in self.searched if trial.status != "running")
+        if not reached:
+            return None
+
+        def to_come(step: int) -> float:
+            count = sum(n for at, n in reached.items() if at >= step)
+            return sum((at - step) * n for at, n in reached.items() if at >= step) / count if count else full - step
+
+        full = self.budget.total
+        running = sum(full - trial.step if trial.confirms else to_come(trial.step) for trial in self.running)
+        return (self.num_trials - len(self.searched)) * to_come(0), running
+
+    @property
+    def to_begin(self) -> int:
+        """How many trials could begin now if there were devices: those that confirm begin when the search has ended."""
+        return self._yet_to_confirm() if self._search_is_over else max(0, self.num_trials - len(self.searched))
+
+    def _yet_to_confirm(self) -> int:
+        """Return how many trials of the confirmation have yet to begin."""
+        return self.expected - self.num_trials - (len(self.trials) - len(self.searched))
+
+    @property
+    def baseline(self) -> TrialState | None:
+        """Trial 1; None before it has begun, or if there is no baseline."""
+        return self.trials.get(1) if self._has_baseline else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trial that the sweep is to have has ended."""
+        return len(self.trials) == self.expected and not self.unended
+
+    @property
+    def failure(self) -> str | None:
+        """Why the sweep has failed, if all trials have ended and it has; else None."""
+        if not self.complete:
+            return None
+        trials = self.trials.values()
+        trial = next((trial for trial in trials if trial.reason.strip()), None)
+        why = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
+        if not any(trial.curve for trial in trials):
+            return f"no trial reported a finite {self.objective.name}{why}"
+        if all(trial.status == "failed" for trial in trials):
+            return f"all {counted(len(trials), 'trial')} failed{why}"
+        return self.ending.why if self.ending is not None and self.ending.status == 1 else None
+
+    @property
+    def _search_is_over(self) -> bool:
+        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.unended.values())
+
+    @property
+    def searched(self) -> list[TrialState]:
+        """The trials of the search, in the order in which they began."""
+        return [trial for trial in self.trials.values() if not trial.confirms]
+
+    @property
+    def expected(self) -> int:
+        """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
+        if not self._search_is_over:
+            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
+        numbers = {trial.number for trial in self.to_confirm}
+        # Those that were the best before more trials were added are here, too.
+        before = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
+        return self.num_trials + self.seeds * len(numbers) + before
+
+    @property
+    def to_confirm(self) -> list[TrialState]:
+        """The baseline, if there is one, and then the best others of the search as it stands, the best first; with
+        several objectives in the order of :func:`~gaudi_tune.sweep.record.front.in_order`."""
+        if not self.seeds:
+            return []
+        sign = -1.0 if self.objective.mode == "max" else 1.0
+        sound = [(sign * (t.best or 0.0), t.number, t) for t in self.searched if t.can_be_confirmed]
+        ranked = [trial for _, _, trial in sorted(sound)]
+        if self.others:
+            ranked = [ranked[place] for place in in_order([self._scores(trial) for trial in ranked])]
+        first = [trial for trial in ranked if trial is self.baseline]
+        return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
+
+    def counts(self) -> Counter[events.Status]:
+        """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
+        return +self._outcomes
+
+    def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
+        """Return the checkpoint with the best value of these trials that is still in the sweep's folder."""
+        best: SavedCheckpoint | None = None
+        for saved in [saved for trial in trials for saved in trial.checkpoints]:
+            better = best is None or not self.objective.better(best.value, than=saved.value)
+            if math.isfinite(saved.value) and better and (folder / saved.place).is_dir():
+                best = saved
+        return best
+
+    def snapshot(self, numbers: Set[int] | None = None) -> dict[str, dict[str, Any]]:
+        """Return what a resumed sweep must know of itself and of these trials, of all if None: parts by name, as plain
+        data that is not copied."""
+        sweep = {
+            "version": VERSION,
+            "since_best": sorted(self.since_best),
+            "steered": self.steered,
+            TRIALS: {n: trial.snapshot() for n, trial in self.trials.items() if numbers is None or n in numbers},
+        }
+        return {"sweep": sweep, "device_time": self.device_time.snapshot(numbers)}
+
+    def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over a :meth:`snapshot` of all trials, before the first event; a ValueError, KeyError or TypeError if it
+        is none."""
+        kept = parts["sweep"]
+        if kept["version"] != VERSION:
+            raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
+        trials = [TrialState.from_snapshot(trial) for trial in kept[TRIALS].values()]
+        self.device_time.restore(parts["device_time"])
+        self.since_best = set(kept["since_best"])
+        self.steered = list(kept["steered"])
+        self.trials = {trial.number: trial for trial in trials}
+        self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
+        self.best_at_end = None
+        self._find_best()
+        ended = [trial for trial in trials if trial.has_ended]
+        self._outcomes = Counter(trial.status for trial in ended)
+        for trial in ended:
+            self._lead_at_end(trial)
+
+    def _begin(self, event: events.TrialBegan) -> None:
+        trial = self.trials.get(event.trial)
+        if trial is None:
+            config = dict(event.config)
+            trial = TrialState(
+                number=event.trial, trial_id=event.trial_id, began_with=config, config=config, best_config=config
+            )
+            self.trials[event.trial] = trial
+        if trial.has_ended:  # it goes on after all
+            self._outcomes[trial.status] -= 1
+        if event.config != trial.config:  # it takes over another's weights, and may go back
+            trial.reports = 0
+        self.unended[trial.number] = trial
+        trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
+        trial.decision, trial.safe_since = events.Decision("continue"), time.monotonic()
+        self.device_time.started(trial.number)
+
+    def _report(self, trial: TrialState, event: events.Reported) -> None:
+        trial.status = "running"
+        trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
+        point = (event.value, *(float(event.metrics.get(other.name, math.nan)) for other in self.others))
+        trial.value = event.value if all(map(math.isfinite, point)) else None
+        self.device_time.reported(trial.number, event.metrics, again=0 < event.count <= trial.reports)
+        trial.reports = max(trial.reports, event.count)
+        if trial.value is None:
+            return
+        # Of several reports in the same epoch or second the best.
+        trial.curve[event.step] = self.objective.best_of(trial.value, trial.curve.get(event.step))
+        leader = self.leader
+        # Of equal values that with the better other objectives.
+        if trial.best is None or scores_of(self.objectives, point) > self._scores(trial):
+            trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
+            trial.point = point
+            trial.score, *scores = self._on_test_data(event.metrics, point)
+            trial.tested = isinstance(event.metrics.get(names.of_test(self.objective.name)), Real)
+            trial.other_scores = tuple(scores)
+            if self.others and not trial.confirms:
+                self._join_front(trial)
+        if trial.confirms or self.others:
+            return
+        if self.objective.leads(trial.value, trial.number, leader):
+            self.best = trial
+            if leader is None or trial.value != leader[0]:
+                self.since_best = set()
+
+    def _find_best(self) -> None:
+        """Look for the best trial, and the front, among all trials of the search."""
+        self.best = None
+        if self.others:
+            self._take_front(self.searched)
+            return
+        for trial in self.searched:
+            if trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader):
+                self.best = trial
+
+    def _join_front(self, trial: TrialState) -> None:
+        """See whether a trial, which has a new point, is on the front."""
+        # What a point that was on the front has dominated until now may be on it without that.
+        was_on_it = trial in self._front
+        self._take_front(self.searched if was_on_it else [*self._front, trial])
+        if trial in self._front:
+            self.since_best = set()
+
+    def _take_front(self, trials: Sequence[TrialState]) -> None:
+        known = [trial for trial in trials if trial.best is not None]
+        front = [known[place] for place in on_front([self._scores(trial) for trial in known])]
+        self._front = sorted(front, key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
+        self.best = self._front[0] if self._front else None
+
+    def _scores(self, trial: TrialState) -> tuple[float, ...]:
+        """Return a trial's point so that more is better."""
+        return scores_of(self.objectives, trial.point)
+
+    def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
+        """Return what a report has of the objectives on test data, and the point where there is none."""
+        of_test = [names.of_test(objective.name) for objective in self.objectives]
+        found = zip(map(metrics.get, of_test), point, strict=True)
+        return [float(tested) if isinstance(tested, Real) else value for tested, value in found]
+
+    def _decide(self, trial: TrialState, decision: events.Decision) -> None:
+        trial.decision, trial.reason = decision, decision.reason
+        if decision.verdict == "pause":
+            self._count_since_best(trial)
+            trial.status = "paused"
+            # One that fails may fail where this one has not been yet.
+            failed_at = [ended.step for ended in self.ended_in_a_row if ended.status == "failed"]
+            if trial.step > max(failed_at, default=0):
+                self.ended_in_a_row = []
+            self.device_time.paused(trial.number)
+
+    def _save(self, trial: TrialState, place: str) -> None:
+        value = math.nan if trial.value is None else trial.value
+        others = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
+        also = tuple(float(trial.metrics.get(other.name, math.nan)) for other in self.others)
+        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config, also)]
+        trial.safe_since = time.monotonic()
+
+    def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
+        self._count_since_best(trial)
+        trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
+        self._outcomes[event.outcome] += 1
+        self.unended.pop(trial.number, None)
+        self.device_time.leave(trial.number, LOST if event.raised else WAITING)
+        if event.raised:
+            self._keep_what_is_saved(trial)
+        self.ended_in_a_row.append(trial)
+        self._lead_at_end(trial)
+
+    def _keep_what_is_saved(self, trial: TrialState) -> None:
+        """Have a trial that an error ended stand for the best that it saved: it may be the save of a better one that
+        failed."""
+        saved = [checkpoint for checkpoint in trial.checkpoints if math.isfinite(checkpoint.value)]
+        if trial.best is None or any(checkpoint.value == trial.best for checkpoint in saved):
+            return
+        if saved:
+            best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
+            trial.best, trial.best_step, trial.best_config = best.value, best.step, best.config
+            trial.point = (best.value, *best.others)
+        else:
+            trial.best, trial.point = None, ()
+        if trial in self.front:
+            self._find_best()
+
+    def _steer(self, event: events.Steered) -> None:
+        self.steered.append((event.time, event.what))
+        if isinstance(event, events.StopAsked):
+            self.trials[event.trial].to_stop = True
+        elif isinstance(event, events.TrialsAsked):
+            self.num_trials = self._asked_for = event.num_trials
+
+    def _count_since_best(self, trial: TrialState) -> None:
+        if trial.status == "running" and not trial.confirms:
+            self.since_best.add(trial.number)
+
+    def _lead_at_end(self, trial: TrialState) -> None:
+        before = self.best_at_end
+        leader = None if before is None or before.value is None else (before.value, before.number)
+        value = math.nan if trial.value is None else trial.value
+        if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
+            self.best_at_end = trial

@@ -1,0 +1,131 @@
+"""What is true of one trial."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gaudi_tune.base import names
+from gaudi_tune.sweep.record.events import Decision, Status
+
+ENDED: tuple[Status, ...] = ("finished", "stopped early", "failed")
+"""The statuses of trials that have ended for good."""
+
+
+class SavedCheckpoint(NamedTuple):
+    """A checkpoint that a trial wrote; it may have been deleted since."""
+
+    place: str
+    """Its folder, relative to the sweep's."""
+    step: int
+    value: float
+    """Of the objective at that step."""
+    config: dict[str, Any]
+    """What it was trained with until then; pbt changes it later."""
+    others: tuple[float, ...] = ()
+    """Of the other objectives at that step."""
+
+
+@dataclass(kw_only=True)
+class TrialState:
+    """A trial of the sweep, from its start on."""
+
+    number: int
+    """From 1, the baseline."""
+    trial_id: str
+    """Tune's. A trial that is proposed again after a crash has another."""
+    began_with: dict[str, Any]
+    """Hyperparameters and seed that it was proposed with."""
+    config: dict[str, Any]
+    """Those that it trains with: pbt changes them."""
+    best_config: dict[str, Any]
+    """Those of its best report."""
+    status: Status = "running"
+    reason: str = ""
+    """Why it ended, or what was decided last."""
+    raised: bool = False
+    decision: Decision = field(default_factory=lambda: Decision("continue"))
+    """What followed from its last report."""
+    to_stop: bool = False
+    """Whether a person asked that it end."""
+    step: int = 0
+    """Epochs or optimizer steps of its last report."""
+    reports: int = 0
+    """How many it has made; those that it makes again after a failure count once."""
+    value: float | None = None
+    """Of the objective in its last report; None if that was not finite, or there was none."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Its last report."""
+    curve: dict[int, float] = field(default_factory=dict)
+    """Finite values of the objective by epoch or step."""
+    best: float | None = None
+    """The best of these."""
+    best_step: int = 0
+    """Where it was reported first."""
+    point: tuple[float, ...] = ()
+    """All objectives in that report, the first of which is ``best``; empty where there is no ``best``."""
+    score: float | None = None
+    """What that report has of the objective on test data; where there is none, ``best``."""
+    tested: bool = False
+    """Whether ``score`` is of test data."""
+    other_scores: tuple[float, ...] = ()
+    """Likewise of the other objectives."""
+    checkpoints: list[SavedCheckpoint] = field(default_factory=list)
+    """In the order in which they were written; those that were deleted since are here, too."""
+    safe_since: float = field(default_factory=time.monotonic)
+    """Monotonic time of its last checkpoint, or of its last start: what came later would be lost in a crash."""
+
+    @property
+    def confirms(self) -> int:
+        """The number of the trial whose configuration it trains again; 0 for a trial of the search."""
+        return int(self.began_with.get(names.CONFIRMS, 0))
+
+    @property
+    def name(self) -> str:
+        """Its name, and that of its folder."""
+        return trial_name(self.number)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended for good."""
+        return self.status in ENDED
+
+    @property
+    def can_be_confirmed(self) -> bool:
+        """Whether its configuration may be trained again: it has a finite value, and has not failed."""
+        return self.best is not None and self.status != "failed"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return it as plain data, which is not copied."""
+        return {
+            **vars(self),
+            "safe_since": 0.0,
+            "decision": tuple(self.decision),
+            "checkpoints": [tuple(c) for c in self.checkpoints],
+        }
+
+    @classmethod
+    def from_snapshot(cls, kept: dict[str, Any]) -> TrialState:
+        """Return the trial of a :meth:`snapshot`; a TypeError, ValueError or KeyError if it is none."""
+        return cls(
+            **{
+                **kept,
+                "decision": Decision(*kept["decision"]),
+                "checkpoints": [SavedCheckpoint(*saved) for saved in kept["checkpoints"]],
+                "curve": {int(step): float(value) for step, value in kept["curve"].items()},
+                "status": kept["status"] if kept["status"] in (*ENDED, "paused") else "interrupted",
+            }
+        )
+
+
+def trial_name(number: int) -> str:
+    """Return the name of a trial, and of its folder."""
+    return f"trial-{number:03d}"
+
+
+def number_in_name(name: str) -> int | None:
+    """Return the number of the trial that has this name; None if it is not that of a trial."""
+    digits = name.removeprefix("trial-")
+    number = int(digits) if digits.isdecimal() else 0
+    return number if number and trial_name(number) == name else None

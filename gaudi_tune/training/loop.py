@@ -1,0 +1,405 @@
+"""The training loop of all models: data-parallel training, metrics that count each sample once, and a report (and a
+checkpoint, if one is wanted) after each epoch or every so many steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE_TYPES, worker_device
+from gaudi_tune.private.torch import expect_many_graphs
+from gaudi_tune.training import metrics
+from gaudi_tune.training.checkpoint import TRAINED_MODEL, read_state, write_state
+from gaudi_tune.training.compiling import Compiling
+from gaudi_tune.training.fresh_start import seed_everything
+from gaudi_tune.training.loading import (
+    EVAL_BATCH_PER_WORKER,
+    Batch,
+    Loader,
+    TrainSampler,
+    eval_batches,
+    padded,
+    size_of,
+)
+from gaudi_tune.training.profiling import traced
+from gaudi_tune.training.schedules import Schedule
+from gaudi_tune.training.session import get_checkpoint, get_context, report
+from gaudi_tune.training.sync_batch_norm import synchronise_batch_norm
+from gaudi_tune.training.training_config import TOP, TrainingConfig, check_batch, passes_of
+from gaudi_tune.training.weight_average import WeightAverage
+
+if TYPE_CHECKING:
+    from evaluate import Metric
+
+SHORTEST_STEP_S = 1e-6
+"""Seconds of a step, at least: if all of its time counts as compilation, none is left."""
+Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
+"""Takes a model's outputs and the batch; returns the loss summed over what is predicted, and how many that is (samples,
+or tokens where each has a label)."""
+
+
+def classes_of(outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the most probable class of each sample, and its label: of a mixture (mixup, cutmix) the larger one."""
+    labels = batch["labels"]
+    return outputs.argmax(dim=1), labels.argmax(dim=1) if labels.ndim > 1 else labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model's train loop gives the training loop. The defaults train a classifier."""
+
+    model: nn.Module
+    """On the CPU, not wrapped."""
+    forward: Callable[[nn.Module, Batch], torch.Tensor]
+    """Returns the model's outputs, first dimension the samples; of a classifier, logits of shape (n, classes)."""
+    train_data: Dataset[Any]
+    """``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are loader workers."""
+    val_data: Dataset[Any]
+    """Likewise."""
+    test_data: Dataset[Any] | None = None
+    """Likewise, for trials that confirm others. None: there is none."""
+    loss: Loss | None = None
+    """What is minimised: the mean of each pass, so that passes and workers weigh alike. None: the cross-entropy of the
+    batch's ``labels``, in training with ``label_smoothing``."""
+    predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
+    """Returns predictions and references for the metrics, integers or floats, as many of the one as of the other."""
+    metrics: Mapping[str, Callable[[], Metric]] = field(
+        default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
+    )
+    """By the name to report it under, what makes a metric of one number (a subclass of ``evaluate.Metric`` does). It is
+    computed on rank 0, over the predictions of all ranks."""
+    schedule: Schedule | None = None
+    """Of the learning rate. None: the one that the configuration names."""
+    describe: Callable[[Path], None] | None = None
+    """Writes to a checkpoint what is needed to build the model again besides its state."""
+    check_fit: Callable[[Path], None] | None = None
+    """Raises a ValueError for a checkpoint that would score wrong here without a word: it was trained with other
+    classes, or with data that were prepared otherwise."""
+
+
+def train(task: Task, config: TrainingConfig) -> None:
+    """Train ``task`` for its budget and report after each epoch (or ``eval_every`` steps); go on from a checkpoint.
+
+    Whatever is random between two reports is seeded with (seed, rank, steps done) or with the batch's seed, so a trial
+    that resumes reports the same numbers as one that was never interrupted.
+
+    Raises:
+        ValueError: The batch cannot be split evenly, or is larger than the data.
+    """
+    trial = _Trial(task, config)
+    if config.evaluate:
+        if task.check_fit is not None:
+            task.check_fit(Path(config.evaluate))
+        trial.scored_model.load_state_dict(read_state(Path(config.evaluate))["model"])
+        report(trial.scores())
+        return
+    if trial.steps_done < trial.steps:
+        trial.load_first_batch()
+    first_step_at = time.time()
+    while trial.steps_done < trial.steps:
+        compiling = trial.compiling
+        compiled_s = compiling.seconds()
+        trained = trial.train_to_next_report()
+        began = compiling.clock()
+        scores = trial.scores(worth_it=math.isfinite(trained.loss))
+        epoch = trial.steps_done / trial.steps_per_epoch
+        report(
+            {
+                names.EPOCH: round(epoch, 3) if config.steps else round(epoch),
+                names.STEP: trial.steps_done,
+                names.TRAIN_LOSS: trained.loss,
+                **trained.accuracy,
+                **scores,
+                names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
+                names.PEAK_LEARNING_RATE: config.peak_lr,
+                names.SAMPLES_PER_SECOND: trained.samples_per_s,
+                names.LAST_STEP_SAMPLES_PER_SECOND: trained.last_step_samples_per_s,
+                names.TRAIN_SECONDS: trained.seconds,
+                names.COMPILE_SECONDS: trained.first_step_s + compiling.seconds() - compiled_s,
+                names.EVAL_SECONDS: compiling.clock() - began,
+                names.FIRST_STEP_AT: first_step_at,
+            },
+            save=trial.save,
+        )
+
+
+class _Trained(NamedTuple):
+    """The training between two reports."""
+
+    loss: float
+    """Mean over all steps and ranks."""
+    accuracy: dict[str, float]
+    """By its name; empty if it is not wanted."""
+    seconds: float
+    """Without compilations and ``first_step_s``."""
+    first_step_s: float
+    """How many seconds longer the trial's first step took than the others, without compilations; 0 in later reports."""
+    samples_per_s: float
+    """Of all ranks, without compilations and the trial's first step."""
+    last_step_samples_per_s: float
+    """Of all ranks, in the last step."""
+
+
+class _Trial:
+    """The objects of one trial on one worker."""
+
+    def __init__(self, task: Task, config: TrainingConfig) -> None:
+        context = get_context()
+        self.rank, self.world = context.get_world_rank(), context.get_world_size()
+        self.task, self.config, self.device = task, config, worker_device()
+        self.device_type = DEVICE_TYPES[self.device.type]
+        samples = len(task.train_data)  # type: ignore[arg-type]
+        check_batch(config, self.world, samples)
+        self.passes = passes_of(config, self.world)
+        self.sampler = TrainSampler(samples, config, self.rank, self.world)
+        self.steps_per_epoch = self.sampler.steps_per_epoch
+        self.steps = config.steps or config.epochs * self.steps_per_epoch
+        self.steps_done = 0
+        self.train_loss = task.loss or partial(cross_entropy, label_smoothing=config.label_smoothing)
+        self.eval_loss = task.loss or cross_entropy
+        self.bare_model = task.model
+        self.model = self._on_all_workers(task.model)
+        self.optimizer = config.make_optimizer(self.bare_model, self.device)
+        self.schedule = task.schedule or config.make_schedule()
+        self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
+        self.scored_model = self.average.model if self.average else self.bare_model
+        self._restore()
+        self._started_at = self.steps_done
+        self.train_loader = Loader(task.train_data, self.sampler, config.loader_workers, self.device_type.pins_memory)
+        self.val_loader = self._eval_loader(task.val_data)
+        test_data = task.test_data if config.confirms or config.evaluate else None
+        self.test_loader = None if test_data is None else self._eval_loader(test_data)
+        self._batches = self._all_batches()
+        self.compiling = Compiling(config, self.device_type, self.rank, self.world)
+        self.train_model, self.eval_model = self.model, self.scored_model
+        self.compiles = config.mode_on(self.device_type).name == "compiled"
+        if self.compiles:
+            expect_many_graphs()
+            compiled = self.device_type.compile
+            self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
+        self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}
+
+    def load_first_batch(self) -> None:
+        """Wait for the first batch: that belongs to the start of the trial, not to its first step."""
+        self._batches = chain([next(self._batches)], self._batches)
+
+    def train_to_next_report(self) -> _Trained:
+        """Train to the end of the epoch, or ``eval_every`` steps."""
+        seed_everything(self.config.seed, self.rank, self.steps_done)
+        self.model.train()
+        first, between_reports = self.steps_done, self.config.eval_every or self.steps_per_epoch
+        end = min(self.steps, first + between_reports)
+        loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
+        self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
+        began = after_first = self.compiling.clock()
+        traceable = 0 if self.rank or first else end  # by rank 0 alone, and what a trial trains first
+        with traced(self.device_type, traceable) as next_of_trace:
+            for step in range(first, end):
+                if step == end - 1:
+                    self.device_type.synchronize()
+                    last_began = self.compiling.clock()
+                with self.compiling.alone("training"):
+                    loss_sum += self._step()
+                self.steps_done += 1
+                if self.steps_done == self._started_at + 1:
+                    self.device_type.synchronize()
+                    after_first = self.compiling.clock()
+                next_of_trace()
+        loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
+        ended, steps = self.compiling.clock(), end - first
+        first_s = after_first - began  # 0 unless the trial's first step is among them
+        others = steps - 1 if first_s and steps > 1 else steps
+        per_step = max(SHORTEST_STEP_S, (ended - (after_first if others < steps else began)) / others)
+        longer_s = max(0.0, first_s - per_step)
+        return _Trained(
+            loss=loss,
+            accuracy=self._train_accuracy(),
+            seconds=ended - began - longer_s,
+            first_step_s=longer_s,
+            samples_per_s=self.config.batch_size / per_step,
+            last_step_samples_per_s=self.config.batch_size / max(SHORTEST_STEP_S, ended - last_began),
+        )
+
+    def _train_accuracy(self) -> dict[str, float]:
+        if not self.config.train_accuracy:
+            return {}
+        right, of = metrics.sum_over_ranks(self.right).tolist()
+        return {names.TRAIN_ACCURACY: right / of}
+
+    def _step(self) -> torch.Tensor:
+        """Take one optimizer step and return the mean loss of this rank's passes."""
+        factor = self.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.peak_lr * factor
+        loss_sum = torch.zeros((), device=self.device)
+        for part in range(self.passes):
+            batch = next(self._batches)
+            with self._synchronised_in(part):
+                with self.device_type.autocast(self.config.mixed_precision):
+                    outputs = self.task.forward(self.train_model, batch).float()
+                # Outside, as in evaluation: a Gaudi's autocast would compute a product or a mean in bfloat16.
+                summed, count = self.train_loss(outputs, batch)
+                loss = summed / count / self.passes
+                loss.backward()
+                self.device_type.mark_step()
+            loss_sum += loss.detach()
+            if self.config.train_accuracy:
+                predicted, expected = self.task.predict(outputs.detach(), batch)
+                self.right[0] += (predicted == expected).sum()
+                self.right[1] += expected.numel()
+        if self.config.clip_norm:
+            self.device_type.clip_gradients(self.bare_model.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        if self.average:
+            self.average.update()
+        self.device_type.mark_step()
+        self.optimizer.zero_grad()
+        return loss_sum
+
+    def scores(self, *, worth_it: bool = True) -> dict[str, float]:
+        """Return loss and metrics of the validation data, and of the test data if there is any to score; NaN for each
+        if the model is not worth it."""
+        scores = self.evaluate(self.val_loader) if worth_it else self.not_evaluated()
+        if self.test_loader is not None:
+            tested = self.evaluate(self.test_loader) if worth_it else self.not_evaluated()
+            scores |= {names.of_test(name): value for name, value in tested.items()}
+        return scores
+
+    @torch.no_grad()
+    def evaluate(self, loader: Loader) -> dict[str, float]:
+        """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
+        by their names of validation."""
+        self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
+        self._share_buffers()
+        static = self.compiles or self.device_type.static_shapes
+        loss_sum = torch.zeros((), device=self.device)
+        count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
+        in_top = torch.zeros((), dtype=torch.int64, device=self.device)
+        nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
+        predictions, references = [nothing], [nothing]
+        for batch in self._on_device(loader):
+            size = size_of(batch)
+            whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
+            with self.compiling.alone("evaluation"):
+                with self.device_type.autocast(self.config.mixed_precision):
+                    outputs = self.task.forward(self.eval_model, whole).float()
+                self.device_type.mark_step()
+            outputs = outputs[:size]
+            summed, count = self.eval_loss(outputs, batch)
+            loss_sum += summed
+            count_sum += count
+            if self.config.top5_accuracy:
+                in_top += (outputs.topk(TOP, dim=1).indices == batch["labels"].unsqueeze(1)).sum()
+            predicted, expected = self.task.predict(outputs, batch)
+            predictions.append(predicted.flatten())
+            references.append(expected.flatten())
+            self.device_type.mark_step()
+        count = int(metrics.sum_over_ranks(count_sum))
+        validated = {**self.not_evaluated(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
+        if self.config.top5_accuracy:
+            validated[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(in_top)) / count
+        gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
+        if self.rank == 0:
+            predicted, expected = (values.cpu() for values in gathered)
+            for name, make in self.metrics.items():
+                result = make().compute(predictions=predicted, references=expected)
+                if len(result) != 1:
+                    raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
+                validated[name] = float(*result.values())
+        return validated
+
+    def not_evaluated(self) -> dict[str, float]:
+        """Return NaN for the loss and each metric."""
+        top = [names.VAL_TOP5_ACCURACY] if self.config.top5_accuracy else []
+        return dict.fromkeys([names.VAL_LOSS, *top, *self.metrics], math.nan)
+
+    def save(self, directory: Path) -> None:
+        """Write to ``directory`` what the trial needs to go on, and what it takes to load the model elsewhere."""
+        if self.task.describe is not None:
+            self.task.describe(directory)
+        state = {"model": self.scored_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.average:
+            state[TRAINED_MODEL] = self.bare_model.state_dict()
+        write_state(directory, {**state, "steps_done": self.steps_done})
+
+    def _restore(self) -> None:
+        """Go on from the trial's checkpoint, if there is one, with the hyperparameters of this configuration.
+
+        The checkpoint may be another trial's, trained with other hyperparameters (population-based training).
+        """
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return
+        with checkpoint.as_directory() as directory:
+            state = read_state(Path(directory))
+        self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
+        if self.average:
+            self.average.model.load_state_dict(state["model"])
+        # An optimizer's groups hold hyperparameters, which are the configuration's to say, and in habana's fused AdamW
+        # also the number of steps, which is the checkpoint's.
+        configured = self.optimizer.state_dict()["param_groups"]
+        groups = [{**old, **new} for old, new in zip(state["optimizer"]["param_groups"], configured, strict=True)]
+        self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
+        self.steps_done = state["steps_done"]
+
+    def _eval_loader(self, data: Dataset[Any]) -> Loader:
+        batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
+        return Loader(data, batches, self.config.loader_workers, self.device_type.pins_memory)
+
+    def _on_all_workers(self, model: nn.Module) -> nn.Module:
+        if self.world == 1:
+            return model.to(self.device)
+        from ray.train.torch import prepare_model  # here, so that a trained model can be loaded without Ray
+
+        if self.config.sync_batch_norm:
+            synchronise_batch_norm(model)
+        settings = self.device_type.data_parallel_settings()
+        return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
+
+    def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
+        """Return the context of one pass: workers exchange gradients in the last pass of a step only."""
+        if part == self.passes - 1 or not isinstance(self.model, DistributedDataParallel):
+            return nullcontext()
+        return cast("AbstractContextManager[None]", self.model.no_sync())
+
+    def _share_buffers(self) -> None:
+        """Give all ranks the running statistics of rank 0, which is the rank that saves them."""
+        if self.world > 1:
+            averaged = self.average.model.buffers() if self.average else ()
+            for buffer in (*self.bare_model.buffers(), *averaged):
+                if buffer.is_floating_point():
+                    dist.broadcast(buffer, src=0)
+
+    def _all_batches(self) -> Iterator[Batch]:
+        """Yield the batch of each pass, from the next step on, epoch after epoch."""
+        position = self.steps_done
+        while True:
+            epoch, step = divmod(position, self.steps_per_epoch)
+            self.sampler.start_at(epoch, step)
+            yield from self._on_device(self.train_loader)
+            position += self.steps_per_epoch - step
+
+    def _on_device(self, batches: Any) -> Iterator[Batch]:
+        for batch in batches:
+            yield {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def cross_entropy(logits: torch.Tensor, batch: Batch, label_smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of the batch's ``labels``, and their number: the loss of a classifier."""
+    labels = batch["labels"]
+    return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

@@ -1,0 +1,291 @@
+"""Hyperparameters and settings of :func:`~gaudi_tune.training.loop.train`, and how a batch is split.
+
+Importing this imports no library: a plan is checked before torch is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from gaudi_tune.devices.device import DeviceType
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.devices.gaudi_node import LAZY_MODE
+from gaudi_tune.devices.in_worker import OptimizerName
+from gaudi_tune.training.schedules import Schedule, ScheduleKind
+from gaudi_tune.training.trial_config import TrialConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+TOP = 5
+"""How many of the most probable classes ``top5_accuracy`` looks at."""
+
+
+class ExecutionMode(NamedTuple):
+    """How the operations of a model are run."""
+
+    name: Literal["compiled", "lazy", "eager"]
+    """By torch.compile; collected into graphs by habana; or one by one."""
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(TrialConfig):
+    """Hyperparameters (without a default) and settings of gradient descent on labelled samples."""
+
+    published_rates: ClassVar[tuple[tuple[float, float], ...]] = ()
+    """The table of the schedule ``published``, where there is one: (share of the budget from which it holds, share of
+    the peak)."""
+
+    lr: float
+    """Peak learning rate, at the batch of ``lr_for_batch``."""
+    batch_size: int
+    """Samples in one optimizer step, split over the workers."""
+    lr_for_batch: int = 0
+    """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
+    root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: ``lr`` is always the peak."""
+    momentum: float = 0.0
+    """Momentum of ``sgd``, ``rmsprop`` and ``lars``; the others have none."""
+    weight_decay: float
+    """L2 penalty (sgd, rmsprop, lars) or decoupled weight decay (adamw, lamb)."""
+    decayed: Literal["all", "weights"] = "all"
+    """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
+    optimizer: OptimizerName = "sgd"
+    """With torch's own betas, alpha and eps. ``lars`` and ``lamb`` bring each layer's step to the length of its
+    weights, and spare what weight decay spares: they go with ``decayed=weights``. Without a weight decay ``lamb`` is
+    Adam."""
+    schedule: ScheduleKind = "constant"
+    """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
+    the budget, which may have its own warm-up."""
+    warmup: float = 0.0
+    """Share of all optimizer steps in which the learning rate rises to its peak. 0 means none."""
+    lr_floor: float = 0.0
+    """Share of the peak learning rate below which no schedule falls."""
+    step_size: int = 30
+    """Epochs in which the schedules ``step`` (at once) and ``exponential`` (evenly) fall by ``gamma``."""
+    gamma: float = 0.1
+    """Factor of the schedules ``step`` and ``exponential``."""
+    label_smoothing: float = 0.0
+    """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
+    pass_size: int = 0
+    """Most samples that a worker trains on at once, as many as its device holds. A larger share of the batch takes
+    several equal passes, whose gradients are summed; the workers synchronise in the last of them. 0: no limit."""
+    clip_norm: float = 0.0
+    """Largest norm of all gradients together; longer ones are shortened. 0 means no limit."""
+    nesterov: bool = False
+    """Whether SGD looks ahead by its momentum (Nesterov). Only SGD reads it."""
+    ema_decay: float = 0.0
+    """What a moving average of the weights keeps of itself in each step. The average is evaluated and saved in place of
+    the weights; checkpoints have both. 0 means none."""
+    train_accuracy: bool = False
+    """Whether to report the accuracy of the training steps' own predictions, with augmentation and dropout."""
+    top5_accuracy: bool = False
+    """Whether to report how often a classifier has the label among its five most probable classes."""
+    balanced_metrics: bool = False
+    """Whether to report balanced accuracy and macro F1, in which each class weighs alike, however rare."""
+    mixed_precision: Literal["auto", "bf16", "off"] = "auto"
+    """bfloat16 autocast around forward and loss. auto: on hpu and cuda."""
+    compile: bool | Literal["auto"] = "auto"
+    """Whether to compile the model (torch.compile; hpu_backend on an HPU). auto: on an HPU, unless lazy_mode or
+    sync_batch_norm is on."""
+    lazy_mode: bool | Literal["auto"] = "auto"
+    """Whether habana collects operations into graphs by itself (PT_HPU_LAZY_MODE), in place of torch.compile. auto: as
+    that variable says, else not."""
+    sync_batch_norm: bool = False
+    """Whether batch normalisation computes its statistics over all workers of a trial."""
+    loader_workers: int = 0
+    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+    train_samples: int = 0
+    """Training samples used, from the first on. 0 means all."""
+    val_samples: int = 0
+    """Validation samples used, from the first on. 0 means all."""
+    evaluate: str = ""
+    """A checkpoint's folder: it is scored on the validation data, and the test data if that is held out, and nothing is
+    trained. Empty: the trial trains."""
+    hold_out: bool = False
+    """Whether half of the validation data is test data, which no trial of the search sees. Data with a test part of its
+    own keeps its validation data whole."""
+
+    def rules(self) -> dict[str, bool]:
+        """Return each rule in words, and whether it is kept."""
+        return super().rules() | {
+            "lr must be above 0": self.lr > 0,
+            "lr, weight_decay and clip_norm must be finite": max(self.lr, self.weight_decay, self.clip_norm) < math.inf,
+            "batch_size must be at least 1": self.batch_size >= 1,
+            "lr_for_batch must not be negative": self.lr_for_batch >= 0,
+            "momentum must be from 0 to below 1": 0 <= self.momentum < 1,
+            "weight_decay must not be negative": self.weight_decay >= 0,
+            "schedule=published needs a recipe with a table of learning rates, which only ResNet-50 on ImageNet has": (
+                self.schedule != "published" or bool(self.published_rates)
+            ),
+            "warmup must be from 0 to 1": 0 <= self.warmup <= 1,
+            "lr_floor must be from 0 to 1": 0 <= self.lr_floor <= 1,
+            "step_size must be at least 1 and gamma above 0": self.step_size >= 1 and self.gamma > 0,
+            "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
+            "pass_size must not be negative": self.pass_size >= 0,
+            "clip_norm must not be negative": self.clip_norm >= 0,
+            "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
+            "optimizer lars and optimizer lamb need decayed=weights": (
+                self.optimizer not in ("lars", "lamb") or self.decayed == "weights"
+            ),
+            "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
+            "compile and lazy_mode exclude each other": not (self.compile is True and self.lazy_mode is True),
+            "compile and sync_batch_norm exclude each other, since each batch normalisation would end a graph to ask "
+            "the other workers": not (self.compile is True and self.sync_batch_norm),
+            "loader_workers must not be negative": self.loader_workers >= 0,
+            "train_samples and val_samples must not be negative": min(self.train_samples, self.val_samples) >= 0,
+        }
+
+    def worker_environment(self) -> dict[str, str]:
+        """Return habana's mode where it is insisted on; habana reads it once, when it is imported."""
+        return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
+
+    def check_on(self, device: DeviceType) -> None:
+        """See that a device has what the configuration insists on.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if self.lazy_mode is True and not device.has_lazy_mode:
+            raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
+
+    def mode_on(self, device: DeviceType) -> ExecutionMode:
+        """Return how the model's operations are run on such a device, in a process with this one's variables."""
+        if self.lazy_mode is True:
+            return ExecutionMode("lazy", "lazy_mode=true")
+        if self.lazy_mode == "auto" and device.is_lazy():
+            return ExecutionMode("lazy", f"{LAZY_MODE}=1 is set")
+        if self.compile != "auto":
+            return ExecutionMode("compiled" if self.compile else "eager", f"compile={str(self.compile).lower()}")
+        if device.compiles and self.sync_batch_norm:
+            return ExecutionMode("eager", "sync_batch_norm would break a compiled graph at each batch normalisation")
+        return ExecutionMode("compiled" if device.compiles else "eager", f"the default on {device.kind}")
+
+    def fewest_in_a_pass(self, workers: int) -> int:
+        """Return how many samples a worker must train on at once, at least."""
+        return 1
+
+    def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
+        """Return no other settings, if the batch can be split among so many."""
+        passes_of(self, wider)
+        return {}
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate that the schedule begins from or rises to: ``lr``, brought to this batch.
+
+        In proportion to the batch for SGD (Goyal et al. 2017), to its root where gradients are divided by their size
+        (Malladi et al. 2022).
+        """
+        times = self.batch_size / (self.lr_for_batch or self.batch_size)
+        return self.lr * (times if self.optimizer == "sgd" else math.sqrt(times))
+
+    def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
+        """Return what the graphs of the model depend on, and in lazy mode, where a graph is a whole step, those of loss
+        and optimizer, too."""
+        mode = self.mode_on(device).name
+        if mode == "compiled":
+            return self.graph(workers)
+        return self.graph(workers) | self._step_graph(workers) if mode == "lazy" else None
+
+    def graph(self, workers: int) -> dict[str, Any]:
+        """Return what the graphs of the model depend on, as numbers and texts: shapes, and Python numbers baked into
+        them; subclasses add theirs. The learning rate, the momentum and the clipped norm are in none."""
+        samples = self.batch_size // workers // passes_of(self, workers)
+        return {"samples of a pass": samples, "mixed_precision": self.mixed_precision}
+
+    def _step_graph(self, workers: int) -> dict[str, Any]:
+        names = ["label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
+        names += ["momentum"] if self.optimizer == "lars" else []  # a constant of habana's kernel
+        return {"passes": passes_of(self, workers), **{name: getattr(self, name) for name in names}}
+
+    def make_schedule(self) -> Schedule:
+        """Return the schedule of the learning rate."""
+        return Schedule(
+            kind=self.schedule,
+            warmup=self.warmup,
+            floor=self.lr_floor,
+            step_size=self.step_size,
+            gamma=self.gamma,
+            table=self.published_rates,
+        )
+
+    def make_optimizer(self, model: nn.Module, device: torch.device) -> Optimizer:
+        """Return the optimizer of a model that is on ``device``."""
+        momentum: dict[str, Any] = {} if self.optimizer in ("adamw", "lamb") else {"momentum": self.momentum}
+        if self.optimizer == "sgd":
+            momentum["nesterov"] = self.nesterov
+        make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
+        return make(self._parameter_groups(model), lr=self.peak_lr, weight_decay=self.weight_decay, **momentum)
+
+    def _parameter_groups(self, model: nn.Module) -> list[Any]:
+        if self.decayed == "all":
+            return list(model.parameters())
+        from torch import nn
+
+        weights = {
+            id(parameter)
+            for module in model.modules()
+            if not isinstance(module, nn.Embedding)
+            for name, parameter in module.named_parameters(recurse=False)
+            if name.endswith("weight") and parameter.ndim > 1  # those of norms are vectors
+        }
+        spared = [parameter for parameter in model.parameters() if id(parameter) not in weights]
+        decayed = [parameter for parameter in model.parameters() if id(parameter) in weights]
+        plain = {"adapts": False} if self.optimizer == "lars" else {}
+        return [{"params": decayed}, {"params": spared, "weight_decay": 0.0, **plain}]
+
+
+def passes_of(config: TrainingConfig, workers: int) -> int:
+    """Return how many equal passes a worker takes for its share of a batch.
+
+    Raises:
+        ValueError: The batch cannot be split evenly.
+    """
+    share, rest = divmod(config.batch_size, workers)
+    if rest:
+        raise ValueError(
+            f"batch_size must be a multiple of the {workers} workers that share it, but got {config.batch_size}"
+        )
+    passes = -(-share // config.pass_size) if config.pass_size else 1
+    if share % passes:
+        raise ValueError(
+            f"batch_size must be such that a worker's share of it is {passes} equal passes of at most pass_size, but "
+            f"got batch_size={config.batch_size}, which is {share} samples for each of {workers}, and "
+            f"pass_size={config.pass_size}"
+        )
+    return passes
+
+
+def check_classes(config: TrainingConfig, classes: int) -> None:
+    """See that the metrics of a classifier make sense for so many classes.
+
+    Raises:
+        ValueError: All classes would be among the five most probable.
+    """
+    if config.top5_accuracy and classes <= TOP:
+        raise ValueError(f"top5_accuracy needs more than {TOP} classes, but the data has {classes}; leave it out")
+
+
+def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
+    """See that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it, unless
+    nothing is trained.
+
+    Raises:
+        ValueError: It cannot, or there are too few, or a pass has fewer than the model can train on.
+    """
+    at_once, fewest = config.batch_size // workers // passes_of(config, workers), config.fewest_in_a_pass(workers)
+    if at_once < fewest and not config.evaluate:
+        raise ValueError(
+            f"batch_size must leave each of {workers} workers {fewest} samples at a time (batch normalisation has too "
+            f"few values otherwise), but got batch_size={config.batch_size} and pass_size={config.pass_size}"
+        )
+    if config.batch_size > samples and not config.evaluate:
+        raise ValueError(
+            f"batch_size must be at most the {samples} training samples, but got {config.batch_size}; "
+            f"--set batch_size=N fixes it for all trials"
+        )

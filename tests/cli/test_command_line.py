@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaudi_tune import SweepError, main
+from gaudi_tune.cli.command_line import joined
+from gaudi_tune.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, checked, flag
+from gaudi_tune.plan.planner import make_plan
+from tests.helpers.quadratic import QUADRATIC
+
+
+def exit_status(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(QUADRATIC, "A test.", arguments)
+    return int(ended.value.code or 0)
+
+
+def test_every_option_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("--help") == 0
+    text = capsys.readouterr().out
+    assert "--space" not in text, "a file has ranges"
+    for field in SweepOptions.__dataclass_fields__.keys() - {"space"}:
+        option = "--set" if field == "settings" else f"--{field.replace('_', '-')}"
+        assert option in text
+    assert "A test." in text
+
+
+@pytest.mark.processes
+def test_help_shows_the_options_in_groups_a_line_each() -> None:
+    command = [sys.executable, "-c", "from experiments import main; main(None, 'A test.', ['--help'])"]
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    lines = text.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("╭")] == ["options", *GROUPS]
+    assert max(map(len, lines)) <= 80
+    # Per option its name and its text, which may stand beside it; per group a description and a rule; and --help.
+    options = sum(len(fields(group)) for group in GROUPS.values())
+    assert sum(line.startswith("│") for line in lines) <= 2 * options + 2 * len(GROUPS) + 1
+
+
+def test_the_manual_explains_every_option() -> None:
+    manual = (PROJECT_ROOT / "docs" / "options.md").read_text()
+    assert [
+        field.name for field in fields(SweepOptions) if f"`{flag(field.name)}" not in manual and field.name != "space"
+    ] == []
+
+
+@pytest.mark.processes
+def test_help_imports_nothing_that_takes_seconds() -> None:
+    code = (
+        "import sys; from experiments import main\n"
+        "try: main(None, 'A test.', ['--help'])\n"
+        "except SystemExit: print(sorted({'mlflow', 'optuna', 'pandas', 'ray', 'sklearn', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "['optuna']"
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "python tune it.py --resume x"),
+        ({"storage": Path("/data/my results")}, "python tune it.py --resume x --storage /data/my results"),
+        ({"tracking_uri": "http://team:5000"}, "python tune it.py --resume x --tracking-uri http://team:5000"),
+    ],
+)
+def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
+    there = replace(
+        plan, called=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
+    )
+    assert " ".join(shlex.split(there.how_to_resume())) == command
+
+
+def test_what_goes_on_with_a_sweep_may_add_trials(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
+    call = f"build_tuner(..., resume='x', storage={str(storage)!r}"
+    assert [plan.how_to_resume(), plan.how_to_resume(with_more_trials=True)] == [f"{call})", f"{call}, add_trials=N)"]
+    of_script = replace(plan, called=("python", "tune.py")).how_to_resume(with_more_trials=True)
+    assert of_script == f"python tune.py --resume x --storage {storage} --add-trials N"
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--device", "tpu"], ["--epochs", "many"], ["--scheduler", "x"]])
+def test_an_unknown_option_or_value_is_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(*arguments) == 2
+    assert arguments[0].strip("-") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--num-samples", "0"]])
+def test_an_error_of_the_command_line_is_json_if_that_was_asked_for(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(*arguments, "--json") == 2
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
+def test_an_option_goes_by_its_name_of_the_command_line_too() -> None:
+    with pytest.raises(SweepError, match=r"there is no option set \(did you mean settings\?\)"):
+        checked({"set": ("a=1",)})
+
+
+def test_a_repeated_set_keeps_all_its_values() -> None:
+    given = ["--set", "a=1", "--name", "x", "--set=b=2", "--set", "c=3", "d=4", "--dry-run"]
+    assert joined(given) == ["--name", "x", "--dry-run", "--set", "a=1", "b=2", "c=3", "d=4"]
+    assert joined(["--name", "x"]) == ["--name", "x"]
+    given = ["--learn_from", "a", "--learn-from=b", "--name", "x"]
+    assert joined(given, "--learn-from") == ["--name", "x", "--learn-from", "a", "b"]

@@ -1,0 +1,513 @@
+"""``gaudi-tune``: what it lists, shows and compares, and what it would run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import time
+import types
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray import tune
+
+from gaudi_tune import Experiment, SweepError, SweepOptions
+from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.cli.commands import main
+from gaudi_tune.cli.experiment_script import load_experiment
+from gaudi_tune.cli.sweeps import compared, listed
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.show.result import result_lines
+from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
+from gaudi_tune.sweep.record.events import Ending, SweepEnding
+from gaudi_tune.sweep.record.lock import SweepLock
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.search.study_record import in_brief
+from tests.helpers.earlier_sweeps import earlier_sweep
+from tests.helpers.fed_state import Fed
+from tests.helpers.loops import quadratic
+from tests.helpers.quadratic import QUADRATIC
+
+SCRIPT = '''
+"""Tune a parabola."""
+from gaudi_tune import Experiment, main
+from ray import tune
+from tests.helpers.loops import quadratic
+
+SMALL = Experiment(name="small", train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+LARGE = Experiment(name="large", train_loop=quadratic, space={"x": tune.uniform(-9.0, 9.0)}, metric="score")
+'''
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is pytest's again after it was a script's."""
+    for name, value in (("argv", ["pytest"]), ("path", list(sys.path))):
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "my tune.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None, **options: Any) -> Plan:
+    """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early."""
+    plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
+    plan = replace(plan, called=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
+    plan.folder.mkdir(parents=True)
+    write_sweep_file(plan)
+    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.others)
+    for number, score in enumerate(scores, start=1):
+        config: Any = searcher.suggest(f"id{number}")
+        lost = ending is not None and number == len(scores)
+        fed.begin(number, **config)
+        fed.report(number, 1, score, seconds=2 * score)
+        searcher.on_trial_result(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+        if not lost:
+            fed.end(number)
+            searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+    assert searcher.study is not None  # everything is written
+    if ending is not None:
+        fed.state.apply(SweepEnding(ending=ending))
+    fed.state.close()
+    summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
+    write_summary(plan.summary_file, {**summary, "search": in_brief(searcher.trials(), "max")})
+    return plan
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_a_sweep_of_several_objectives_is_shown_with_its_front(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "both", 0.2, 0.8, 0.5, num_samples=3, objectives=("score:max", "seconds:min"))
+    text = said(capsys, "show", str(plan.folder))
+    assert "experiment  quadratic: max score, min seconds, recipe" in text
+    assert "front       trial     score  seconds  epoch  hyperparameters\n            002       0.8    1.6" in text
+    assert "001    0.2    0.4      1        finished  x=0.9" in text
+    (brief,) = json.loads(said(capsys, "ls", str(storage), "--json"))
+    assert (brief["metric"], brief["mode"], brief["best"]) == ("score", "max", 0.8)
+    whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
+    assert whole["search"][1]["point"] == [0.8, 1.6]
+    assert whole["options"]["objectives"] == ["score:max", "seconds:min"]
+    resumed = SweepOptions(resume="both", storage=storage, add_trials=1)
+    assert make_plan(QUADRATIC, resumed).objectives == plan.objectives
+    with pytest.raises(SweepError, match="it keeps the options it began with; leave out --objectives"):
+        make_plan(QUADRATIC, replace(resumed, objectives=("score:max",)))
+
+
+def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
+    kept(storage, "killed", 0.5, num_samples=5).summary_file.unlink()
+    torn = kept(storage, "torn", 0.5, num_samples=5)
+    (torn.folder / "sweep.json").write_text("{")
+    running = SweepLock(kept(storage, "running", 0.6, 0.7, num_samples=5).folder)
+    found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+    running.release()
+    assert {name: sweep["state"].partition(":")[0] for name, sweep in found.items()} == {
+        "done": "finished", "early": "ended early", "killed": "killed", "torn": "cannot be read", "running": "running",
+    }  # fmt: skip
+    told = {name: (sweep["trials"], sweep["of"], sweep["best"]) for name, sweep in found.items() if "best" in sweep}
+    assert told == {"done": (2, 2, 0.8), "early": (2, 5, 0.4), "killed": (1, 5, 0.5), "running": (2, 5, 0.7)}
+    lines = said(capsys, "ls", str(storage)).splitlines()
+    assert lines[0].split() == ["sweep", "began", "trials", "best", "baseline", "confirmed", "metric", "state"]
+    (done,) = [line for line in lines if line.startswith("done")]
+    assert done.split()[3:] == ["2", "of", "2", "0.8", "0.1", "max", "score", "finished"]
+    assert main(["ls", str(storage / "gone")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_the_value_of_a_baseline_says_how_far_it_was_trained(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(name="a", storage=storage, device="cpu", epochs=9))
+    fed = Fed(epochs=9, trials=3)
+    notes = []
+    fed.begin(1)
+    for step in (1, 9):
+        fed.report(1, step, 0.1 * step)
+        notes.append(summarise(plan, fed.state, {}))
+    assert [summary["baseline_note"] for summary in notes] == ["after 1 of 9 epochs", ""]
+    assert "(baseline 0.1 after 1 of 9 epochs)" in result_lines(plan.folder, notes[0])[0]
+    assert "(baseline 0.9)" in result_lines(plan.folder, notes[1])[0]
+    fed.state.trials[1].config = {"x": 0.7}
+    fed.report(1, 9, 9.5)
+    assert summarise(plan, fed.state, {})["baseline_note"] == "with hyperparameters changed on the way"
+    fed.end(1, "failed", "RuntimeError")
+    assert summarise(plan, fed.state, {})["baseline_note"] == "failed"
+
+
+def test_a_sweep_is_shown_with_its_trials(
+    storage: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0))
+    text = said(capsys, "show", str(plan.folder))
+    assert "sweep       early: ended early: --patience 1, 2 of 5 trials, gp search, asha-promote scheduler" in text
+    assert "best        trial 003: score 0.4 at epoch 1 (baseline 0.2)" in text
+    assert f"run '{storage.parent / 'my tune.py'}' --resume early --storage {storage}" in text
+    assert (
+        "trials      trial  score  best at  status       hyperparameters\n"
+        "            001    0.2    1        finished     x=0.9" in text
+    )
+    assert "003    0.4    1        interrupted  x=" in text
+    assert said(capsys, "show", "early", "--storage", str(storage)) == text, "a name will do"
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/gaudi-tune"])
+    assert f"next        gaudi-tune run '{storage.parent / 'my tune.py'}' --resume early" in (
+        said(capsys, "show", str(plan.folder))
+    )
+    whole = json.loads(said(capsys, "show", str(plan.folder), "--json"))
+    assert [trial["status"] for trial in whole["search"]] == ["finished", "finished", "interrupted"]
+    assert whole["search"][0] == {"trial": 1, "status": "finished", "value": 0.2, "at": 1, "config": {"x": 0.9}}
+    assert whole["summary"]["best"]["trial"] == 3
+    assert main(["show", "none", "--storage", str(storage), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert f"none: no such sweep; give its folder, or the name of one in {storage}; found there: early" in err
+    assert f"error: {json.loads(out)['error']}\n" == err
+    plan.summary_file.unlink()
+    assert "mlflow" not in said(capsys, "show", str(plan.folder)), "nobody knows before the end"
+
+
+@pytest.mark.parametrize("options", [{}, {"objectives": ("score:max", "seconds:min")}], ids=["one", "several"])
+def test_the_summary_has_the_trials_as_the_study_has_them(
+    storage: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
+) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("--patience 1", 0), **options)
+    study = plan.folder / STUDY_FILE
+    of_summary = said(capsys, "show", str(plan.folder))
+    os.utime(plan.summary_file, (0, 0))  # the study was written later
+    assert said(capsys, "show", str(plan.folder)) == of_summary
+    study.unlink()
+    assert said(capsys, "show", str(plan.folder)) == of_summary, "an old summary is better than none"
+
+
+def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
+    plan = kept(storage, "early", 0.2, 0.3, num_samples=5, ending=Ending("--patience 1", 0))
+    file = plan.folder / "sweep.json"
+    first = json.loads(file.read_text())["began"]
+    os.utime(file, (first + 5000, first + 5000))
+    write_sweep_file(replace(plan, began=first))
+    (found,) = listed(storage)
+    assert found["began"] == first == pytest.approx(time.time(), abs=100)
+
+
+def test_a_sweep_that_was_killed_when_it_had_become_longer_is_not_finished(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "longer", 0.1, 0.8, num_samples=2, confirm=0)
+    early = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130))
+    for folder in (plan.folder, early.folder):
+        reopen_summary(folder)
+    found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+    assert {name: (sweep["state"], sweep["best"]) for name, sweep in found.items()} == {
+        "longer": ("killed", 0.8), "early": ("killed", 0.4),
+    }  # fmt: skip
+
+
+def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_log_have_it(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = kept(storage, "early", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
+    assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
+    reopen_summary(folder)
+    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
+    StateLog(folder).append({"sweep": {"trials": {3: {"status": "paused"}}}}, paused=[3])
+    text = said(capsys, "show", str(folder))
+    assert "best so far trial 003: score 0.4" in text
+    assert "003    0.4    1        paused    x=" in text
+    assert "best        trial" not in text and "devices     " not in text
+
+
+def test_what_was_confirmed_is_no_baseline(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline = {"mean": 0.1, "interval": None}
+    for name, alone, confirmed in (("cut short", False, None), ("alone", True, baseline)):
+        options: dict[str, Any] = {"baseline_only": True, "seeds": 2} if alone else {"num_samples": 2}
+        plan = kept(storage, name.replace(" ", "-"), 0.1, **options)
+        summary = json.loads(plan.summary_file.read_text())
+        summary["confirmation"] = {"baseline": baseline, "rivals": []}
+        write_summary(plan.summary_file, summary)
+        found = {sweep["name"]: sweep for sweep in json.loads(said(capsys, "ls", str(storage), "--json"))}
+        assert found[plan.name]["confirmed"] == confirmed
+
+
+def test_recipes_are_shown_where_there_are_some(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "two", 0.2, num_samples=2)
+    own = Experiment(name="own", train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+    earlier_sweep(own, storage, lambda config: config["x"])
+    assert "max score, recipe sample, cpu\n" in said(capsys, "show", "two", "--storage", str(storage))
+    assert "experiment  own: max score, cpu\n" in said(capsys, "show", "earlier", "--storage", str(storage))
+
+
+def test_sweeps_are_compared_in_what_differs(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(storage, "a", 0.1, 0.8, num_samples=2, confirm=0)
+    kept(storage, "b", 0.1, 0.9, num_samples=2, confirm=0, search="random", settings=("fail_at=9",))
+    found = json.loads(said(capsys, "compare", "a", "b", "--storage", str(storage), "--json"))
+    assert found["options"] == {
+        "settings": {"a": [], "b": ["fail_at=9"]}, "search": {"a": "gp", "b": "random"},
+    }  # fmt: skip
+    assert [sweep["best"] for sweep in found["sweeps"]] == [0.8, 0.9]
+    assert set(found["best"]["x"]) == {"a", "b"}
+    lines = said(capsys, "compare", str(storage / "a"), str(storage / "b")).splitlines()
+    assert ["search", "gp", "random"] in [line.split() for line in lines]
+    assert len(said(capsys, "compare", "a", "a", "--storage", str(storage)).splitlines()) == 6, "twice the same"
+    assert main(["compare", "a", "--storage", str(storage)]) == 2
+    assert "compare a: give two sweeps or more" in capsys.readouterr().err
+    kept(storage, "c", 0.2, num_samples=2, confirm=0, space={"x": {"uniform": [0.0, 0.9], "baseline": 0.5}})
+    ranges = json.loads(said(capsys, "compare", "a", "c", "--storage", str(storage), "--json"))["options"]
+    assert ranges == {"space x": {"a": None, "c": {"uniform": [0.0, 0.9], "baseline": 0.5}}}
+    kept(storage / "other", "a", 0.2, num_samples=1)
+    both = json.loads(said(capsys, "compare", str(storage / "a"), str(storage / "other" / "a"), "--json"))
+    assert [sweep["name"] for sweep in both["sweeps"]] == [str(storage / "a"), str(storage / "other" / "a")]
+
+
+def test_a_sweep_whose_trials_have_all_failed_is_listed_as_failed(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "gone", math.nan, math.nan, num_samples=2, confirm=0, ending=Ending("why: all of it", 1))
+    assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  ended early")
+    summary = json.loads(plan.summary_file.read_text())
+    write_summary(plan.summary_file, {**summary, "complete": True, "failed": "all of it: ..."})
+    assert said(capsys, "ls", str(storage)).splitlines()[1].endswith("max score  failed")
+    assert "next        fix that, then start a new sweep" in said(capsys, "show", str(plan.folder))
+
+
+def test_the_choice_none_is_no_hyperparameter_that_is_lacking() -> None:
+    def sweep(name: str, config: dict[str, Any]) -> Any:
+        began = SimpleNamespace(options={})
+        summary = {"best": {"config": config}}
+        return SimpleNamespace(folder=Path(name), began_with=began, summary=summary, brief=lambda: {"name": name})
+
+    found = compared([sweep("a", {"activation": None}), sweep("b", {"momentum": 0.9})])
+    assert found["best"] == {"activation": {"a": "None", "b": None}, "momentum": {"a": None, "b": 0.9}}
+
+
+def test_a_sweep_is_shown_with_why_trials_failed(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "nan", 0.2, math.nan, num_samples=2)
+    text = said(capsys, "show", str(plan.folder))
+    assert text.endswith("\nfailed      trial 002: diverged: score is nan after epoch 1\n")
+
+
+def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = Ending("the first 1 trials failed alike", 1)
+    plan = kept(storage, "alike", math.nan, 0.2, ending=ending, num_samples=5)
+    summary = json.loads(plan.summary_file.read_text())
+    assert "--resume alike" in said(capsys, "show", str(plan.folder)), "a trial has a value"
+    write_summary(plan.summary_file, {**summary, "best": None, "trials": {"failed": 1}})
+    assert "\nnext        fix that, then start a new sweep\n" in said(capsys, "show", str(plan.folder))
+
+
+def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "run SCRIPT [options of a sweep]" in said(capsys, "run", "--help")
+    assert main(["run"]) == 2
+    assert "run: give the script, such as: gaudi-tune run my.py" in capsys.readouterr().err
+
+
+def test_a_trial_is_trained_again_with_what_its_sweep_had(
+    storage: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("from experiments import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
+    # In the range that the sweep had, and outside that of the script.
+    wider = {"x": {"uniform": [2.0, 3.0], "baseline": 2.5}}
+    had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
+    plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, **had)
+    trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["search"]
+    asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", "--dry-run", "--json"]
+    again = json.loads(said(capsys, *asked))
+    assert again["baseline"] == trials[2]["config"]
+    assert (again["num_samples"], again["confirmations"], again["epoch"]) == (1, 4, 1)
+    assert again["settings"]["seconds"] == 0.5
+    assert again["seed"] == plan.options.seed + 1, "its seeds are others"
+    assert Path(again["folder"]).parent == storage, "beside the first"
+    winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", "--dry-run", "--json"))
+    assert winner["baseline"] == trials[0]["config"] == {"x": 2.5}
+    assert (winner["confirmations"], winner["epoch"]) == (5, 3)
+    assert json.loads(said(capsys, *asked, "--set", "seconds=0.25"))["settings"]["seconds"] == 0.25
+    by_time = kept(storage, "timed", 0.8, num_samples=1, confirm=0, seconds=60)
+    assert json.loads(said(capsys, "rerun", str(by_time.folder), "--dry-run", "--json"))["second"] == 60
+    assert main([*asked[:5], "7", *asked[6:]]) == 2
+    assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
+
+
+class RunsWhenRead:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
+    storage: Path, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("from experiments import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
+    ran = tmp_path / "ran"
+    hostile = pickle.dumps(RunsWhenRead(ran))
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    folder = kept(storage, "killed", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
+    reopen_summary(folder)
+    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
+    for name in ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl"):
+        (folder / name).write_bytes(hostile)
+    for content in (hostile, b'{"paused": [3]}\n' + hostile, b'{"paused": 3}\n' + hostile, b"[" * 100_000 + b"\n"):
+        packed = zlib.compress(content)
+        (folder / STATE_LOG).write_bytes(len(packed).to_bytes(8, "big") + packed)
+        status = "paused" if content.startswith(b'{"paused": [3]}') else "interrupted"
+        said(capsys, "ls", str(storage))
+        said(capsys, "ls", str(storage), "--json")
+        assert f"003    0.4    1        {status}" in said(capsys, "show", str(folder))
+        said(capsys, "show", str(folder), "--json")
+        said(capsys, "compare", str(folder), str(storage / "done"))
+        said(capsys, "rerun", str(folder), "--dry-run", "--trial", "2")
+        asked: list[dict[str, Any]] = [
+            {"resume": "killed"},
+            {"learn_from": ("killed",), "device": "cpu"},
+            {"baseline": f"{folder}:2", "device": "cpu"},
+        ]
+        for options in asked:
+            assert dry_run_lines(make_plan(QUADRATIC, SweepOptions(storage=storage, **options)))
+        assert not ran.exists()
+    StateLog(folder).append({"sweep": {"trials": {3: RunsWhenRead(ran)}}}, paused=[3])
+    assert "003    0.4    1        paused" in said(capsys, "show", str(folder))
+    assert not ran.exists()
+    read_log(folder)
+    assert ran.is_dir(), "it would have run"
+
+
+def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = kept(storage, "first", 0.1, num_samples=1)
+    write_sweep_file(replace(plan, called=()))
+    assert main(["rerun", str(plan.folder), "--trial", "1"]) == 2
+    assert (
+        f"build_tuner(experiment, baseline='{plan.folder}:1', baseline_only=True, seeds=5)" in capsys.readouterr().err
+    )
+
+
+def test_a_script_runs_with_or_without_main(
+    script: Path, storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--storage", str(storage), "--dry-run", "--json", "--device", "cpu"]
+    plan = json.loads(said(capsys, "run", f"{script}:LARGE", *options))
+    assert (plan["experiment"], plan["space"]) == (
+        "large",
+        {"x": "-9 to 9"},
+    )
+    script.write_text(SCRIPT + "main(SMALL, 'Small things.')\nraise RuntimeError('the sweep is over')\n")
+    assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
+    assert load_experiment(str(script))[1] == "Small things."
+    (tmp_path / "a:1").mkdir()
+    script = script.rename(tmp_path / "a:1" / "my.py")
+    assert json.loads(said(capsys, "run", str(script), *options))["experiment"] == "small"
+    with pytest.raises(SystemExit):
+        main(["run", str(script), "--help"])
+    assert "Small things." in capsys.readouterr().out
+
+
+def test_the_class_of_a_script_keeps_its_types(script: Path, storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = (
+        "from __future__ import annotations\n"
+        + SCRIPT
+        + (
+            "from dataclasses import dataclass\nfrom gaudi_tune import TrialConfig\n"
+            "from typing import Literal\nWhole = Literal[1, 2]\n"
+            "@dataclass(frozen=True, kw_only=True)\nclass Own(TrialConfig):\n    x: float\n    n: Whole | None = None\n"
+            "OWN = Experiment(train_loop=quadratic, config_class=Own, space=SMALL.space, metric='score')\n"
+        )
+    )
+    script.write_text(own.replace('"""Tune a parabola."""\n', ""))
+    plan = json.loads(said(capsys, "run", f"{script}:OWN", "--storage", str(storage), "--dry-run", "--json"))
+    assert (plan["metric"], plan["settings"]["n"]) == ("score", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("{script}", "name one of its experiments .SMALL, LARGE., as in .*my tune.py:SMALL"),
+        ("{script}:OTHER", "name one of its experiments .SMALL, LARGE."),
+        ("gone.py", "gone.py: there is no file gone.py; give a script"),
+    ],
+)
+def test_a_script_without_that_experiment_is_an_error(target: str, says: str, script: Path) -> None:
+    with pytest.raises(SweepError, match=says):
+        load_experiment(target.format(script=script))
+
+
+@pytest.mark.processes
+def test_lists_and_pages_import_nothing_that_takes_seconds(storage: Path) -> None:
+    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    code = (
+        "import sys; from gaudi_tune.cli.commands import main\n"
+        f"for command in (['ls', {str(storage)!r}], ['show', {str(storage / 'done')!r}]): assert main(command) == 0\n"
+        "print(sorted({'mlflow', 'pandas', 'ray', 'scipy', 'sklearn', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+ENTRY = "import sys\nfrom gaudi_tune.cli.commands import main\nsys.exit(main())\n"
+"""What an installer makes of the command in pyproject.toml."""
+
+
+def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python there, with the project from elsewhere, as an installed one is."""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.processes
+def test_a_folder_of_ones_own_hides_the_package_and_the_command_does_without(tmp_path: Path) -> None:
+    assert 'gaudi-tune = "gaudi_tune.cli.commands:main"' in (PROJECT_ROOT / "pyproject.toml").read_text()
+    here, bin_ = tmp_path / "here", tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "gaudi-tune").write_text(ENTRY)
+    (here / "experiments").mkdir(parents=True)
+    (here / "experiments" / "__init__.py").touch()
+    (here / "my.py").write_text(SCRIPT.replace("LARGE", "main(SMALL)\n_"))
+    listing = in_folder(here, str(bin_ / "gaudi-tune"), "ls", ".")
+    assert listing.stdout == "no sweeps in .\n", listing.stderr
+    assert "cannot import name 'Experiment'" in in_folder(here, "my.py", "--dry-run").stderr
+    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
+    assert "dry run: all checks passed" in planned.stdout, planned.stderr
+    (here / "trainables").mkdir()
+    (here / "trainables" / "__init__.py").touch()
+    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
+    assert f"error: {here / 'trainables'} hides the package trainables of gaudi-tune from the workers" in planned.stderr
+    (here / "experiments" / "__init__.py").unlink()
+    hidden = in_folder(here, "my.py", "--dry-run").stderr
+    assert f"ImportError: {here / 'trainables'} hides the package trainables of gaudi-tune" in hidden
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", ["-m experiments ls .", "-m experiments --help", "my.py --help"])
+def test_a_reader_may_leave(command: str, tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(SCRIPT + "main(SMALL)\n")
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        stdout=writes, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writes)
+    assert done.returncode in (0, 141)  # argparse takes no notice
+    assert done.stderr == ""

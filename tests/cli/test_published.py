@@ -1,0 +1,169 @@
+"""What is published, pinned: baselines, budgets and figures of the five recipes. And every space holds its baseline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from gaudi_tune import Experiment, SweepOptions
+from gaudi_tune.cli import published
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.define.experiment import RecipeName
+from gaudi_tune.plan.apply import Asked, apply_options, check_space
+from gaudi_tune.training.training_config import TrainingConfig, passes_of
+from trainables import resnet50_imagenet, vit
+
+BY_NAME = {experiment.name: experiment for experiment in published.experiments()}
+PLAIN = {"optimizer": "sgd", "weight_decay": 0.0, "schedule": "constant", "warmup": 0.0}
+TABLE = {"optimizer": "sgd", "weight_decay": 1e-4, "schedule": "published", "warmup": 0.0, "label_smoothing": 0.0}
+BASELINES: dict[tuple[str, int], dict[str, Any]] = {
+    ("resnet50", 2): {"lr": 0.001, "batch_size": 32, "momentum": 0.9, **PLAIN},
+    ("bert", 2): {"lr": 0.001, "batch_size": 8, "momentum": 0.9, **PLAIN},
+    ("resnet50-imagenet", 1): {"lr": 0.8, "batch_size": 256, "momentum": 0.9, "decayed": "all", **TABLE},
+    ("resnet50-imagenet", 8): {"lr": 0.8, "batch_size": 2048, "momentum": 0.9, "decayed": "all", **TABLE},
+    ("vit", 8): {
+        "lr": 0.06, "batch_size": 2048, "momentum": 0.9, **PLAIN, "schedule": "cosine", "warmup": 500 / 20_000,
+    },
+    ("resnet18", 2): {"lr": 0.001, "batch_size": 128, "momentum": 0.0, **PLAIN},
+}  # fmt: skip
+"""By experiment and workers of a trial."""
+
+
+def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingConfig:
+    """The full recipe's baseline as a trial gets it."""
+    full, baseline = experiment.recipes["full"], experiment.at("full", workers).baseline
+    settings = {**full.settings(), **full.budget.settings(), **baseline, **changes}
+    config = experiment.config_class.from_dict(settings)
+    assert isinstance(config, TrainingConfig)
+    return config
+
+
+def asked_of(name: str, workers: int, **options: Any) -> Asked:
+    """What the full recipe's sweep has with these options."""
+    return apply_options(BY_NAME[name], SweepOptions(recipe="full", workers_per_trial=workers, **options), "hpu")
+
+
+@pytest.mark.parametrize(("name", "workers"), BASELINES)
+def test_the_baseline_is_the_published_run(name: str, workers: int) -> None:
+    published = BASELINES[name, workers]
+    config = config_of(BY_NAME[name], workers, **asked_of(name, workers).settings)
+    assert {key: getattr(config, key) for key in published} == published
+    assert (config.lr_for_batch, config.peak_lr) == (published["batch_size"], published["lr"])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
+    asked = asked_of(name, workers, settings=("lr=0.01",))
+    settings, usual = asked.settings, asked.experiment.baseline["batch_size"]
+    trials = [
+        config_of(BY_NAME[name], workers, **{**settings, "batch_size": times * usual, "optimizer": optimizer})
+        for times, optimizer in ((1, "sgd"), (4, "sgd"), (4, "adamw"))
+    ]
+    assert asked.experiment.search_space.fixed == {"lr": 0.01}
+    assert [trial.peak_lr for trial in trials] == pytest.approx([0.01, 0.04, 0.02])
+
+
+def test_budgets_and_settings_are_the_published_ones() -> None:
+    budgets = {name: str(experiment.recipes["full"].budget) for name, experiment in BY_NAME.items()}
+    assert budgets == {
+        "resnet50": "10 epochs",
+        "bert": "10 epochs",
+        "resnet50-imagenet": "90 epochs",
+        "vit": "20000 steps (a report every 1000)",
+        "resnet18": "1 epoch",
+    }
+    transformer = config_of(BY_NAME["vit"], 8)
+    assert isinstance(transformer, vit.ViTTrialConfig)
+    assert (transformer.size, transformer.image_size, transformer.crop_scale) == ("B/16", 160, 0.05)
+    assert (transformer.clip_norm, transformer.normalization) == (1.0, "half")
+    assert (transformer.flip, transformer.resize, transformer.dropout, transformer.zero_head) == (
+        False, "square", 0.1, True,
+    )  # fmt: skip
+    tiny = config_of(BY_NAME["resnet18"], 2)
+    assert isinstance(tiny, ImageConfig)
+    assert (tiny.normalization, tiny.flip, tiny.resize, tiny.loader_workers) == ("none", True, "crop", 4)
+    imagenet = config_of(BY_NAME["resnet50-imagenet"], 8)
+    assert isinstance(imagenet, resnet50_imagenet.ResNet50ImageNetConfig)
+    assert (imagenet.loader_workers, imagenet.compile, imagenet.schedule) == (8, "auto", "published")
+    table = imagenet.make_schedule()
+    epochs = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 29: 0.8, 30: 0.08, 60: 0.008, 79: 0.008, 80: 0.0008}
+    rates = {epoch: imagenet.lr * table.factor(epoch * 10, 900, steps_per_epoch=10) for epoch in epochs}
+    assert rates == pytest.approx(epochs)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16])
+def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
+    lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
+    asked = asked_of("resnet50-imagenet", workers, baseline="lars")
+    config = asked.experiment.config_with({**asked.settings, **asked.usual.budget.settings()})
+    assert isinstance(config, TrainingConfig)
+    assert asked.experiment.search_space.fixed == lars.settings
+    assert (config.optimizer, config.schedule, config.decayed) == ("lars", "polynomial", "weights")
+    assert (config.momentum, config.weight_decay, config.label_smoothing) == (0.9, 5e-5, 0.1)
+    assert (config.batch_size, config.lr_for_batch) == (256 * workers, 256 * workers)
+    assert str(asked.usual.budget) == "35 epochs"
+    assert config.peak_lr == pytest.approx({1: 2.5, 8: 9.0, 16: 13.0}.get(workers, config.lr), rel=0.07)
+    rates = [config.peak_lr * config.make_schedule().factor(epoch * 100, 3500, 100) for epoch in range(36)]
+    assert rates[3] == max(rates)
+    assert rates[1] == pytest.approx(rates[3] / 3, rel=0.02)
+    left = [1 - (epoch - 3) / 33 for epoch in range(4, 35)]  # of the source's 36 epochs, without the warm-up
+    assert rates[4:-1] == pytest.approx([rates[3] * share**2 for share in left], abs=0.07 * rates[3])
+    resumed = asked_of("resnet50-imagenet", workers, baseline="lars", settings=asked.options.settings)
+    assert resumed.options.settings == asked.options.settings
+
+
+def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
+    for recipe, rungs in (("full", [5, 15, 45]), ("sample", [4])):
+        budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget  # type: ignore[index]
+        assert budget.rungs() == rungs
+        drops = [share * budget.total for share, _ in resnet50_imagenet.PUBLISHED_TABLE]
+        assert not any(drop - 1 <= rung <= drop for rung in rungs for drop in drops[1:] if drop > 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "batch_size", "passes"),
+    [("vit", 8, 2048, 2), ("vit", 1, 2048, 16), ("vit", 1, 256, 2), ("resnet50-imagenet", 8, 2048, 1),
+     ("resnet50-imagenet", 1, 256, 1), ("resnet50-imagenet", 1, 2048, 8)],
+)  # fmt: skip
+def test_the_published_batch_trains_in_passes_that_a_device_holds(
+    name: str, workers: int, batch_size: int, passes: int
+) -> None:
+    assert passes_of(config_of(BY_NAME[name], workers, batch_size=batch_size), workers) == passes
+
+
+@pytest.mark.parametrize("recipe", ["full", "sample"])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_space_holds_its_baseline_at_every_width(name: str, workers: int, recipe: RecipeName) -> None:
+    experiment = BY_NAME[name].at(recipe, workers)
+    check_space(experiment)
+    sizes = experiment.search_space.values("batch_size")
+    assert experiment.baseline["batch_size"] in sizes
+    assert all(size % workers == 0 for size in sizes)
+
+
+def test_it_is_printed_for_programs_and_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["published", "--json"])
+    published.main()
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == set(BY_NAME)
+    assert found["vit"]["baseline"]["1"]["batch_size"] == 256
+    assert found["vit"]["baseline"]["8"]["batch_size"] == 2048
+    assert found["vit"]["published"]["last_step_samples_per_s"] == [13_500.0, 14_600.0]
+    of_s1 = found["resnet50"]["published"]
+    figures = ("workers", "accuracy", "first_epoch_s", "later_epoch_s", "total_s")
+    assert [of_s1[figure] for figure in figures] == [2, 0.9605, 24.7, 1.37, 43.0]
+    assert found["bert"]["published"]["total_s"] == 3 * 60 + 53
+    assert all(one["source"] for one in found.values())
+    monkeypatch.setattr(sys, "argv", ["published"])
+    published.main()
+    printed = capsys.readouterr().out
+    assert "  baseline, 8 workers: lr=0.8 batch_size=2048 " in printed
+    assert found["resnet50-imagenet"]["baselines"]["lars"]["baseline"]["8"]["lr"] == 9.0
+    assert "resnet50-imagenet --baseline lars: HabanaAI Model-References" in printed

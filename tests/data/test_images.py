@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from gaudi_tune.data.configs import ImageConfig
+from gaudi_tune.data.image_index import image_index
+from gaudi_tune.data.images import as_validated, augmentation, images_of, normalization
+from gaudi_tune.data.sample_digits import sample_digits
+from trainables.image_classifier import _check_fit, _describe
+
+REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "cache"))
+
+
+def config(data: Path | str, **changes: Any) -> ImageConfig:
+    return ImageConfig.from_dict({**REQUIRED, "data": str(data), **changes})
+
+
+def draw(file: Path, shade: int = 100, size: tuple[int, int] = (12, 9)) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (shade, shade, 0)).save(file)
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes, three images each to train on and one to validate."""
+    root = tmp_path / "mine"
+    for label in ("ants", "bees"):
+        for number in range(3):
+            draw(root / "train" / label / f"{number}.png", shade=10 * number)
+        draw(root / "val" / label / "0.jpg")
+    return root
+
+
+def test_a_folder_per_class(folder: Path) -> None:
+    data = images_of(config(folder, image_size=8))
+    assert (len(data.train), len(data.val), data.classes) == (6, 2, ["ants", "bees"])
+    assert image_index(config(folder)).notes == []
+    batch = data.train.__getitems__([0, 5])
+    assert batch["images"].shape == (2, 3, 8, 8)
+    assert sorted(data.train.labels) == [0, 0, 0, 1, 1, 1]
+
+
+def test_without_val_the_test_split_validates_and_a_line_says_so(folder: Path) -> None:
+    (folder / "val").rename(folder / "test")
+    data = images_of(config(folder))
+    assert len(data.val) == 2
+    assert "test/ serves for validation" in image_index(config(folder)).notes[0]
+
+
+def test_with_val_the_test_split_is_left_alone(folder: Path) -> None:
+    draw(folder / "test" / "unlabelled" / "x.png")
+    assert len(images_of(config(folder)).val) == 2
+
+
+def in_split(split: Any) -> set[bytes]:
+    return set(split._paths)
+
+
+def test_without_a_test_split_half_of_each_class_of_the_validation_images_is_held_out(folder: Path) -> None:
+    for label, count in (("ants", 5), ("bees", 4)):
+        for number in range(1, count):
+            draw(folder / "val" / label / f"{number}.jpg")
+    whole, data = images_of(config(folder)), images_of(config(folder, hold_out=True))
+    assert whole.test is None and data.test is not None
+    assert in_split(data.val).isdisjoint(in_split(data.test))
+    assert in_split(data.val) | in_split(data.test) == in_split(whole.val)
+    assert abs(sum(data.val.labels) - sum(data.test.labels)) <= 1
+    assert len(data.val) == 5 and len(data.test) == 4
+    assert data.test.__getitems__([0, 3])["images"].shape == (2, 3, 224, 224)
+
+
+def test_a_test_split_with_labels_is_held_out_and_one_without_is_not_read(folder: Path) -> None:
+    draw(folder / "test" / "ants" / "7.jpg")
+    data = images_of(config(folder, hold_out=True))
+    assert data.test is not None
+    assert in_split(data.test) == {b"test/ants/7.jpg"} and len(data.val) == 2
+    (folder / "test" / "ants").rename(folder / "test" / "images")
+    data = images_of(config(folder, hold_out=True))
+    assert data.test is not None
+    assert len(data.val) == len(data.test) == 1 and b"test" not in b"".join(in_split(data.test))
+
+
+def test_too_few_images_to_hold_out_some(folder: Path) -> None:
+    shutil.rmtree(folder / "val" / "bees")
+    with pytest.raises(ValueError, match="too few samples: 1; give more, or a separate test part, or --confirm 0"):
+        images_of(config(folder, hold_out=True))
+
+
+def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
+    root, wnids = tmp_path / "tiny", ("n01443537", "n01629819")
+    for wnid in wnids:
+        draw(root / "train" / wnid / "images" / f"{wnid}_0.JPEG")
+        (root / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
+        draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG")
+        draw(root / "test" / "images" / f"test_{wnid}.JPEG")  # has no labels, and is no validation split
+    lines = [f"val_{number}.JPEG\t{wnids[1 - number]}\t0\t0\t9\t9" for number in range(2)]
+    (root / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    data = images_of(config(root))
+    assert (len(data.train), len(data.val), data.classes) == (2, 2, list(wnids))
+    by_file = {file.decode(): data.classes[label] for file, label in zip(data.val._paths, data.val.labels, strict=True)}
+    assert by_file == {"val/images/val_0.JPEG": wnids[1], "val/images/val_1.JPEG": wnids[0]}
+
+
+def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path) -> None:
+    (folder / "train" / "ants" / "notes.txt").write_text("ants are small")
+    whole = draw(folder / "train" / "bees" / "cut.jpg", size=(400, 300)).read_bytes()
+    (folder / "train" / "bees" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "train" / "bees" / "empty.png").touch()
+    (folder / "train" / "bees" / ".hidden").touch()
+    with pytest.raises(ValueError, match=r"3 files cannot be read as images: train/ants/notes.txt .*--skip-bad"):
+        images_of(config(folder))
+    data = images_of(config(folder, skip_bad_images=True))
+    assert len(data.train) == 6
+    notes = image_index(config(folder, skip_bad_images=True)).notes
+    assert notes == ["left out 3 files that cannot be read as images, the first train/ants/notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: root.rename(root.with_name("gone")), "there is no such folder. Give one with train/ and val/"),
+        (lambda root: (root / "train").rename(root / "training"), "there is no folder train/ in it"),
+        (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
+        (lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"), r"classes \['wasps'\] are in val/"),
+        (lambda root: [file.unlink() for file in root.glob("val/*/*")], "there are no readable images in .*val"),
+        (
+            lambda root: draw(root / "train" / "ants" / "2024" / "x.png"),
+            "ants has a folder 2024/ in it: images lie dir",
+        ),
+        (lambda root: list(map(shutil.rmtree, root.glob("*/bees"))), "holds one class"),
+        (lambda root: (root / "train" / "ants" / "gone.png").symlink_to("nowhere"), "gone.png .*No such file"),
+    ],
+    ids=["missing", "no train", "no val", "unseen class", "empty val", "nested", "one class", "dangling link"],
+)
+def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], message: str, folder: Path) -> None:
+    spoil(folder)
+    with pytest.raises(ValueError, match=f"--data {folder}: .*{message}"):
+        images_of(config(folder))
+
+
+def test_a_fixed_image_is_seen(folder: Path) -> None:
+    file = folder / "train" / "ants" / "0.png"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:40])
+    with pytest.raises(ValueError, match=r"1 file cannot be read as images: train/ants/0.png"):
+        images_of(config(folder))
+    file.write_bytes(whole)
+    assert len(images_of(config(folder)).train) == 6
+
+
+@pytest.mark.parametrize("mode", ["I;16", "L", "RGBA", "CMYK"])
+def test_images_of_other_modes_keep_their_shades(mode: str, folder: Path) -> None:
+    shade = {"I;16": 100 * 256, "L": 100, "RGBA": (100, 100, 100, 255), "CMYK": (155, 155, 155, 0)}[mode]
+    file = folder / "train" / "ants" / ("0.png" if mode != "CMYK" else "0.tif")
+    Image.new(mode, (9, 9), shade).save(file)  # type: ignore[arg-type]
+    data = images_of(config(folder)).train
+    index = next(i for i, path in enumerate(data._paths) if path.decode().endswith(str(Path(*file.parts[-2:]))))
+    assert data._load(index).unique().tolist() == [100]
+
+
+def test_images_without_an_agreed_range_are_bad(folder: Path) -> None:
+    Image.new("F", (9, 9), 0.5).save(folder / "train" / "ants" / "float.tif")
+    with pytest.raises(ValueError, match=r"float\.tif \(pixels of mode F have no agreed range"):
+        images_of(config(folder))
+
+
+def test_tiny_imagenet_whose_validation_images_were_sorted(folder: Path) -> None:
+    (folder / "val" / "val_annotations.txt").write_text("0.jpg\tants\t0\t0\t9\t9\n")
+    assert len(images_of(config(folder)).val) == 2
+
+
+def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
+    draw(folder / "train" / ".ipynb_checkpoints" / "0.png")
+    draw(folder / "train" / "ants" / ".thumbnails" / "0.png")
+    data = images_of(config(folder))
+    assert (len(data.train), data.classes) == (6, ["ants", "bees"])
+
+
+def test_a_file_name_that_is_not_utf8_loads(folder: Path) -> None:
+    image = folder / "train" / "ants" / "0.png"
+    os.rename(os.fsencode(image), os.fsencode(image.parent) + b"/\xe9.png")
+    data = images_of(config(folder)).train
+    assert data.__getitems__(list(range(6)))["images"].shape[0] == 6
+
+
+def test_a_folder_above_the_right_one_is_pointed_down(folder: Path) -> None:
+    with pytest.raises(ValueError, match="mine/ in it has one, give that"):
+        images_of(config(folder.parent))
+
+
+def test_an_image_that_is_added_is_seen(folder: Path) -> None:
+    assert len(images_of(config(folder)).train) == 6
+    draw(folder / "train" / "ants" / "new.png")
+    assert len(images_of(config(folder)).train) == 7
+
+
+def test_any_first_n_are_a_draw_of_all_classes() -> None:
+    data = images_of(config(sample_digits("train-val"), train_samples=60))
+    assert len(data.train) == 60
+    assert set(data.train.labels) == set(range(10))
+
+
+@pytest.mark.parametrize("layout", ["train-val", "train-test", "imagenet", "tiny-imagenet"])
+def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
+    data = images_of(config(sample_digits(layout), image_size=32))
+    assert (len(data.train), len(data.val), len(data.classes)) == (1411, 386, 10)
+    mean = data.val.__getitems__(list(range(386)))["images"].mean()
+    assert float(mean) == pytest.approx(-0.414, abs=0.005)
+
+
+def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
+    image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
+    at_random, centred = augmentation(config(folder, image_size=16)), as_validated(16, "crop")
+    assert not torch.equal(at_random(image), at_random(image))
+    assert torch.equal(centred(image), centred(image))
+    assert at_random(image).shape == centred(image).shape == (3, 16, 16)
+    still = images_of(config(folder, image_size=16, augment=False))
+    assert not still.train.augments
+    assert images_of(config(folder)).train.augments
+
+
+def test_validation_sees_the_middle_or_all_of_an_image() -> None:
+    halves = torch.cat([torch.zeros(3, 40, 40), torch.full((3, 40, 40), 255.0)], dim=2).to(torch.uint8)
+    squeezed, middle = as_validated(16, "square")(halves), as_validated(16, "crop")(halves)
+    assert squeezed.shape == middle.shape == (3, 16, 16)
+    assert (squeezed == 0).float().mean() == pytest.approx(0.5, abs=0.1)
+    wide = torch.cat([halves, halves[:, :, 40:]], dim=2)  # black is its first third, which a crop leaves out
+    assert (as_validated(16, "crop")(wide) == 0).float().mean() < 0.05
+    assert (as_validated(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+ONE_BY_ONE = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_a_policy_of_torchvision_changes_the_colours_of_what_is_cropped(name: str) -> None:
+    def shades(**changes: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        data = images_of(config(sample_digits("train-val"), image_size=32, flip=False, crop_scale=1.0, **changes)).train
+        return data.__getitems__(list(range(12)))["images"]
+
+    changed = (shades(auto_augment=name) - shades()).abs().mean(dim=(1, 2, 3))
+    assert (changed > 0.05).float().mean() > 0.5
+    assert torch.equal(shades(auto_augment=name), shades(auto_augment=name))
+
+
+@pytest.mark.parametrize("normalization", ["imagenet", "half", "none"])
+def test_erasing_leaves_a_rectangle_of_the_mean_in_that_share_of_the_images(folder: Path, normalization: str) -> None:
+    for file in folder.glob("train/*/*.png"):
+        draw(file, shade=255, size=(40, 40))
+    torch.manual_seed(0)
+    shares = {}
+    for share in (0.0, 0.5, 1.0):
+        data = images_of(config(folder, image_size=32, random_erase=share, normalization=normalization)).train
+        red = data.__getitems__([0, 1, 2, 3, 4, 5] * 20)["images"][:, 0]
+        erased = red.abs() < 0.01  # a 256th of the range, over a deviation
+        shares[share] = float(erased.any(dim=(1, 2)).float().mean())
+        for image in erased[erased.any(dim=(1, 2))]:
+            rows, columns = image.any(dim=1).sum(), image.any(dim=0).sum()
+            assert image.sum() == rows * columns
+    assert shares == {0.0: 0.0, 0.5: pytest.approx(0.5, abs=0.15), 1.0: 1.0}
+
+
+def test_mixup_blends_images_as_it_blends_their_labels(folder: Path) -> None:
+    """Each class has another shade, so an image says how much of which class is in it."""
+    for label, shade in (("ants", 0), ("bees", 255)):
+        for file in (folder / "train" / label).glob("*.png"):
+            draw(file, shade=shade)
+    for mix in ({"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 1.0, "cutmix": 1.0}):
+        data = images_of(config(folder, image_size=8, normalization="none", **mix))
+        blended, cut = 0, 0
+        for seed in range(20):
+            torch.manual_seed(seed)
+            batch = data.train.__getitems__([0, 1, 2, 3, 4, 5])
+            red = batch["images"][:, 0]
+            assert batch["labels"].shape == (6, 2)
+            torch.testing.assert_close(red.mean(dim=(1, 2)), batch["labels"][:, 1])
+            flat = red.flatten(1).max(dim=1).values == red.flatten(1).min(dim=1).values
+            blended += bool(((red > 0.01) & (red < 0.99)).any())
+            cut += bool((~flat).any())
+        assert (blended > 0) is ("mixup" in mix)
+        assert (cut > 0) is ("cutmix" in mix)
+        assert data.val.__getitems__([0, 1])["labels"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixup": -0.1}, "mixup and cutmix must be finite and not negative, but got mixup=-0.1, cutmix=0.0"),
+        ({"cutmix": float("nan")}, "mixup and cutmix must be finite and not negative"),
+        ({"random_erase": 1.5}, "random_erase must be from 0 to 1, but got 1.5"),
+        ({"auto_augment": "Sharpen"}, "auto_augment='Sharpen'"),
+        ({"augment": False, "mixup": 0.2}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+        ({"augment": False, "auto_augment": "AugMix"}, "auto_augment, random_erase, mixup and cutmix go with augment"),
+    ],
+)
+def test_augmentation_out_of_bounds_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config("anywhere", **changes)
+
+
+def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:
+    grey = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
+    assert normalization("half")(grey).unique().tolist() == [1.0]
+    assert normalization("none")(grey).unique().tolist() == [1.0]
+    assert normalization("none")(grey // 255 * 51).unique().tolist() == pytest.approx([0.2])
+    imagenet = normalization("imagenet")(grey)[0, :, 0, 0]
+    torch.testing.assert_close(imagenet, torch.tensor([2.2489, 2.4286, 2.6400]), rtol=1e-4, atol=0.0)
+
+
+def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
+    data = images_of(config(folder, augment=False)).train
+    pickled = pickle.dumps(data)
+    assert len(pickled) < 3000
+    assert torch.equal(pickle.loads(pickled).__getitems__([2])["images"], data.__getitems__([2])["images"])
+
+
+@pytest.mark.parametrize("changes", [{"image_size": 64}, {"normalization": "none"}])
+def test_a_checkpoint_whose_images_were_prepared_otherwise_does_not_fit(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    _describe(config(folder), ["ants", "bees"], {}, tmp_path)
+    _check_fit(config(folder), ["ants", "bees"], tmp_path)
+    with pytest.raises(ValueError, match="it was trained with "):
+        _check_fit(config(folder, **changes), ["ants", "bees"], tmp_path)
+    with pytest.raises(ValueError, match=r"trained with classes \['ants', 'bees'\], .* has \['bees', 'ants'\]"):
+        _check_fit(config(folder), ["bees", "ants"], tmp_path)
+
+
+def test_a_class_of_which_nothing_is_left_to_train_on_is_named(folder: Path) -> None:
+    draw(folder / "test" / "cats" / "1.png")
+    (folder / "train" / "cats").mkdir()
+    (folder / "train" / "cats" / "1.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"no image of the classes \['cats'\] is left to train on"):
+        images_of(config(folder, skip_bad_images=True, hold_out=True))

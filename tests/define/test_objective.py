@@ -1,0 +1,98 @@
+"""Which value is better, and which one leads a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import pytest
+from optuna.distributions import FloatDistribution
+from ray import tune
+
+from gaudi_tune import Recipe
+from gaudi_tune.define.objective import Objective
+from tests.helpers.quadratic import QUADRATIC
+
+
+@pytest.mark.parametrize(
+    ("value", "trial", "best", "leads"),
+    [
+        (0.1, 7, None, True),
+        (0.2, 7, (0.1, 2), True),
+        (0.1, 7, (0.2, 2), False),
+        (0.1, 7, (0.1, 2), False),
+        (0.1, 1, (0.1, 2), True),  # it reports later, and has the lower number
+        (math.nan, 1, (0.1, 2), False),
+        (math.nan, 1, None, False),
+    ],
+)
+def test_of_equal_values_that_of_the_lower_number_leads(
+    value: float, trial: int, best: tuple[float, int] | None, leads: bool
+) -> None:
+    assert Objective("score", "max").leads(value, trial, best) is leads
+
+
+def test_less_is_better_in_mode_min() -> None:
+    loss = Objective("val_loss", "min")
+    assert loss.better(0.1, than=0.2)
+    assert not loss.better(0.1, than=0.1)
+    assert loss.leads(0.1, 7, (0.2, 2))
+    assert not loss.leads(math.inf, 7, None)
+
+
+def yielding(config: dict[str, Any]) -> Iterator[int]:
+    yield 1
+
+
+def with_a_seed(loop: Callable[[dict[str, Any], int], None]) -> Callable[[dict[str, Any]], None]:
+    @wraps(loop)
+    def inner(config: dict[str, Any]) -> None:
+        loop(config, 3)
+
+    return inner
+
+
+def test_a_loop_may_be_decorated_with_something_that_gives_it_more() -> None:
+    @with_a_seed
+    def loop(config: dict[str, Any], seed: int) -> None:
+        pass
+
+    replace(QUADRATIC, train_loop=loop)
+
+
+def test_an_experiment_has_one() -> None:
+    assert QUADRATIC.objective == Objective("score", "max")
+    assert replace(QUADRATIC, metric="train_loss", mode="min").objective == Objective("train_loss", "min")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mode": "maximum"}, r"mode must be 'max' .* or 'min' \(less is better\), but got 'maximum'"),
+        ({"metric": ""}, "metric must be the name of one number .* but got ''; give it as a text"),
+        ({"metric": 3}, "metric must be the name of one number .* but got 3; give it as a text"),
+        ({"metric": ["loss"]}, r"but got \['loss'\]; give it as a text, such as 'val_loss'"),
+        ({"budget": 10}, r"budget must be a Budget, such as Budget\(epochs=10\), but got 10"),
+        ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
+        ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
+        ({"per_worker": ("batch_size",)}, r"per_worker must name hyperparameters of the baseline, .* \['batch_size'\]"),
+        ({"scale_lr": True}, "scale_lr: QuadraticConfig has no lr_for_batch; derive it from TrainingConfig"),
+        ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
+        ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
+        ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
+        ({"train_loop": tune.Trainable}, "but got the class Trainable; give a function that reports once an epoch"),
+        ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),
+    ],
+)
+def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(QUADRATIC, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"space": {"x": FloatDistribution(0.0, 1.0)}}, {"baseline": {"x": 0.5}}])
+def test_a_recipe_has_both_a_space_and_a_baseline_or_neither(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a recipe's space and baseline go together"):
+        Recipe(**changes)

@@ -1,0 +1,55 @@
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gaudi_tune.group.mailbox import Mailbox
+
+
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """The one in which trials run."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def test_a_command_answers_a_report_and_the_next_report_answers_the_command(thread: ThreadPoolExecutor) -> None:
+    mailbox = Mailbox()
+    command = thread.submit(mailbox.hand_in, {"kind": "idle"})
+    assert asyncio.run(mailbox.report()) == {"kind": "idle"}
+    assert not command.done()
+    mailbox.put({"do": "continue"})
+    assert command.result() == {"do": "continue"}
+    thread.submit(mailbox.hand_in, {"kind": "metrics"})
+    assert asyncio.run(mailbox.report()) == {"kind": "metrics"}
+    mailbox.put({"do": "exit"})
+
+
+def test_a_command_waits_for_a_worker_that_trains(thread: ThreadPoolExecutor) -> None:
+    mailbox = Mailbox()
+    mailbox.put({"do": "exit"})
+    assert thread.submit(mailbox.hand_in, {"kind": "metrics"}).result() == {"do": "exit"}
+
+
+def test_an_error_is_a_report_that_nothing_answers() -> None:
+    mailbox = Mailbox()
+    mailbox.fail("out of memory")
+    assert asyncio.run(mailbox.report()) == {"kind": "error", "error": "out of memory"}
+
+
+def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
+    async def wait() -> dict[str, Any]:
+        waiting = asyncio.ensure_future(mailbox.report())
+        await asyncio.sleep(0)
+        mailbox.let_go()
+        return await waiting
+
+    mailbox = Mailbox()
+    assert asyncio.run(wait()) == {"kind": "ending"}
+    command = thread.submit(mailbox.hand_in, {"kind": "metrics"})  # a report that comes later disturbs nobody
+    mailbox.put({"do": "exit"})
+    assert command.result() == {"do": "exit"}
+    mailbox.fail("the last one")
+    mailbox.let_go()

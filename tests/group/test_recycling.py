@@ -1,0 +1,87 @@
+"""A worker group whose trials leave memory behind on its device is replaced, and so is one that is to have other
+devices; on stand-in HPUs with 2 GiB."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.stand_in_hpu import output_of, ownerships, start
+
+pytestmark = pytest.mark.workers
+
+CODE = """
+import json, sys
+import ray
+from ray import tune
+from tests.helpers.loops import HABANAS, any_loop
+from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.base.place import Place
+from gaudi_tune.group.warm_trainable import warm_trainable
+from gaudi_tune.group.worker_group import WorkerGroupSpec
+
+ray.init("local", num_cpus=2, include_dashboard=False)
+spec = WorkerGroupSpec(
+    train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["hpu"], storage=sys.argv[0] + "/storage"
+)
+sizes = (1, 0), (500, 1), (1, 0), (300, 0), (1, 0), (1, 0)
+trials = [{"loop": "leaking", "megabytes": size, "frees": frees} for size, frees in sizes]
+trainable = warm_trainable(spec=spec, settings={}, environment_of=lambda config: {})
+made = ray.remote(num_cpus=0)(trainable).remote(trials[0])
+results = [ray.get(made.train.remote())]
+for number, trial in enumerate(trials[1:]):
+    if number == 4:
+        ray.get(made.save.remote(sys.argv[0] + "/fifth"))
+    ray.get(made.reset.remote(trial))
+    results.append(ray.get(made.train.remote()))
+ray.get(made.reset.remote({"loop": "counting", "first": 1}))
+ray.get(made.train.remote())
+wider = []
+for numbers in ((2, 3), (1, 2)):
+    ray.get(made.go_on_with.remote(Place(2, numbers)))
+    ray.get(made.save.remote(sys.argv[0] + "/saved"))
+    wider.append(ray.get(made.train.remote()))
+ray.get(made.stop.remote())
+ray.shutdown()
+said = {
+    "pids": [result["worker_pid"] for result in results],
+    "variables": [results[-1][name] for name in HABANAS],
+    "wider": [[result["epoch"], result.get(names.WORKERS), names.LOST_SECONDS in result] for result in wider],
+}
+print(json.dumps(said))
+"""
+
+
+HOLD = """
+import time, torch, habana_frameworks.torch
+torch.ones(1, device="hpu")
+print("have it", flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_group_whose_trials_leave_memory_behind_or_that_is_to_have_other_devices_is_replaced(tmp_path: Path) -> None:
+    """It begins while the module is still being reset: the first workers do not get it."""
+    of_four = {"HABANA_STAND_IN_MODULES": "4", "HABANA_STAND_IN_MEMORY_GB": "2", "HABANA_STAND_IN_BUSY_S": "12"}
+    with start(HOLD, tmp_path, HLS_MODULE_ID="0", **of_four) as before:
+        assert before.stdout is not None
+        assert before.stdout.readline() == "have it\n"
+        before.kill()
+    code = CODE.replace("sys.argv[0]", repr(str(tmp_path)))
+    printed = output_of(code, tmp_path, LD_PRELOAD="libtcmalloc.so.4", **of_four)
+    said = json.loads(printed.splitlines()[-1])
+    assert "Device acquire failed" in printed
+    # What the second trial used is workspace by now. What the fourth leaves behind is measured when it has ended and
+    # reported by the fifth, which is saved after that; the sixth gets new workers.
+    pids = said["pids"]
+    assert len(set(pids[:5])) == 1, printed
+    assert pids[5] != pids[0]
+    assert said["variables"] == ["", "0", "0"]
+    assert "modules [1, 2] are not an aligned set of 2" in printed
+    assert said["wider"] == [[2, 2, False], [3, None, True]]  # which goes on as it began
+    owned = ownerships(tmp_path)
+    assert [ownership.until is None for ownership in owned] == [True] + 7 * [False]
+    assert [sorted(ownership.module for ownership in owned[at : at + 2]) for at in (3, 5)] == [[2, 3], [1, 2]]

@@ -1,0 +1,294 @@
+"""The trainable in an actor, as in a sweep."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from ray import cloudpickle, tune
+from ray.tune.result import TRAINING_ITERATION
+
+from gaudi_tune.base import names
+from gaudi_tune.base.place import Place
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.group.errors import CANNOT_USE, LostTooOftenError, WorkerRaisedError
+from gaudi_tune.group.warm_trainable import check_metrics, warm_trainable
+from gaudi_tune.group.worker_group import WorkerGroupSpec
+from gaudi_tune.sweep.record.device_time import REPORTED
+from gaudi_tune.training.checkpoint import seal
+from tests.helpers.host import Hosted
+from tests.helpers.loops import any_loop
+
+MIGRATION = "PT_HPU_GPU_MIGRATION"
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    return {MIGRATION: "1"} if config["gpu_migration"] else {}
+
+
+@pytest.fixture(scope="module")
+def trainable(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for all tests: to start its workers takes longer than they train. In the last test it loses them for good."""
+    folder = str(tmp_path_factory.mktemp("groups"))
+    spec = WorkerGroupSpec(
+        train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=folder, hung_after_s=8
+    )
+    parameters = {"spec": spec, "settings": {}, "environment_of": environment_of, "retries": 1}
+    made = Hosted(host, warm_trainable(**parameters), trial("silent"))
+    yield made
+    made.stop()
+
+
+def trial(loop: str, gpu_migration: bool = True, **config: Any) -> dict[str, Any]:
+    return {"loop": loop, "gpu_migration": gpu_migration, **config}
+
+
+def test_the_group_is_started_anew_for_another_environment_and_only_then(trainable: Any) -> None:
+    """The loop reports what its process had before any trial: habana reads its variables but once."""
+    seen = []
+    for gpu_migration in (False, False, True, True):
+        trainable.reset(trial("environment_at_start", gpu_migration))
+        result = trainable.train()
+        seen.append((result["worker_pid"], result[MIGRATION]))
+        assert result[names.START_SECONDS] >= 0
+    assert [value for _, value in seen] == ["unset", "unset", "1", "1"]
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3] != seen[0]
+
+
+def test_a_trial_goes_on_with_more_workers_from_its_next_checkpoint_and_the_next_trial_with_one(
+    trainable: Any, tmp_path: Path
+) -> None:
+    trainable.reset(trial("counting", first=1, alone_from=2))
+    first = trainable.train()
+    trainable.go_on_with(Place(2))
+    assert trainable.train()[names.DEVICES] == first[names.DEVICES]  # there is no checkpoint yet
+    trainable.reset(trial("counting", first=1, alone_from=2))
+    trainable.train()
+    trainable.go_on_with(Place(2))
+    trainable.save(str(tmp_path / "saved"))
+    wider = trainable.train()
+    assert (wider["epoch"], wider[names.WORKERS], len(wider[names.DEVICES].split())) == (2, 2, 2)
+    alone = trainable.train()  # what fails with more workers is tried again with as many as it had
+    assert (alone["epoch"], alone.get(names.WORKERS), alone[names.DEVICES]) == (3, None, first[names.DEVICES])
+    assert alone[names.LOST_SECONDS] > 0
+    trainable.go_on_with(Place(2))
+    trainable.reset(trial("counting", first=1))
+    assert trainable.train()[names.DEVICES] == first[names.DEVICES]
+
+
+def test_epochs_count_from_1_also_where_the_loop_counts_from_0(trainable: Any, tmp_path: Path) -> None:
+    for first in (0, 1):
+        trainable.reset(trial("counting", first=first))
+        assert trainable.train()["epoch"] == 1
+        saved = trainable.save(str(tmp_path / f"{first}"))
+        assert trainable.train()["epoch"] == 2
+        trainable.reset(trial("counting", first=first))
+        trainable.restore(saved)
+        assert [trainable.train()["epoch"] for _ in range(2)] == [2, 3]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_epochs_go_on_where_a_trial_does_also_if_each_is_reported_twice(
+    trainable: Any, tmp_path: Path, first: int
+) -> None:
+    for reports in (1, 2):
+        trainable.reset(trial("counting", first=first, each_epoch=2))
+        assert [trainable.train()["epoch"] for _ in range(reports)] == [1, 1][:reports]
+        saved = trainable.save(str(tmp_path / f"{reports}"))
+        trainable.reset(trial("counting", first=first, each_epoch=2))
+        trainable.restore(saved)
+        assert [trainable.train()["epoch"] for _ in range(3 - reports)] == [1, 2][reports - 1 :]
+
+
+@pytest.mark.parametrize("set_by", [-3600, 3600])
+def test_a_clock_that_is_set_costs_no_trial_its_seconds(trainable: Any, set_by: int) -> None:
+    trainable.reset(trial("counting", first=1, also={names.FIRST_STEP_AT: time.time() + set_by}))
+    result = trainable.train()
+    assert 0 <= result[names.START_SECONDS] <= result[names.STEP_SECONDS]
+    assert 0 <= result[names.SECOND] <= result[names.STEP_SECONDS]
+
+
+def test_a_report_has_no_say_in_what_tune_does(trainable: Any) -> None:
+    trainable.reset(trial("counting", first=1, also={"done": True, "should_checkpoint": False, "loss": 0.5}))
+    result = trainable.train()
+    assert result["loss"] == 0.5
+    assert not result["done"]
+    assert "should_checkpoint" not in result
+
+
+def test_a_trial_that_ends_sooner_than_it_got_before_its_workers_were_lost_has_ended(
+    trainable: Any, tmp_path: Path
+) -> None:
+    trainable.reset(trial("counting", first=1))
+    trainable.train()
+    trainable.save(str(tmp_path / "checkpoint_000000"))
+    gone = tune.Checkpoint(str(tmp_path / "checkpoint_000001"))
+    trainable.reset(trial("counting", first=1))
+    trainable.restore(SimpleNamespace(checkpoint=gone, metrics={TRAINING_ITERATION: 5}))
+    assert trainable.train()["done"]  # the loop reports three times
+
+
+def test_the_seconds_of_a_trial_go_on_where_it_goes_on(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("counting", first=1))
+    results = [trainable.train() for _ in range(2)]
+    trained = [result[names.STEP_SECONDS] - result.get(names.START_SECONDS, 0.0) for result in results]
+    assert results[0][names.SECOND] == pytest.approx(trained[0])
+    assert results[1][names.SECOND] == pytest.approx(sum(trained))
+    saved = trainable.save(str(tmp_path / "saved"))
+    trainable.reset(trial("counting", first=1))
+    trainable.restore(saved)
+    assert trainable.train()[names.SECOND] > results[1][names.SECOND]
+    trainable.reset(trial("counting", first=1))
+    again = trainable.train()
+    assert again[names.SECOND] == pytest.approx(again[names.STEP_SECONDS] - again[names.START_SECONDS])
+
+
+def test_a_trial_that_had_trained_all_it_wants_to_when_it_was_saved_ends(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("counting", first=1))
+    assert [trainable.train()["epoch"] for _ in range(3)] == [1, 2, 3]
+    saved = trainable.save(str(tmp_path / "saved"))
+    trainable.reset(trial("counting", first=1))
+    trainable.restore(saved)
+    assert trainable.train()["done"]
+
+
+def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("forgetful"))
+    assert [trainable.train()["epoch"] for _ in range(2)] == [1, 2]
+    saved = trainable.save(str(tmp_path / "saved"))
+    trainable.reset(trial("forgetful"))
+    trainable.restore(saved)
+    result = trainable.train()
+    assert result["epoch"] == 3  # the first two were trained again, and not reported again
+    assert result[names.BEGINS_ANEW]
+    trainable.reset(trial("counting", first=1))
+    assert names.BEGINS_ANEW not in trainable.train()
+
+
+def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_path: Path) -> None:
+    trainable.reset(trial("stopping_once", been_here=str(tmp_path / "been-here")))
+    first = trainable.train()
+    trainable.save(str(tmp_path / "checkpoint"))
+    second, third = trainable.train(), trainable.train()
+    assert [result["epoch"] for result in (first, second, third)] == [1, 2, 3]
+    assert second[names.LOST_SECONDS] >= 3 > second[names.SECOND]
+    assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
+    assert not psutil.pid_exists(first["worker_pid"])
+
+
+GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0, "note": None, "step": "1/10"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"score": None}, "'score', which the experiment asks for, must be a number, but this one has None"),
+        ({"epoch": "1/10"}, "'epoch' must be the epochs finished, .* this one has '1/10'; report epoch"),
+        ({"epoch": None}, r"this one has None; report epoch \+ 1 where the loop counts from 0, or leave 'epoch' out"),
+        ({"epoch": math.nan}, "a finite number above 0, but this one has nan;"),
+        ({"epoch": 0}, r"a finite number above 0, but this one has 0; report epoch \+ 1 where the loop counts from 0"),
+        ({"constraint/latency": None}, "'constraint/latency' must be a number, .* has None; leave it out"),
+        ({"constraint/latency": "n/a"}, "but this one has 'n/a'"),
+        ({"train_s": "2 s"}, "'train_s' is read as a time, .* but this one has '2 s'; leave it out"),
+        ({"eval_s": math.inf}, "'eval_s' .* a finite number of seconds, but this one has inf"),
+        ({"first_step_at": None}, "'first_step_at' .* but this one has None"),
+    ],
+)
+def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str, Any], message: str) -> None:
+    check_metrics(GOOD, ["score"], names.EPOCH)
+    check_metrics({"loss": 1.0}, [], names.EPOCH)
+    check_metrics({**GOOD, "samples_per_s": 3}, ["score", "samples_per_s"], names.EPOCH)
+    with pytest.raises(WorkerRaisedError, match=r"asks for 'samples_per_s', and the report has .*score"):
+        check_metrics(GOOD, ["score", "samples_per_s"], names.EPOCH)
+    with pytest.raises(WorkerRaisedError, match=f"{CANNOT_USE}: .*{message}"):
+        check_metrics({**GOOD, **wrong}, ["score"], names.EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("reported", "fix"),
+    [
+        ({"acc": 0.5, "loss": 1.0}, "has acc, loss; did you mean metric='acc'? Else have the train loop report"),
+        ({"error": 0.5}, "has error; did you mean metric='error'?"),
+        (
+            {"loss": 1.0, "lr": 0.1},
+            "has loss, lr; give the Experiment the metric that is meant, or have the",
+        ),
+        ({}, "has nothing; give the Experiment"),
+    ],
+)
+def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(reported: dict[str, Any], fix: str) -> None:
+    added = {"epoch": 1, "system/cpu": 3.0, names.PEAK_MEMORY_GB: 1.0, names.TRAIN_SECONDS: 1.0}
+    with pytest.raises(WorkerRaisedError) as raised:
+        check_metrics({**reported, **added}, ["accuracy"], names.EPOCH)
+    assert f"the experiment asks for 'accuracy', and the report {fix}" in str(raised.value)
+
+
+def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
+    check_metrics({"epoch": 0.0, "step": 10}, [], names.STEP)
+    with pytest.raises(WorkerRaisedError, match=r"'step' must be the steps finished, .* 0; report step"):
+        check_metrics({"epoch": 0.0, "step": 0}, [], names.STEP)
+
+
+def test_what_the_device_time_reads_is_checked() -> None:
+    assert set(REPORTED) <= set(names.BOOKED)
+
+
+def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(
+    trainable: Any,
+) -> None:
+    trainable.reset({"loop": "environment_at_start"})
+    with pytest.raises(
+        WorkerRaisedError, match="cannot read the configuration of the trial: KeyError: 'gpu_migration'"
+    ):
+        trainable.train()
+    trainable.reset(trial("environment_at_start"))
+    result = trainable.train()
+    assert result["epoch"] == 1
+    assert result["garbage_is_looked_for"]  # it is not while a worker starts
+
+
+def test_a_checkpoint_that_is_gone_or_torn_is_passed_over(trainable: Any, tmp_path: Path) -> None:
+    checkpoints = [tmp_path / "trial-001" / f"checkpoint_{number:06d}" for number in range(2)]
+    for report, checkpoint in enumerate(checkpoints, start=1):
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "state").write_text("whole")
+        seal(checkpoint, report)
+    known = SimpleNamespace(checkpoint=tune.Checkpoint(str(checkpoints[1])), metrics={TRAINING_ITERATION: 2})
+    shutil.rmtree(checkpoints[1])
+    trainable.restore(known)
+    assert (trainable._checkpoint(), trainable._saved_at()) == (str(checkpoints[0]), 1)
+    assert trainable.iteration() == 2  # the second report is trained again, and not made again
+    (checkpoints[0] / "state").write_text("")
+    trainable.restore(known)
+    assert (trainable._checkpoint(), trainable._saved_at()) == (None, 0)
+
+
+def test_workers_that_are_lost_again_and_again_are_replaced_as_often_as_the_retries_say(
+    trainable: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    trainable.reset(trial("dying", log=str(log)))
+    assert trainable.train()["epoch"] == 1
+    with pytest.raises(LostTooOftenError, match=r"\(lost 2 times, --retries 1\)$"):
+        trainable.train()
+    assert log.read_text().split() == ["begun"] * 2
+
+
+def test_what_a_loop_carries_is_sent_once() -> None:
+    """Ray wraps the methods of a class, and Tune takes the class from its registry for each trial, which gives that of
+    the same class new ones."""
+    carried = os.urandom(10**6)
+    registered = cloudpickle.dumps(warm_trainable(spec=carried))
+    actor = ray.remote(cloudpickle.loads(registered))
+    cloudpickle.loads(registered)
+    assert len(cloudpickle.dumps(actor.__ray_metadata__.modified_class)) < 1.5 * len(carried)

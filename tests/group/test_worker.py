@@ -1,0 +1,126 @@
+"""The worker's side alone, in a thread: this process is its trial actor."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
+
+from gaudi_tune.devices.device_metrics import DeviceMetrics
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.group import worker
+from gaudi_tune.group.mailbox import Mailbox
+from gaudi_tune.training.session import report
+
+NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "profile": None}
+
+
+def three_epochs(config: dict[str, Any]) -> None:
+    for epoch in (1, 2, 3):
+        report({"epoch": epoch})
+
+
+def swallows_the_stop(config: dict[str, Any]) -> None:
+    for epoch in (1, 2, 3):
+        with suppress(BaseException):
+            report({"epoch": epoch})
+
+
+def reports_as_it_cleans_up(config: dict[str, Any]) -> None:
+    try:
+        three_epochs(config)
+    finally:
+        report({"epoch": 4})
+
+
+def fails_as_it_cleans_up(config: dict[str, Any]) -> None:
+    try:
+        three_epochs(config)
+    finally:
+        raise OSError("no such file")
+
+
+def exits_as_it_cleans_up(config: dict[str, Any]) -> None:
+    try:
+        three_epochs(config)
+    finally:
+        raise SystemExit(3)
+
+
+def trains_in_a_thread(config: dict[str, Any]) -> None:
+    thread = threading.Thread(target=three_epochs, args=(config,))
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
+    own = Mailbox()
+    monkeypatch.setattr(worker, "MAILBOX", own)
+    return own
+
+
+@pytest.fixture
+def thread(mailbox: Mailbox) -> Iterator[ThreadPoolExecutor]:
+    """The one in which trials run. A loop that still waits is let go."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+        for _ in range(5):
+            mailbox.put({"do": "exit"})
+
+
+@pytest.fixture
+def run_trial(
+    thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[worker.TrainLoop], Any]]:
+    """Starts a trial in the thread; what it returns will be the command that comes next."""
+    cpu = DEVICE_TYPES["cpu"]
+    monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
+    measured = worker._Measured(DeviceMetrics(cpu, None))
+    start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "profile": None}
+    set_train_fn_utils(DistributedTrainFnUtils())
+    yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)
+    set_train_fn_utils(None)
+    measured.metrics.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the stop ends its thread
+@pytest.mark.parametrize(
+    "train_loop",
+    [
+        three_epochs,
+        swallows_the_stop,
+        reports_as_it_cleans_up,
+        fails_as_it_cleans_up,
+        exits_as_it_cleans_up,
+        trains_in_a_thread,
+    ],
+)
+def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
+    train_loop: worker.TrainLoop, mailbox: Mailbox, run_trial: Callable[[worker.TrainLoop], Any]
+) -> None:
+    following = run_trial(train_loop)
+    for epoch in (1, 2):
+        assert asyncio.run(mailbox.report())["metrics"]["epoch"] == epoch
+        mailbox.put({"do": "continue"} if epoch == 1 else NEXT)
+    assert following.result(timeout=20) == NEXT
+    assert not mailbox._report.done()  # nothing has answered the next trial's start
+
+
+def test_an_error_after_the_stop_is_in_the_log(
+    mailbox: Mailbox, run_trial: Callable[[worker.TrainLoop], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger=worker.__name__):
+        following = run_trial(fails_as_it_cleans_up)
+        asyncio.run(mailbox.report())
+        mailbox.put({"do": "stop"})
+        assert following.result(timeout=20) == {"do": "stop"}
+    assert "OSError: no such file" in caplog.text

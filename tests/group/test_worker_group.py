@@ -1,0 +1,365 @@
+"""Warm worker groups, with real workers: what a trial gives must not depend on what ran before it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from experiments import tune_resnet18
+from gaudi_tune.base import names
+from gaudi_tune.devices.find import DEVICE_TYPES
+from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError
+from gaudi_tune.group.worker import TrainLoop
+from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
+from gaudi_tune.training.checkpoint import read_state
+from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
+from tests.helpers.groups import run_trial
+from tests.helpers.host import Hosted
+from tests.helpers.loops import Exclusive, Impatient, Lost, Unprepared, any_loop, ending, giving_back, impatient_group
+from tests.helpers.sessions import numbers_of, reports_of
+from trainables import bert, resnet18
+
+
+def start_group(host: Any, train_loop: TrainLoop, num_workers: int, storage: Path) -> Any:
+    spec = WorkerGroupSpec(
+        train_loop=train_loop, num_workers=num_workers, device=DEVICE_TYPES["cpu"], storage=str(storage)
+    )
+    return Hosted(host, WorkerGroup, spec, f"group-of-{num_workers}")
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one worker", "two workers"])
+def group(request: pytest.FixtureRequest, host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    started = start_group(host, any_loop, request.param, tmp_path_factory.mktemp("group"))
+    started.width = request.param
+    yield started
+    started.exit()
+
+
+@pytest.fixture(scope="module")
+def first_run(group: Any, small_trial: dict[str, Any]) -> list[dict[str, Any]]:
+    """The small trial as the first of its group."""
+    return run_trial(group, {**small_trial, "loop": "bert"})
+
+
+def test_a_used_group_gives_the_numbers_of_a_fresh_one(
+    group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    group.start({"loop": "untidy", "log": str(log)}, None)
+    other = run_trial(group, {**small_trial, "loop": "bert", "seed": 8, "batch_size": 16})
+    assert log.read_text() == "finally" * group.width
+    assert other != first_run
+    assert run_trial(group, {**small_trial, "loop": "bert"}) == first_run
+    assert [report[names.EPOCH] for report in first_run] == [1, 2]
+
+
+def test_a_loop_that_seeds_nothing_draws_the_same_after_another_trial(group: Any, tmp_path: Path) -> None:
+    quadratic = {"loop": "quadratic", "x": 0.5, "epochs": 2, "seed": 5}
+    draws = []
+    for _ in range(2):
+        draws.append(group.start(quadratic, None)["metrics"]["noise"])
+        group.start({"loop": "untidy", "log": str(tmp_path / "log")}, None)
+    assert draws[0] == draws[1] != group.start({**quadratic, "seed": 6}, None)["metrics"]["noise"]
+
+
+def test_a_trial_resumed_from_its_checkpoint_gives_the_numbers_of_one_that_was_not_interrupted(
+    group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    group.start({**small_trial, "loop": "bert"}, None)
+    group.save(str(tmp_path / "checkpoint"))
+    assert run_trial(group, {**small_trial, "loop": "bert"}, str(tmp_path / "checkpoint")) == first_run[1:]
+
+
+@pytest.mark.parametrize("group", [1], ids=["one worker"], indirect=True)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_experiment_gives_in_a_used_group_the_numbers_of_this_process(group: Any, script: str) -> None:
+    experiment = experiment_of(script)
+    trial = small_trial_of(experiment)
+    here = list(map(numbers_of, reports_of(experiment.train_loop, trial)))
+    loop = experiment.train_loop.__module__.removeprefix("trainables.")
+    for seed in (trial["seed"] + 1, trial["seed"]):  # another trial of its kind first
+        numbers = run_trial(group, {**trial, "seed": seed, "loop": loop})
+        assert (numbers == here) is (seed == trial["seed"])
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_trial_of_every_experiment_goes_on_with_two_workers_as_with_one(
+    group: Any, script: str, tmp_path: Path
+) -> None:
+    """But for the order of sums, which steps of a usual length would blow up in networks as small as these."""
+    experiment, cpu = experiment_of(script), DEVICE_TYPES["cpu"]
+    known = {"dropout": 0.0} if "dropout" in experiment.config_class.field_names() else {}
+    trial = {**small_trial_of(experiment), **known, "train_samples": 8, "batch_size": 8, "lr": 1e-4, "epochs": 2}
+    config = experiment.config_class.from_dict(trial)
+    assert config.why_not_wider(cpu, 1, 2) is None
+    here = reports_of(experiment.train_loop, trial, save_at=1, save_to=tmp_path / "saved")[1]
+    changes = config.settings_of_wider(cpu, 1, 2)
+    loop = experiment.train_loop.__module__.removeprefix("trainables.")
+    (there,) = run_trial(group, {**trial, **changes, "loop": loop}, str(tmp_path / "saved"))
+    # In 50 layers without the statistics of a batch, the order of sums makes 0.5 % on one machine (and 150 % if wrong).
+    loose = {"val_loss": 1e-2} if script == "tune_resnet50" else {}
+    alike = {name: pytest.approx(value, rel=loose.get(name, 1e-4)) for name, value in numbers_of(here).items()}
+    assert there == alike
+    if changes:  # with batch normalisation over each worker's share it is another trial
+        (there,) = run_trial(group, {**trial, "loop": loop}, str(tmp_path / "saved"))
+        assert there != alike
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+def test_workers_meet_as_ray_train_has_them_meet(group: Any) -> None:
+    """Twice: the second trial finds the actor in which the first one's workers met."""
+    for said in ("a", "b"):
+        assert group.start({"loop": "meeting", "said": said}, None)["metrics"]["heard"] == f"{said} of rank 0"
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True)
+@pytest.mark.parametrize(
+    ("reports", "says"),
+    [
+        ([1, 0], "rank 0 has reported and rank 1 has returned"),
+        ([0, 1], "rank 1 has reported and rank 0 has returned"),
+        ([2, 1], "rank 0 has reported and rank 1 has returned"),
+    ],
+)
+def test_ranks_that_do_not_report_equally_often_fail_their_trial_at_once(
+    group: Any, reports: list[int], says: str
+) -> None:
+    """The rank that has returned would never answer, and the others would wait for it."""
+    with pytest.raises(WorkerRaisedError, match=says):
+        run_trial(group, {"loop": "uneven", "reports": reports})
+
+
+def test_unequal_shares_of_the_ranks_count_each_sample_once(first_run: list[dict[str, Any]], group: Any) -> None:
+    """101 validation texts over 2 workers: the accuracy is a whole number of texts out of 101."""
+    right = first_run[-1][names.VAL_ACCURACY] * 101
+    assert right == pytest.approx(round(right), abs=1e-9)
+
+
+def test_a_finished_trial_can_still_be_saved(group: Any, small_trial: dict[str, Any], tmp_path: Path) -> None:
+    run_trial(group, {**small_trial, "loop": "bert"})
+    group.save(str(tmp_path))
+    model, tokenizer = bert.load_model(tmp_path)
+    logits = model(**tokenizer(["The estimator is fitted on the data frame."], return_tensors="pt")).logits
+    assert logits.shape == (1, 5)
+    assert not model.training
+
+
+@pytest.fixture(scope="module")
+def resnet_trial() -> dict[str, Any]:
+    """20 steps of ResNet-18.
+
+    The learning rate is small because this network, untrained, is chaotic: after a change of its weights by 1e-7, in
+    one process, 20 steps at 1e-6 move them 1 % otherwise, and 20 steps at 1e-5 move them 14 % otherwise.
+    """
+    experiment = tune_resnet18.EXPERIMENT
+    trial = {**experiment.recipes["sample"].settings(), **experiment.baseline, "batch_size": 32, "lr": 1e-6}
+    return trial | {"steps": 20, "eval_every": 20, "train_samples": 200, "val_samples": 50, "augment": False}
+
+
+@pytest.fixture(scope="module")
+def alone(resnet_trial: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights that the trial begins with, and how it moves them in this process."""
+    folder = tmp_path_factory.mktemp("alone")
+    one_step = {**resnet_trial, "lr": 1e-30, "steps": 1, "eval_every": 1}
+    for name, trial in (("start", one_step), ("end", resnet_trial)):
+        reports_of(resnet18.train_loop, trial, save_at=1, save_to=folder / name)
+    start = weights_of(folder / "start")
+    return start, weights_of(folder / "end") - start
+
+
+def test_two_workers_train_as_one_does(
+    group: Any, resnet_trial: dict[str, Any], alone: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
+) -> None:
+    """On the same global batches, compared by how the weights have moved."""
+    start, moved_alone = alone
+    apart = {}
+    for synchronised in (True, False):
+        group.start({**resnet_trial, "sync_batch_norm": synchronised, "loop": "resnet18"}, None)
+        group.save(str(tmp_path / f"{synchronised}"))
+        moved = weights_of(tmp_path / f"{synchronised}") - start
+        apart[synchronised] = float((moved - moved_alone).norm() / moved_alone.norm())
+    if group.width == 1:
+        assert apart == {True: 0.0, False: 0.0}
+    else:
+        assert apart[True] < 0.03
+        assert apart[False] > 0.3  # what training on separate statistics would be
+
+
+def test_settings_beyond_the_baseline_resume_and_count_on_all_workers(
+    group: Any, resnet_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    disturbed = {"augment": True, "mixup": 0.2, "cutmix": 1.0, "random_erase": 0.5, "auto_augment": "RandAugment"}
+    metrics = {"train_accuracy": True, "top5_accuracy": True, "balanced_metrics": True}
+    trial = {**resnet_trial, **disturbed, **metrics, "lr": 0.01, "momentum": 0.9, "nesterov": True, "ema_decay": 0.6}
+    trial |= {"loop": "resnet18", "steps": 3, "eval_every": 1, "label_smoothing": 0.1}
+    whole = run_trial(group, trial)
+    group.start(trial, None)
+    group.save(str(tmp_path / "checkpoint"))
+    assert run_trial(group, trial, str(tmp_path / "checkpoint")) == whole[1:]
+    for name, of in ((names.TRAIN_ACCURACY, 32), (names.VAL_TOP5_ACCURACY, 50)):
+        right = [report[name] * of for report in whole]
+        assert right == pytest.approx([round(count) for count in right], abs=1e-9)
+        assert 0 < max(right) < of
+    assert all(0 < report[names.VAL_BALANCED_ACCURACY] < 1 for report in whole)
+
+
+def weights_of(checkpoint: Path) -> torch.Tensor:
+    state = read_state(checkpoint)["model"]
+    return torch.cat([tensor.flatten() for name, tensor in state.items() if name.endswith(("weight", "bias"))])
+
+
+@pytest.mark.parametrize("group", [2], ids=["two workers"], indirect=True, scope="module")
+@pytest.mark.parametrize("loop", ["hugging_face", "lightning"])
+def test_a_trainer_of_another_library_ends_on_all_ranks_and_leaves_nothing_behind(
+    loop: str, group: Any, tmp_path: Path
+) -> None:
+    value, others = {"hugging_face": "eval_loss", "lightning": "val_loss"}[loop], {"bf16": True, "accumulate": 2}
+    config = {"loop": loop, "lr": 0.01, "epochs": 3, "seed": 3, "log": str(tmp_path)}
+
+    def losses(checkpoint: str | None = None) -> list[float]:
+        reports = [group.start(config, checkpoint)]
+        while reports[-1]["kind"] == "metrics":
+            reports.append(group.next_report())
+        return [report["metrics"][value] for report in reports[:-1]]
+
+    first = losses()
+    assert len(first) == len(set(first)) == 3
+    (stopped := tmp_path / "stopped").mkdir()
+    group.start({**config, "lr": 0.02, **others, "seed_everything": 7, "log": str(stopped)}, None)
+    group.save(str(tmp_path / "checkpoint"))
+    group.start(config, None)
+    ended = [(stopped / str(rank)).read_text() for rank in range(group.width)]
+    assert ended == ["0.02 ended"] * group.width
+    assert losses() == first
+    group.start(config, None)
+    group.save(str(tmp_path / "own"))
+    assert losses(str(tmp_path / "own")) == first[1:]
+
+
+def test_an_error_on_a_rank_ends_the_group_with_that_error(group: Any, tmp_path: Path) -> None:
+    """The last of its group: a checkpoint of a loop without save=, or rank 1 fails while rank 0 waits for it."""
+    began = time.monotonic()
+    if group.width == 1:
+        assert group.start({"loop": "silent"}, None)["kind"] == "finished"
+        with pytest.raises(WorkerGroupError, match="has neither save= nor checkpoint=; add one"):
+            group.save(str(tmp_path))
+    else:
+        with pytest.raises(WorkerGroupError, match="rank 1 failed on purpose"):
+            group.start({"loop": "failing_on_one_rank"}, None)
+    group.exit()
+    assert time.monotonic() - began < 30
+    with pytest.raises(Exception, match=r"."):
+        group.start({}, None)
+
+
+def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
+    ray_here: None, group: Any, first_run: list[dict[str, Any]], small_trial: dict[str, Any], tmp_path: Path
+) -> None:
+    if group.width == 1:
+        assert list(map(numbers_of, reports_of(bert.train_loop, small_trial))) == first_run
+        return
+    group.exit()  # it has both cores of this Ray
+    trainer = TorchTrainer(
+        bert.train_loop,
+        train_loop_config=small_trial,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="plain", storage_path=str(tmp_path)),
+    )
+    result = trainer.fit()
+    assert result.metrics is not None
+    assert numbers_of(result.metrics) == first_run[-1]
+    assert result.checkpoint is not None
+    assert bert.load_model(result.checkpoint.path)
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "says"),
+    [
+        (
+            "SystemExit",
+            WorkerRaisedError,
+            r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
+        ),
+        ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
+        ("TwoPartError", WorkerRaisedError, r"^tests\.loops\.TwoPartError: no such layer 2$"),
+    ],
+)
+def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
+    way: str, kind: type[WorkerGroupError], says: str, host: Any, tmp_path: Path
+) -> None:
+    group = start_group(host, ending, 1, tmp_path)
+    with pytest.raises(kind) as raised:
+        group.start({"way": way}, None)
+    group.exit()
+    assert re.search(says, str(raised.value).splitlines()[-1])
+
+
+def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_path: Path) -> None:
+    spec = WorkerGroupSpec(
+        train_loop=any_loop, num_workers=1, device=Unprepared(), storage=str(tmp_path), hung_after_s=1
+    )
+    with pytest.raises(StartHungError, match=r"no report for 0\.0166667 minutes: the workers hang while they start"):
+        Hosted(host, impatient_group, spec)
+
+
+def test_each_worker_gives_its_device_back_when_one_of_them_fails(host: Any, tmp_path: Path) -> None:
+    """Rank 0, which trains, is asked to end as Python ends; it would not while its trial actor waits for its report."""
+    spec = WorkerGroupSpec(train_loop=giving_back, num_workers=2, device=Exclusive(), storage=str(tmp_path))
+    group = Hosted(host, WorkerGroup, spec, "exclusive")
+    log = tmp_path / "log"
+    log.touch()
+    group.start({"log": str(log)}, None)
+    began = time.monotonic()
+    with pytest.raises(WorkerRaisedError, match="rank 1 failed on purpose"):
+        group.next_report()
+    group.exit()
+    assert time.monotonic() - began < 1 + 4  # the first second is that of rank 1
+    while len(ranks := log.read_text().split()) < 2 and time.monotonic() - began < 15:
+        time.sleep(0.1)  # Ray says that an actor has ended a moment before its process does
+    assert sorted(ranks) == ["0", "1"]
+
+
+def test_a_worker_that_fails_between_two_trials_says_why(host: Any, tmp_path: Path) -> None:
+    """It reports nothing: its trial actor hears from Ray Train."""
+    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=Lost(), storage=str(tmp_path))
+    group = Hosted(host, WorkerGroup, spec, "lost")
+    group.start({"loop": "counting", "first": 1}, None)
+    with pytest.raises(WorkerRaisedError, match=r"the worker group ended: (?s:.*)OSError: the device is lost"):
+        group.start({"loop": "counting", "first": 1}, None)
+    group.exit()
+
+
+def test_a_group_that_ends_late_leaves_the_next_one_its_devices(host: Any, tmp_path: Path) -> None:
+    spec = WorkerGroupSpec(train_loop=any_loop, num_workers=1, device=DEVICE_TYPES["cpu"], storage=str(tmp_path))
+    late = Hosted(host, Impatient, spec, "late")
+    late.start({"loop": "lingering", "until": str(tmp_path / "now")}, None)
+    late.exit()
+    following = Hosted(host, WorkerGroup, spec, "following")
+    following.start({"loop": "quadratic", "x": 0.5, "epochs": 5, "seconds": 0.5}, None)
+    (tmp_path / "now").touch()
+    for _ in range(20):  # until it has ended
+        late.exit()
+    epochs = [following.next_report()["metrics"]["epoch"] for _ in range(4)]
+    following.exit()
+    assert epochs == [2, 3, 4, 5]
+
+
+def test_a_first_trial_that_leaves_nothing_is_what_later_ones_are_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = WorkerGroup.__new__(WorkerGroup)
+    group._first_residue, group._residue, group._hung_after_s, group._workers = None, 0.0, 0.0, []
+    outgrown = []
+    for residue in (None, 0.0, 0.5):  # None: no trial has ended yet
+        reports = [{"kind": "metrics", "residue": residue}]
+        monkeypatch.setattr(group, "_wait", lambda *_, reports=reports: reports)
+        group.next_report()
+        outgrown.append(group.outgrown)
+    assert outgrown == [False, False, True]

@@ -1,0 +1,33 @@
+"""A sweep's folder as one leaves it, without a worker: what later sweeps learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gaudi_tune import Experiment, SweepOptions
+from gaudi_tune.define.options import resumed
+from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
+
+
+def earlier_sweep(
+    experiment: Experiment, storage: Path, score: Callable[[Mapping[str, Any]], float], trials: int = 6
+) -> None:
+    """Leave a sweep named "earlier" whose trials trained for an epoch and reported ``score`` of their configuration."""
+    options = SweepOptions(name="earlier", storage=storage, device="cpu", epochs=1, num_samples=trials, search="random")
+    plan = make_plan(experiment, options)
+    plan.folder.mkdir(parents=True)
+    write_sweep_file(plan)
+    searcher = make_searcher(plan)
+    for number in range(trials):
+        config = searcher.suggest(str(number))
+        assert isinstance(config, dict)
+        searcher.on_trial_complete(str(number), {plan.experiment.metric: score(config), "epoch": 1})
+    assert searcher.study is not None  # everything is written
+
+
+def options_of_sweep(experiment: str, given: SweepOptions, tracking_uri: str) -> SweepOptions:
+    """Return the options with which the sweep of this experiment goes on that ``given`` wants to resume."""
+    return resumed(given, sweep_to_resume(experiment, given, tracking_uri).options)

@@ -1,0 +1,74 @@
+"""A sweep's state, fed with events as a run feeds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Mode, Objective
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.sweep.record.device_time import DeviceTime
+from gaudi_tune.sweep.record.events import (
+    CheckpointSaved,
+    Decided,
+    Decision,
+    Outcome,
+    Reported,
+    SweepBegan,
+    TrialBegan,
+    TrialEnded,
+    Verdict,
+)
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import trial_name
+
+
+class Fed:
+    """A state, and short words for what happens to it."""
+
+    def __init__(
+        self,
+        mode: Mode = "max",
+        epochs: int = 4,
+        trials: int = 8,
+        kind: Any = "cpu",
+        count: int = 2,
+        width: int = 1,
+        confirm: int = 0,
+        seeds: int = 0,
+        others: Sequence[Objective] = (),
+    ) -> None:
+        device_time = DeviceTime(Devices(DEVICE_TYPES[kind], (count,), "for a test"))
+        objectives, budget = [Objective("score", mode), *others], Budget(epochs=epochs)
+        self.state = SweepState(objectives, budget, trials, device_time, confirm, seeds)
+        self.state.apply(SweepBegan())
+
+    def begin(self, *numbers: int, **config: Any) -> None:
+        for number in numbers:
+            self.state.apply(TrialBegan(trial=number, trial_id=f"id{number}", config={"x": 0.5, **config}))
+
+    def report(self, number: int, step: int, value: float, verdict: Verdict = "continue", **metrics: Any) -> None:
+        config = self.state.trials[number].config
+        told = {"score": value, "epoch": step, **metrics}
+        self.state.apply(Reported(trial=number, step=step, value=value, metrics=told, config=config))
+        self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
+
+    def save(self, number: int) -> None:
+        """Save the last report, in a folder named after its step."""
+        step = self.state.trials[number].step
+        self.state.apply(CheckpointSaved(trial=number, place=f"{trial_name(number)}/checkpoint_{step:06d}"))
+
+    def end(self, number: int, outcome: Outcome = "finished", reason: str = "", raised: bool = False) -> None:
+        self.state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason, raised=raised))
+
+    def trial(
+        self, number: int, *scores: float, outcome: Outcome | None = "finished", reason: str = "", **config: Any
+    ) -> None:
+        """A trial from its beginning to its end; None: it still runs."""
+        self.begin(number, **config)
+        for step, score in enumerate(scores, start=1):
+            self.report(number, step, score)
+        if outcome is not None:
+            self.end(number, outcome, reason, raised=outcome == "failed" and not any(map(math.isnan, scores)))

@@ -1,0 +1,317 @@
+"""Small train loops that misbehave on purpose, for workers to import."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import ray.train.collective
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gaudi_tune.devices.cpu import CPU, Cpu
+from gaudi_tune.group import worker_group
+from gaudi_tune.training.session import get_checkpoint, get_context, report
+from gaudi_tune.training.trial_config import TrialConfig
+
+AT_START = dict(os.environ)
+"""The variables of a worker when it unpickles its loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuadraticConfig(TrialConfig):
+    """Configuration of :func:`quadratic`."""
+
+    x: float
+    fail_at: int = 0
+    """Epoch at which the loop raises; 0 means never."""
+    diverge_at: int = 0
+    """Epoch from which the loss is NaN; 0 means never."""
+    silent_at: int = 0
+    """Epoch whose report lacks the score; 0 means none."""
+    epochs_of_loop: int = 0
+    """Epochs after which the loop returns by itself; 0 means at its budget."""
+    seconds: float = 0.0
+    """How long an epoch takes."""
+
+
+def quadratic(config: dict[str, Any]) -> None:
+    """Report a score that rises to 1 - x² with the epochs; saves and goes on from the epoch number alone."""
+    trial = QuadraticConfig.from_dict(config)
+    for epoch in range(_epochs_done() + 1, (trial.epochs_of_loop or trial.epochs) + 1):
+        if epoch == trial.fail_at:
+            raise RuntimeError(f"failed on purpose at epoch {epoch}")
+        time.sleep(trial.seconds)
+        loss = math.nan if trial.diverge_at and epoch >= trial.diverge_at else trial.x**2 / epoch
+        score = {"score": 1 - trial.x**2 - 1 / epoch} if epoch != trial.silent_at else {}
+        report(
+            {"epoch": epoch, **score, "train_loss": loss, "noise": torch.rand(())},
+            save=partial(_write, epoch=epoch),
+        )
+
+
+def unsaved(config: dict[str, Any]) -> None:
+    """Report as :func:`quadratic` does, and save nothing."""
+    for epoch in range(1, config["epochs"] + 1):
+        time.sleep(0.3)
+        ray.train.report({"epoch": epoch, "score": 1 - config["x"] ** 2 - 1 / epoch})
+
+
+def failing_on_one_rank(config: dict[str, Any]) -> None:
+    """Raise on rank 1 while rank 0 waits for it in a collective."""
+    if get_context().get_world_rank() == 1:
+        raise RuntimeError("rank 1 failed on purpose")
+    torch.distributed.barrier()
+    report({"epoch": 1})
+
+
+def uneven(config: dict[str, Any]) -> None:
+    """Report on each rank as often as the configuration says."""
+    for epoch in range(1, config["reports"][get_context().get_world_rank()] + 1):
+        report({"epoch": epoch})
+
+
+def meeting(config: dict[str, Any]) -> None:
+    """Report on rank 0 what all ranks have heard of it, if they have heard the same."""
+    rank = get_context().get_world_rank()
+    heard = ray.train.collective.broadcast_from_rank_zero(f"{config['said']} of rank {rank}")
+    ray.train.collective.barrier()
+    by_rank: list[Any] = [None] * get_context().get_world_size()
+    torch.distributed.all_gather_object(by_rank, heard)
+    report({"epoch": 1, "heard": heard if set(by_rank) == {heard} else by_rank})
+
+
+def silent(config: dict[str, Any]) -> None:
+    """Return without a report."""
+
+
+def environment_at_start(config: dict[str, Any]) -> None:
+    """Report a variable as it was before the first trial; and Python's switch."""
+    name = "PT_HPU_GPU_MIGRATION"
+    for epoch in (1, 2):
+        found = {name: AT_START.get(name, "unset"), "garbage_is_looked_for": gc.isenabled()}
+        report({"epoch": epoch, "worker_pid": os.getpid(), **found})
+
+
+def _epochs_done() -> int:
+    checkpoint = get_checkpoint()
+    return 0 if checkpoint is None else int(Path(checkpoint.path, "epoch.txt").read_text())
+
+
+def _write(directory: Path, epoch: int) -> None:
+    (directory / "epoch.txt").write_text(str(epoch))
+    (directory / "weights").write_bytes(bytes(2000))  # more than the least --checkpoint-budget
+
+
+def any_loop(config: dict[str, Any]) -> None:
+    """Run the loop that the configuration names, so that tests of many loops share one worker group."""
+    loop, rest = config["loop"], {name: value for name, value in config.items() if name != "loop"}
+    own = (
+        quadratic,
+        untidy,
+        silent,
+        meeting,
+        failing_on_one_rank,
+        uneven,
+        environment_at_start,
+        stopping_once,
+        dying,
+        counting,
+        forgetful,
+        leaking,
+        lingering,
+    )
+    here = {function.__name__: function for function in own}
+    if loop in ("hugging_face", "lightning"):
+        here = importlib.import_module("tests.helpers.trainer_loops").LOOPS  # takes seconds to import
+    train_loop = here[loop] if loop in here else importlib.import_module(f"trainables.{loop}").train_loop
+    train_loop(rest)
+
+
+def untidy(config: dict[str, Any]) -> None:
+    """Change every global switch and leave memory and a file open; ``finally`` writes to ``config["log"]``."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(2)
+    torch.manual_seed(123)
+    hoard: list[Any] = [torch.ones(1000)]
+    hoard.append(hoard)
+    try:
+        for epoch in range(1, 100):
+            report({"epoch": epoch})
+    except Exception:
+        Path(config["log"]).write_text("swallowed")  # a stop must not be taken for an error
+    finally:
+        with Path(config["log"]).open("a") as log:
+            log.write("finally")
+
+
+def stopping_once(config: dict[str, Any]) -> None:
+    """Stop the own process, as one that hangs, in the second epoch of the first attempt."""
+    been_here = Path(config["been_here"])
+    for epoch in range(_epochs_done() + 1, 4):
+        if epoch == 2 and not been_here.exists():
+            been_here.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(60)  # another thread gets the signal, perhaps a moment later
+        save = partial(_write, epoch=epoch)
+        report({"epoch": epoch, "worker_pid": os.getpid()}, save=save)
+
+
+def dying(config: dict[str, Any]) -> None:
+    """Kill the own process in the second epoch of every attempt, and write a line to ``config["log"]`` for each."""
+    with Path(config["log"]).open("a") as log:
+        log.write("begun\n")
+    report({"epoch": 1})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def counting(config: dict[str, Any]) -> None:
+    """Report three times, first the number that the configuration says, and ``each_epoch`` times the same number, with
+    what there is ``also``; from ``alone_from`` on, no worker may have company."""
+    for epoch in range(_epochs_done(), 3):
+        if get_context().get_world_size() > 1 and epoch >= config.get("alone_from", 3):
+            raise RuntimeError("failed on purpose")
+        number = config["first"] + epoch // config.get("each_epoch", 1)
+        report({"epoch": number, **config.get("also", {})}, save=partial(_write, epoch=epoch + 1))
+
+
+def forgetful(config: dict[str, Any]) -> None:
+    """Report four epochs with something to save, and never ask for it."""
+    for epoch in range(1, 5):
+        report({"epoch": epoch, "score": config.get("x", 0.0) / epoch}, save=partial(_write, epoch=epoch))
+
+
+def giving_back(config: dict[str, Any]) -> None:
+    """Raise on rank 1 while rank 0 trains; each rank adds its number to ``config["log"]`` when Python exits."""
+    rank = get_context().get_world_rank()
+
+    def note() -> None:
+        with Path(config["log"]).open("a") as log:
+            log.write(f"{rank}\n")
+
+    atexit.register(note)
+    report({"epoch": 1})
+    if rank == 1:
+        time.sleep(1)
+        raise RuntimeError("rank 1 failed on purpose")
+    time.sleep(300)
+
+
+def lingering(config: dict[str, Any]) -> None:
+    """Report two epochs, and clean up until a file is there."""
+    try:
+        for epoch in (1, 2):
+            report({"epoch": epoch})
+    finally:
+        while not Path(config["until"]).exists():
+            time.sleep(0.1)
+
+
+def ending(config: dict[str, Any]) -> None:
+    """End in the way that the configuration names: the process, or the loop with an error."""
+    ways: dict[str, Callable[[], Any]] = {
+        "SystemExit": lambda: sys.exit(3),
+        "os._exit": lambda: os._exit(3),
+        "TwoPartError": _raise_two_parts,
+    }
+    ways[config["way"]]()
+
+
+class TwoPartError(Exception):
+    """Can be pickled, and not unpickled: pickle would make it again from its text alone."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(f"{what} {number}")
+
+
+def _raise_two_parts() -> None:
+    raise TwoPartError("no such layer", 2)
+
+
+def impatient_group(spec: Any) -> Any:
+    """Return a worker group that must be up within two seconds."""
+    with patch.object(worker_group, "START_TIMEOUT_S", 2):
+        return worker_group.WorkerGroup(spec, "late")
+
+
+class Impatient(worker_group.WorkerGroup):
+    """A worker group whose workers may take a second to end."""
+
+    def exit(self) -> None:
+        """End it as all are ended."""
+        with patch.object(worker_group, "EXIT_TIMEOUT_S", 1):
+            super().exit()
+
+
+class Exclusive(Cpu):
+    """Cores that nobody else can have until their process has ended as a Python process does."""
+
+    def __init__(self) -> None:
+        super().__init__(**{**_of_cpu(), "exclusive": True})
+
+
+class Lost(Exclusive):
+    """Such cores that cannot be measured once a trial has ended."""
+
+    def memory_in_use(self) -> None:
+        """Fail."""
+        raise OSError("the device is lost")
+
+
+def _of_cpu() -> dict[str, Any]:
+    return {field.name: getattr(CPU, field.name) for field in fields(CPU)}
+
+
+class Unprepared(Cpu):
+    """Cores that take seconds to prepare a worker."""
+
+    def __init__(self) -> None:
+        super().__init__(**_of_cpu())
+
+    def prepare_worker(self) -> None:
+        """Take longer than a group may."""
+        time.sleep(6.0)
+
+
+HABANAS = ("LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_LAZY_MODE")
+HOARD: list[torch.Tensor] = []
+
+
+def leaking(config: dict[str, Any]) -> None:
+    """Leave so many megabytes behind in the process, or use them for a moment, and report which process that is."""
+    used = torch.ones(config["megabytes"] * 2**18)
+    if not config["frees"]:
+        HOARD.append(used)
+    pid_and_variables = {"worker_pid": os.getpid(), **{name: os.environ.get(name) for name in HABANAS}}
+    report({"epoch": 1, **pid_and_variables}, save=partial(_write, epoch=1))
+
+
+def noting_the_optimizer(config: dict[str, Any], train_loop: Callable[[dict[str, Any]], None], folder: Path) -> None:
+    """Run a train loop; a file named as the configuration's seed gets what the optimizer had, a line for each step."""
+    with (folder / f"{config['seed']}").open("a") as file:
+
+        def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            first, *others = optimizer.param_groups
+            had = {name: first[name] for name in ("lr", "momentum") if name in first}
+            decay = max(group["weight_decay"] for group in (first, *others))  # norms and biases may be spared
+            print(json.dumps({"kind": type(optimizer).__name__.lower(), "weight_decay": decay, **had}), file=file)
+
+        hook = register_optimizer_step_pre_hook(note)
+        try:
+            train_loop(config)
+        finally:
+            hook.remove()

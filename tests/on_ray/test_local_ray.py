@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import ray.tune
+import torch
+
+from gaudi_tune import SweepError, SweepOptions
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray import local_ray
+from gaudi_tune.on_ray.local_ray import begin_ray, end_ray, start_ray
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.private.setup_worker import FORK_SERVER
+from tests.helpers.quadratic import QUADRATIC
+
+
+@pytest.fixture
+def plan(storage: Path) -> Plan:
+    return make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
+
+
+class SlowRay:
+    """What Ray's calls do on a machine that is too busy to start one, and in which order they end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[str] = []
+        self.gives_up = threading.Event()
+        monkeypatch.setenv(FORK_SERVER, "off")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", self._init)
+        monkeypatch.setattr(ray, "shutdown", lambda: self.ended.append("shutdown"))
+
+    def _init(self, *address: str, **more: Any) -> None:
+        self.gives_up.wait(60)
+        self.ended.append("init")
+        raise TimeoutError("the machine is busy")
+
+
+def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowRay(monkeypatch)
+    begin_ray(plan)
+    threading.Timer(0.2, slow.gives_up.set).start()
+    with pytest.raises(SweepError, match=r"Ray did not start on this machine \(the machine is busy\)"):
+        start_ray(plan)
+
+
+def test_a_ray_that_still_starts_is_ended_after_that_and_forgotten(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRay(monkeypatch)
+    begin_ray(plan)
+    threading.Timer(0.2, slow.gives_up.set).start()
+    end_ray()
+    assert slow.ended == ["init", "shutdown"]
+    with pytest.raises(SweepError, match="Ray did not start"):
+        start_ray(plan)
+    assert slow.ended == ["init", "shutdown", "init"]
+
+
+def test_ctrl_c_while_ray_is_waited_for_leaves_it_to_be_ended(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, before = SlowRay(monkeypatch), signal.signal(signal.SIGINT, signal.default_int_handler)
+    begin_ray(plan)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        start_ray(plan)
+    signal.signal(signal.SIGINT, before)
+    assert not slow.ended
+    slow.gives_up.set()
+    end_ray()
+    assert slow.ended == ["init", "shutdown"]
+
+
+def test_beside_a_ray_that_runs_none_is_begun(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRay(monkeypatch)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    begin_ray(plan)
+    start_ray(plan)
+    assert not slow.ended
+
+
+def test_what_a_script_imports_itself_is_left_to_a_server_but_for_ray_and_habana(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = ModuleType("__main__")
+    for name in ("habana_frameworks.torch", "of_debian"):
+        module = ModuleType(name)
+        module.__file__ = f"/usr/lib/python3/dist-packages/{name}.py"
+        monkeypatch.setitem(sys.modules, name, module)
+        setattr(script, name, module)
+    own = {
+        "torch": torch,
+        "Linear": torch.nn.Linear,
+        "tune": ray.tune,
+        "main": make_plan,
+        "loop": lambda: None,
+        "lr": 0.1,
+    }
+    vars(script).update(own, json=json)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert local_ray._imported_by_script() == ["of_debian", "torch", "torch.nn.modules.linear"]
+
+
+@pytest.mark.processes
+def test_data_that_cannot_be_used_ends_the_command_and_the_ray_that_was_begun(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as rays:  # a short path, as Ray's sockets need it
+        command = [
+            sys.executable,
+            "experiments/tune_bert.py",
+            "--data",
+            str(tmp_path),
+            "--storage",
+            str(tmp_path / "new"),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, env={**os.environ, "RAY_TMPDIR": rays},
+        )  # fmt: skip
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: --data {tmp_path}: the folder is empty")
+        assert [*Path(rays).glob("**/raylet.out")], "it was begun"
+        assert not [process for process in psutil.process_iter(["cmdline"]) if rays in str(process.info["cmdline"])]
+
+
+LATER_SWEEPS = """
+import importlib, os, sys
+import ray
+from torchvision import io
+from gaudi_tune import Experiment, SweepError, build_tuner, tune
+from gaudi_tune.on_ray.local_ray import start_ray
+
+sys.path.append(sys.argv[1])
+import mine
+
+def planned():
+    own = Experiment(train_loop=mine.loop, space={"x": tune.uniform(0.0, 1.0)}, metric="score", imports=["wave"])
+    return build_tuner(own, storage=sys.argv[1], device="cpu", num_samples=1).plan
+
+start_ray(planned())
+found = ray.remote(lambda: importlib.import_module("mine").__file__)
+print(ray.get(found.remote()) == mine.__file__, planned().cluster is not None)
+with_variables = {"env_vars": {"RAY_ANY": "1"}}  # Ray starts others without its script, and so without a server
+imported = ray.remote(runtime_env=with_variables)(lambda: {"torch", "torchvision", "wave"} & {*sys.modules})
+print("copies have", *sorted(ray.get(imported.remote())))
+ray.shutdown()
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    planned()
+except SweepError as error:
+    print(error)
+"""
+
+
+@pytest.mark.processes
+def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def loop(config): pass\n")
+    done = subprocess.run(
+        [sys.executable, "-c", LATER_SWEEPS, str(tmp_path)],
+        cwd=PROJECT_ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "True True\n" in done.stdout, done.stderr
+    assert "copies have torch torchvision wave\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("train_loop uses the module mine, and no worker can find it")

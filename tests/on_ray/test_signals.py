@@ -1,0 +1,355 @@
+"""Ctrl-C and SIGTERM: how a sweep ends on them, with and without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import ray
+from ray import tune
+from ray.tune import Checkpoint
+from ray.tune.result import SHOULD_CHECKPOINT
+from ray.tune.schedulers import TrialScheduler
+
+from gaudi_tune import Experiment, SweepOptions, build_tuner
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.sweep.record.events import (
+    CTRL_C,
+    TERMINATED,
+    Decided,
+    Decision,
+    Ending,
+    Reported,
+    SweepEnding,
+    TrialBegan,
+)
+from tests.helpers.loops import QuadraticConfig, unsaved
+from tests.helpers.quadratic import QUADRATIC
+
+
+@pytest.fixture
+def interrupts() -> Iterator[list[float]]:
+    """When Tune was told to end; Tune itself is not there to hear it."""
+    times: list[float] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: times.append(time.monotonic()))
+    yield times
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def run(storage: Path) -> SweepRun:
+    """A sweep with two running trials, before anything of Ray."""
+    run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu")), trackers=[]).run
+    for number in (1, 2):
+        run.state.apply(TrialBegan(trial=number, trial_id=str(number), config={"x": 0.5}))
+    return run
+
+
+def turn(run: SweepRun, *saving: int) -> None:
+    """What a turn of Tune's event loop does about the end of the sweep, while trials are saved."""
+    run.early_end.heed_signals()
+    run.early_end.interrupt_when_saved({*saving, *(trial.number for trial in run.state.running)})
+
+
+def save(run: SweepRun, number: int) -> None:
+    config = run.state.trials[number].config
+    run.state.apply(Reported(trial=number, step=1, value=0.1, metrics={"score": 0.1}, config=config))
+    place = run.plan.folder / f"trial-{number:03d}" / "checkpoint_000000"
+    trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
+    run.on_checkpoint(0, [], trial, Checkpoint(str(place)))
+
+
+def test_tune_is_interrupted_once_every_running_trial_is_saved(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.ask(Ending("for a test", 0))
+    turn(run)
+    save(run, 1)
+    turn(run)
+    assert not interrupts
+    save(run, 2)
+    turn(run)
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_without_ray_the_process_ends_also_if_the_sweep_cannot_be_closed(
+    run: SweepRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    run.plan.folder.parent.mkdir(exist_ok=True)
+    run.plan.folder.write_text("no folder")  # the summary cannot be written
+    run.early_end._leave_without_ray(Ending("Ray is gone", 1, at_once=True))
+    assert left == [1]
+    assert "the sweep could not be closed" in caplog.text
+
+
+def test_the_checkpoint_of_a_trial_that_pauses_is_waited_for(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.ask(Ending("for a test", 0))
+    turn(run)
+    save(run, 1)
+    run.state.apply(Decided(trial=2, decision=Decision("pause", "it waits")))
+    turn(run, 2)
+    assert not interrupts
+    save(run, 2)
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    options = SweepOptions(storage=storage, name="x", device="cpu", scheduler="pbt")
+    run = SweepTuner(make_plan(plain, options), trackers=[]).run
+    run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.5}))
+    scheduler = mock.Mock(return_value=TrialScheduler.CONTINUE)
+    monkeypatch.setattr(run.scheduler, "on_trial_result", scheduler)
+    trial: Any = SimpleNamespace(experiment_tag="1_", trial_id="1")
+    for ends in (False, True):
+        if ends:
+            run.early_end.ask(Ending("for a test", 0))
+        decision, _ = run._decide(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
+        assert decision.verdict == "continue"
+    scheduler.assert_called_once()
+
+
+def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.ask(Ending("for a test", 0))
+    for number in (1, 2):  # before the sweep has looked which trials run
+        trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
+        run.on_trial_result(0, [], trial, {SHOULD_CHECKPOINT: False})
+    turn(run)
+    assert len(interrupts) == 1
+
+
+def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
+    told: list[Any] = []
+    run.views = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
+    for _ in range(2):  # as at each turn of Tune's event loop
+        run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
+    assert [type(event) for event in told] == [SweepEnding]
+
+
+def test_a_target_that_was_reached_stays_the_reason_when_the_time_is_over_too(run: SweepRun) -> None:
+    reached = Ending("it reached the target", 0, option="target")
+    run.early_end.ask(reached)
+    run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
+    assert run.state.ending == reached._replace(at_once=True)
+    run.early_end.ask(Ending("all fail", 1, at_once=False))
+    assert run.state.ending.option == "target"
+
+
+def test_in_a_thread_the_sweep_goes_on(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.ask(Ending("for a test", 1, at_once=True))
+    thread = threading.Thread(target=turn, args=(run,))
+    thread.start()
+    thread.join()
+    assert not interrupts
+    assert run.state.ending is None
+
+
+def test_ctrl_c_waits_for_checkpoints_once(run: SweepRun, interrupts: list[float]) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    run.early_end.signals.take_over()
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    assert not interrupts
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    assert len(interrupts) == 1
+    assert run.state.ending == Ending("interrupted (Ctrl-C)", CTRL_C, at_once=True)
+    signal.signal(signal.SIGINT, before[0])  # as Tune does, once it is interrupted
+    run.early_end.signals.give_back(interrupted=True)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_one_ctrl_c_is_enough_for_a_sweep_that_is_ending_already(run: SweepRun, interrupts: list[float]) -> None:
+    run.early_end.signals.take_over()
+    run.early_end.ask(Ending("the target was reached", 0))
+    turn(run)
+    assert not interrupts
+    os.kill(os.getpid(), signal.SIGINT)
+    turn(run)
+    run.early_end.signals.give_back(interrupted=False)
+    assert len(interrupts) == 1
+    assert run.state.ending == Ending("the target was reached", 0, at_once=True)
+
+
+LEAVING = """
+import os, signal, sys
+from pathlib import Path
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from tests.helpers.quadratic import QUADRATIC
+
+run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
+run.plan.folder.mkdir(parents=True)
+run.early_end.signals.take_over()
+os.kill(os.getpid(), signal.SIGTERM)
+run.on_step_begin(0, [])
+print("it went on")
+"""
+
+
+@pytest.mark.processes
+def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is_called(storage: Path) -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", LEAVING, str(storage)], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    assert left.returncode == TERMINATED, left.stderr
+    assert "it went on" not in left.stdout
+    assert "resume it with: build_tuner(" in left.stderr
+    summary = json.loads((storage / "x" / "summary.json").read_text())
+    assert summary["ended_early"]["why"] == "it received SIGTERM"
+
+
+WITHOUT_RAYLET = """
+import os, time
+import psutil, ray
+from gaudi_tune.on_ray.signals import Signals
+from gaudi_tune.on_ray.watch import RayWatch
+from gaudi_tune.private.ray_core import lean_ray
+
+def leave(ending):
+    print(ending.why, flush=True)
+    os._exit(ending.status)
+
+with lean_ray():
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+RayWatch(Signals(), leave).start()
+next(child for child in psutil.Process().children(recursive=True) if child.name() == "raylet").kill()
+time.sleep(90)
+"""
+
+
+@pytest.mark.processes
+def test_a_sweep_whose_raylet_is_gone_is_left() -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RAYLET], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    assert left.returncode == 1, left.stderr
+    assert left.stdout.splitlines()[-1] == "Ray's process on this machine (raylet) is gone"
+
+
+WAITING_FOR_ROOM = """
+import sys
+from pathlib import Path
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from tests.helpers.quadratic import QUADRATIC
+from gaudi_tune.base import writing
+
+
+def write():
+    print(signals.asked, flush=True)
+    with open("/dev/full", "w") as full:
+        full.write("x")
+
+
+plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
+signals = SweepTuner(plan).run.early_end.signals
+signals.take_over()
+writing.TRY_AGAIN_AFTER_S = 0.1
+writing.once_there_is_room(write, "anything")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
+    storage: Path, number: signal.Signals, heeded: int
+) -> None:
+    script = [sys.executable, "-c", WAITING_FOR_ROOM, str(storage)]
+    with subprocess.Popen(script, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline()]
+        for _ in range(heeded):
+            process.send_signal(number)
+            told.append(next(line for line in process.stdout if line != told[-1]))
+        assert told[0] == "None\n"
+        assert "at_once=True" in told[-1]
+        process.send_signal(number)
+        assert process.wait() == -number
+
+
+def test_a_real_sweep_ends_at_its_target_with_its_trials_saved(ray_here: None, tmp_path: Path) -> None:
+    plain = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "settings": ("seconds=0.3",)}
+    build_tuner(plain, name="good-enough", storage=tmp_path, target=-0.5, **options).fit()
+    summary = json.loads((tmp_path / "good-enough" / "summary.json").read_text())
+    assert summary["ended_early"]["status"] == 0
+    assert summary["best"]["value"] >= -0.5
+    assert summary["interrupted"] == [1, 2]
+    assert summary["device_seconds"]["lost"] == 0, "each waited where it had saved"
+    for number in summary["interrupted"]:
+        # Two, if the sweep ended before Tune removed the one before.
+        assert len(list((tmp_path / "good-enough" / f"trial-{number:03d}").glob("checkpoint_*/epoch.txt"))) in (1, 2)
+
+
+class CtrlC(tune.Callback):
+    """Comes when the sweep has taken over the signals, and no trial has begun."""
+
+    def setup(self, **info: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_real_sweep_ends_on_ctrl_c_before_its_first_trial(ray_here: None, tmp_path: Path) -> None:
+    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
+    before, began = signal.getsignal(signal.SIGINT), time.monotonic()
+    SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlC()], trackers=[]).fit()
+    assert time.monotonic() - began < 300, "Tune waits ten minutes for a proposal, if there is to be none"
+    assert signal.getsignal(signal.SIGINT) == before
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
+
+
+class CtrlCOnceBegun(tune.Callback):
+    """Comes when the first trial has begun."""
+
+    def on_trial_start(self, iteration: int, **info: Any) -> None:
+        if number_of(info["trial"]) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_does_not_wait_for_trials_whose_devices_another_has(ray_here: None, tmp_path: Path) -> None:
+    another = ray.remote(num_cpus=2)(QuadraticConfig).remote(x=0.0, epochs=1, seed=0)
+    ray.get(another.__ray_ready__.remote())
+    options = SweepOptions(storage=tmp_path, name="x", device="cpu", num_samples=2)
+    began = time.monotonic()
+    try:
+        SweepTuner(make_plan(QUADRATIC, options), callbacks=[CtrlCOnceBegun()], trackers=[]).fit()
+    finally:
+        ray.kill(another)
+    assert time.monotonic() - began < 60
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["ended_early"]["status"] == CTRL_C
+
+
+@pytest.mark.parametrize("ends", [{"target": -0.5}, {"patience": 1}])
+def test_a_real_sweep_whose_loop_saves_nothing_ends_at_its_limit(
+    ray_here: None, tmp_path: Path, ends: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"num_samples": 20, "epochs": 27, "scheduler": "fifo", "name": "unsaved", **ends}
+    experiment = Experiment(train_loop=unsaved, space={"x": tune.uniform(-0.5, 0.5)}, metric="score", mode="max")
+    build_tuner(experiment, storage=tmp_path, **options).fit()
+    summary = json.loads((tmp_path / "unsaved" / "summary.json").read_text())
+    assert summary["ended_early"]["status"] == 0
+    assert not summary["complete"]

@@ -1,0 +1,225 @@
+"""A real sweep that a person steers from its page while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ray import tune
+
+from gaudi_tune import SweepError, SweepOptions
+from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.sweep.policies.stopping import StoppingRules
+from gaudi_tune.sweep.record.events import TrialBegan
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from tests.helpers.page_client import PageClient
+from tests.helpers.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+
+
+class Steered(NamedTuple):
+    """What came of the sweep that was steered."""
+
+    run: SweepRun
+    folder: Path
+    waited: int
+    """The trial that waited at a rung when it was stopped."""
+    ran: int
+    """The one that ran."""
+    answers: list[dict[str, str]]
+    summary: dict[str, Any]
+    """summary.json."""
+    page: PageClient
+
+
+@pytest.fixture(scope="module")
+def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered:
+    storage = tmp_path_factory.mktemp("steered")
+    options = SweepOptions(
+        name="steered", storage=storage, device="cpu", num_samples=5, epochs=6, settings=("seconds=0.4",)
+    )
+    run = (tuner := SweepTuner(make_plan(PLAIN, options))).run
+
+    def steer() -> tuple[int, int, list[dict[str, str]], PageClient]:
+        while run.page.address is None:
+            time.sleep(0.05)
+        page = PageClient(run.page.address)
+        (waited, *_) = page.until(lambda page: page.with_status("paused"))
+        answers = [page.ask(do="stop", trial=waited)]
+        page.until(lambda page: page.trials[waited]["status"] == "stopped early")
+        (ran, *_) = page.until(lambda page: page.with_status("running"))
+        answers.append(page.ask(do="stop", trial=ran))
+        answers += [page.ask(do="try", config={"x": "7"}), page.ask(do="try", config={"x": "0.25"})]
+        page.until(lambda page: any(trial["params"]["x"] == 0.25 for trial in page.trials.values()))
+        answers += [page.ask(do="add", trials=40), page.ask(do="end")]
+        page.until(lambda page: not page.head["running"])
+        return waited, ran, answers, page
+
+    with ThreadPoolExecutor() as thread:
+        steering = thread.submit(steer)
+        tuner.fit()
+        waited, ran, answers, page = steering.result()
+    folder = storage / "steered"
+    return Steered(run, folder, waited, ran, answers, json.loads((folder / "summary.json").read_text()), page)
+
+
+def test_a_trial_that_runs_or_waits_is_stopped_and_keeps_its_checkpoint(steered: Steered) -> None:
+    for number in (steered.waited, steered.ran):
+        trial = steered.run.state.trials[number]
+        assert (trial.status, trial.reason) == ("stopped early", "stopped by hand")
+        assert any((steered.folder / saved.place / "epoch.txt").is_file() for saved in trial.checkpoints)
+
+
+def test_a_configuration_is_tried_next_if_it_is_of_the_space(steered: Steered) -> None:
+    _, _, wrong, right, *_ = steered.answers
+    assert wrong["error"] == "x=7.0 is not in its range, -1 to 1; give a value inside, such as 0"
+    assert right["done"] == "next: x=0.25"
+    assert [trial.config["x"] for trial in steered.run.state.searched].count(0.25) == 1
+
+
+def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(steered: Steered) -> None:
+    summary, begun = steered.summary, len(steered.run.state.searched)
+    assert begun < 10
+    assert summary["complete"]
+    assert sum(summary["trials"].values()) == begun
+    stops = [f"stop trial-{number:03d}" for number in (steered.waited, steered.ran)]
+    asked = [*stops, "try x=0.25", "add 40 trials", "end after the running trials"]
+    assert [entry["what"] for entry in summary["steered"]] == asked
+    assert [line.partition("  ")[2] for line in steered.page.head["steered"]] == asked
+    assert steered.page.head["state"] == "complete"
+    resumed = SweepOptions(resume="steered", storage=steered.folder.parent)
+    assert dry_run_lines(make_plan(PLAIN, resumed))[0].startswith(f"all {begun} trials have ended")
+
+
+@pytest.fixture
+def run(storage: Path) -> SweepRun:
+    """A sweep with a running trial and three proposed, before anything of Ray."""
+    plan = make_plan(PLAIN, SweepOptions(storage=storage, name="x", device="cpu", num_samples=3))
+    run = SweepTuner(plan, trackers=[]).run
+    plan.folder.mkdir(parents=True)
+    write_sweep_file(plan)
+    run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.9, "seed": 1}))
+    for number in range(3):
+        run.searcher.suggest(str(number))
+    return run
+
+
+def asked(run: SweepRun, **wish: Any) -> str:
+    answer = run.steering.ask(wish)
+    run.steering.heed()
+    return answer.result(0)
+
+
+def test_a_configuration_beyond_the_last_trial_adds_one(run: SweepRun) -> None:
+    assert asked(run, do="try", config={"x": 0.5}) == "next: x=0.5"
+    assert run.state.num_trials == 4
+    assert json.loads((run.plan.folder / "sweep.json").read_text())["options"]["num_samples"] == 4
+    assert run.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+    assert run.searcher.suggest("after") is None
+
+
+def test_what_was_wanted_outlives_a_search_that_the_time_budget_cuts_short(run: SweepRun, tmp_path: Path) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    run.steering.cut_search()
+    assert run.searcher.suggest("next") is None
+    run.searcher.save(str(tmp_path / "searcher"))
+    other = SweepTuner(run.plan, trackers=[]).run
+    other.searcher.restore(str(tmp_path / "searcher"))
+    other.searcher.num_trials = 4
+    assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+
+
+def test_the_end_says_that_configurations_that_wait_are_dropped(run: SweepRun) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    asked(run, do="try", config={"x": 0.4})
+    assert asked(run, do="end").endswith("; 2 configurations that waited will not be tried")
+
+
+def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Path) -> None:
+    asked(run, do="try", config={"x": 0.5})
+    asked(run, do="stop", trial=1)
+    run.searcher.save(str(tmp_path / "searcher"))
+    other = SweepTuner(run.plan, trackers=[]).run
+    other.searcher.restore(str(tmp_path / "searcher"))
+    other.searcher.num_trials = 4
+    other.on_disk.restore(run.on_disk.snapshot())
+    assert other.searcher.suggest("next")["x"] == 0.5  # type: ignore[index]
+    assert other.state.trials[1].to_stop
+    assert [what for _, what in other.state.steered] == ["try x=0.5", "add 1 trial for that", "stop trial-001"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (
+            {"do": "stop", "trial": 2},
+            r"trial 2: there is no such trial; give one that is running or paused \(1\)",
+        ),
+        ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
+        ({"do": "add", "trials": None}, "not a request that a sweep knows; send {.do.: .stop., .trial.: 7}"),
+        ({"do": "add", "trials": True}, "not a request that a sweep knows"),
+        ({"do": "try", "config": {}}, "x: every trial needs a value; give one in its range, -1 to 1"),
+        ({"do": "try", "config": {"x": "", "y": 1}}, "y: no such hyperparameter is searched; there are x"),
+        ({"do": "try", "config": {"x": "far"}}, "x must be a valid number, but got 'far'; its range is -1 to 1"),
+    ],
+)
+def test_a_wish_that_cannot_be_says_why(run: SweepRun, wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        asked(run, **wish)
+    assert not run.state.steered
+
+
+def test_a_search_that_the_time_budget_has_cut_short_takes_no_more(run: SweepRun) -> None:
+    asked(run, do="add", trials=2)
+    run.steering.cut_search()
+    for wish in ({"do": "add", "trials": 1}, {"do": "try", "config": {"x": 0.5}}):
+        with pytest.raises(SweepError, match=r"the time left is for .*, begin more with: .*add_trials=N\)"):
+            asked(run, **wish)
+    assert run.state.cut
+
+
+def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
+    run.searcher.over = True
+    with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
+        asked(run, do="add", trials=1)
+    run.early_end.heed_signals()
+    run.state.over = True
+    with pytest.raises(SweepError, match=r"the sweep has ended; resume it with: build_tuner"):
+        asked(run, do="end")
+
+
+def test_who_asks_after_the_last_step_is_told_at_once(run: SweepRun) -> None:
+    waits = run.steering.ask({"do": "add", "trials": 1})
+    run.close()
+    for answer in (waits, run.steering.ask({"do": "end"})):
+        with pytest.raises(SweepError, match="the sweep has ended; resume it with: "):
+            answer.result(0)
+
+
+@pytest.mark.workers
+def test_a_search_that_the_time_budget_cuts_short_is_not_complete_and_keeps_what_was_asked_for(
+    ray_here: None, storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(StoppingRules, "no_more_trials", lambda rules, state, groups: len(state.searched) >= 3)
+    options = SweepOptions(
+        name="cut", storage=storage, device="cpu", num_samples=50, epochs=2, confirm=1, seeds=2, time_budget=90
+    )
+    tuner = SweepTuner(make_plan(PLAIN, options))
+    tuner.fit()
+    summary, reason = tuner.run.summary, "its time budget of 1 h 30 m left no time for more trials"
+    assert summary is not None and [len(row["scores"]) for row in summary["confirmation"]["rivals"]] == [2]
+    assert (summary["complete"], summary["ended_early"]["why"]) == (False, reason)
+    begun = len(tuner.run.state.searched)
+    assert begun < 10 and summary["steered"] == []
+    assert f"{50 - begun} not begun" in (said := capsys.readouterr().out)
+    assert "--time-budget: no more trials begin" in said
+    assert make_plan(PLAIN, SweepOptions(resume="cut", storage=storage)).num_samples == 50

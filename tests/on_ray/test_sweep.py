@@ -1,0 +1,388 @@
+"""A whole sweep through the API on real workers, with trials that fail, diverge and end early."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise, permutations
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import optuna
+import pytest
+from mlflow.entities import Run
+from optuna.trial import TrialState
+from optuna_dashboard import wsgi
+from ray import tune
+from ray.util import placement_group_table
+from werkzeug.test import Client
+
+from gaudi_tune import SweepError, SweepOptions, build_tuner
+from gaudi_tune.cli.command_line import dry_run_lines, run
+from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.on_ray.local_ray import OF_TUNE
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.on_ray.watch import LOOK_EVERY_S
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.pictures.report import DRAW_EVERY_S
+from gaudi_tune.show.trackers.delivery import OF_MLFLOW
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
+from gaudi_tune.show.trackers.records import SWEEP, LogFiles
+from gaudi_tune.show.trackers.tracker import TRACKERS
+from tests.helpers.earlier_sweeps import earlier_sweep
+from tests.helpers.groups import in_one_group
+from tests.helpers.json_lines import JsonLinesTracker
+from tests.helpers.quadratic import QUADRATIC
+from tests.show.pictures.test_pictures import NAMES, data_in
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("storage") / "mishaps"
+
+
+@pytest.fixture(scope="module")
+def results(ray_here: None, folder: Path) -> tune.ResultGrid:
+    # fifo: an early stop could come before the mishap, depending on which group starts first.
+    options: dict[str, Any] = {"num_samples": 8, "epochs": 4, "seed": 3, "scheduler": "fifo"}
+    earlier_sweep(replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)}), folder.parent, lambda c: -abs(c["x"] + 0.5))
+    options["learn_from"] = ("earlier",)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TRACKERS, JsonLinesTracker.name, lambda plan: JsonLinesTracker(events_of(plan.folder)))
+        tuner = build_tuner(QUADRATIC, name=folder.name, storage=folder.parent, **options)
+    assert isinstance(tuner, tune.Tuner)
+    return tuner.fit()
+
+
+def events_of(folder: Path) -> Path:
+    """The file of the second tracker, which has nothing but its one module."""
+    return folder.with_suffix(".jsonl")
+
+
+@pytest.fixture(scope="module")
+def runs(results: tune.ResultGrid, folder: Path) -> tuple[Run, list[Run]]:
+    """The sweep's run and its children, by trial number."""
+    found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+    parent = next(run for run in found if run.info.run_name == folder.name)
+    children = [run for run in found if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    return parent, sorted(children, key=lambda run: run.info.run_name)
+
+
+@pytest.fixture(scope="module")
+def summary(results: tune.ResultGrid, folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return loaded
+
+
+def test_one_bad_trial_does_not_end_the_sweep(results: tune.ResultGrid, summary: dict[str, Any]) -> None:
+    assert len(results) == 8
+    told = " ".join(map(str, results.errors))
+    assert len(results.errors) == 2
+    assert "failed on purpose at epoch 2" in told
+    assert "the experiment asks for 'score', and the report has train_loss, noise" in told
+    assert summary["trials"]["failed"] == 3  # one raised, one diverged, one left the metric out
+    assert sum(summary["trials"].values()) == 8
+    assert summary["trials"].get("stopped early", 0) >= 1
+
+
+def test_the_best_result_has_a_checkpoint_of_its_epoch(results: tune.ResultGrid, summary: dict[str, Any]) -> None:
+    best = results.get_best_result()
+    assert best.checkpoint is not None
+    assert best.metrics is not None
+    assert (Path(best.checkpoint.path) / "epoch.txt").read_text() == str(best.metrics["epoch"])
+    assert summary["best"]["value"] == pytest.approx(best.metrics["score"])
+    assert summary["best"]["checkpoint"] == best.checkpoint.path
+    assert summary["best"]["value"] > summary["baseline"]
+
+
+def test_a_dry_run_of_a_sweep_that_goes_on_tells_what_is_left(results: tune.ResultGrid, folder: Path) -> None:
+    asked = SweepOptions(resume=folder.name, storage=folder.parent)
+    (line,) = dry_run_lines(make_plan(QUADRATIC, asked))
+    assert line.startswith("all 8 trials have ended")
+    lines = dry_run_lines(make_plan(QUADRATIC, replace(asked, add_trials=2)))
+    assert "8 of 10 trials have ended; the first were" in lines
+    assert any(line.startswith("at most 8 epochs in all") for line in lines)
+
+
+def test_a_sweep_that_is_over_is_opened_without_a_ray_of_its_own_and_stays_as_it_is(
+    results: tune.ResultGrid, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    opened = build_tuner(QUADRATIC, resume=folder.name, storage=folder.parent).get_results()
+    assert opened.get_best_result("score", "max", scope="all").config == (
+        results.get_best_result("score", "max", scope="all").config
+    )
+    assert run(QUADRATIC, SweepOptions(resume=folder.name, storage=folder.parent), ["python", "my.py"]) == 0
+    said = capsys.readouterr().out
+    assert "\nnothing is left to do (--add-trials N makes the sweep longer)" in said
+    assert "\nbest        trial " in said
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
+    assert is_delivered(folder)
+
+
+def test_a_sweep_that_is_over_and_has_not_delivered_all_is_known(tmp_path: Path) -> None:
+    assert is_delivered(tmp_path), "there is nothing to deliver"
+    (tmp_path / RECORDS_FILE).write_text("{}\n{}\n")
+    assert not is_delivered(tmp_path)
+    for delivered in (3, 6):
+        (tmp_path / STATE_FILE).write_text(f'{{"delivered": {delivered}, "ids": {{}}}}')
+        assert is_delivered(tmp_path) is (delivered == 6)
+
+
+def test_checkpoints_are_written_only_where_they_are_wanted(results: tune.ResultGrid) -> None:
+    # Tune numbers the checkpoints of a trial, and keeps the best of them.
+    saved = sum(int(result.checkpoint.path[-6:]) + 1 for result in results if result.checkpoint is not None)
+    reported = sum(len(result.metrics_dataframe) for result in results)
+    assert saved < reported
+    assert any(result.checkpoint is None for result in results if result.error is None)
+    assert all(len(list(Path(result.path).glob("checkpoint_*"))) <= 2 for result in results)
+
+
+def test_a_diverged_trial_stops_at_once(results: tune.ResultGrid) -> None:
+    diverged = next(r for r in results if r.config is not None and r.config.get("diverge_at"))
+    assert diverged.metrics is not None
+    assert diverged.metrics["epoch"] == 2
+
+
+def test_the_study_knows_how_every_trial_ended(results: tune.ResultGrid, folder: Path, summary: dict[str, Any]) -> None:
+    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
+    states = [trial.state for trial in study.trials]
+    assert states[0] == TrialState.COMPLETE
+    assert study.trials[0].params == {"x": 0.9}  # the baseline
+    assert states[1] == states[2] == states[4] == TrialState.FAIL
+    assert states[3] == TrialState.PRUNED  # its loop returned before the budget was spent
+    told = [states.count(state) for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)]
+    assert told == [summary["trials"].get(kind, 0) for kind in ("finished", "stopped early", "failed")]
+    ended = [result.metrics["epoch"] for result in sorted(results, key=lambda r: str(r.path)) if result.metrics]
+    assert [max(trial.intermediate_values) for trial in study.trials] == ended
+
+
+def test_it_tries_first_what_was_good_in_an_earlier_sweep(runs: tuple[Run, list[Run]], folder: Path) -> None:
+    learned = json.loads((folder / "sweep.json").read_text())["learned"]
+    study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
+    assert [trial.params for trial in study.trials[1:6]] == learned
+    assert learned == sorted(learned, key=lambda config: abs(config["x"] + 0.5))
+    assert runs[0].data.params["learn_from"] == "earlier"
+
+
+def test_optunas_dashboard_opens_the_study(results: tune.ResultGrid, folder: Path) -> None:
+    pages = Client(wsgi(f"sqlite:///{folder / STUDY_FILE}"))
+    (study,) = pages.get("/api/studies").get_json()["study_summaries"]
+    assert study["study_name"] == folder.name
+    trials = pages.get(f"/api/studies/{study['study_id']}?after=0").get_json()["trials"]
+    states = [trial["state"] for trial in trials]
+    assert states[:4] == ["Complete", "Fail", "Fail", "Pruned"]
+    assert len(states) == 8
+
+
+def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
+    runs: tuple[Run, list[Run]], summary: dict[str, Any]
+) -> None:
+    parent, children = runs
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["best_score"] == pytest.approx(summary["best"]["value"])
+    assert parent.data.tags["best_trial"] == str(summary["best"]["trial"])
+    assert parent.info.run_id in summary["mlflow"]
+    assert len(children) == 8
+    assert children[0].info.run_name == "trial 001 x=0.9"
+    assert children[0].data.params["x"] == "0.9"
+    assert {child.data.tags["status"] for child in children} == {"finished", "stopped early", "failed"}
+    assert children[1].info.status == "FAILED"
+    assert "failed on purpose at epoch 2" in children[1].data.tags["failure"]
+    assert children[2].data.tags["failure"] == "diverged: train_loss is nan after epoch 2"
+
+
+def test_the_sweeps_run_says_what_it_ran_with_and_how_it_went(runs: tuple[Run, list[Run]]) -> None:
+    parent, _ = runs
+    assert parent.data.tags["version.ray"].startswith("2.")
+    assert "cores" in parent.data.tags["devices"]
+    assert "nothing to load" in parent.data.tags["data"]
+    counts = [parent.data.metrics.get(f"trials_{kind}", 0) for kind in ("finished", "stopped_early", "failed")]
+    assert sum(counts) == 8
+    assert counts[2] == 3
+    history = mlflow.MlflowClient().get_metric_history(parent.info.run_id, "best_score")
+    assert [value.value for value in history] == sorted(value.value for value in history)
+    assert history[0].step < history[-1].step == 8
+
+
+def test_metrics_are_per_epoch_and_without_noise(runs: tuple[Run, list[Run]], results: tune.ResultGrid) -> None:
+    for child in runs[1]:
+        result = next(r for r in results if r.metrics and r.metrics["trial_id"] == child.data.tags["trial_id"])
+        assert result.metrics_dataframe is not None
+        logged = mlflow.MlflowClient().get_metric_history(child.info.run_id, "score")
+        assert [(m.step, m.value) for m in logged] == list(
+            result.metrics_dataframe[["epoch", "score"]].itertuples(index=False, name=None)
+        )
+        assert child.data.metrics["system/cpu_utilization_percentage"] >= 0
+        names = {name for name in child.data.metrics if not name.startswith(("seconds/", "system/"))}
+        assert {"score", "start_s"} <= names <= {"score", "train_loss", "noise", "start_s"}
+
+
+def test_the_best_checkpoint_is_an_artifact_of_its_trial(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+    best = runs[1][summary["best"]["trial"] - 1]
+    file = mlflow.artifacts.download_artifacts(run_id=best.info.run_id, artifact_path="checkpoint/epoch.txt")
+    assert Path(file).read_text() == str(summary["best"]["epoch"])
+    others = [run for run in runs[1] if run.info.run_id != best.info.run_id]
+    assert not any(mlflow.MlflowClient().list_artifacts(run.info.run_id) for run in others)
+
+
+def test_the_device_time_accounts_for_every_second_of_each_device(summary: dict[str, Any], folder: Path) -> None:
+    devices = summary["device_time"]["devices"]
+    assert sorted(devices) == ["cpu 0", "cpu 1"]
+    for seconds in devices.values():
+        assert sum(seconds.values()) == pytest.approx(summary["wall_s"], abs=0.1)
+        assert seconds["starting"] > 1  # the workers
+        assert seconds["training"] > 0
+        assert seconds["lost"] >= 0
+    assert set(summary["device_time"]["trials"]) == {str(number) for number in range(1, 9)}
+    by_trial = sum(seconds.get("training", 0) for seconds in summary["device_time"]["trials"].values())
+    assert summary["device_seconds"]["training"] == pytest.approx(by_trial, abs=0.1)
+    assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
+    parent, children = runs
+    assert parent.data.metrics["seconds/idle"] == summary["device_seconds"]["idle"]
+    assert children[0].data.metrics["seconds/training"] >= 0
+
+
+def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], folder: Path) -> None:
+    there = {file.path for file in mlflow.MlflowClient().list_artifacts(runs[0].info.run_id)}
+    assert there >= {"report.html", *(f"{name}.png" for name in NAMES)}
+    report = mlflow.artifacts.download_artifacts(run_id=runs[0].info.run_id, artifact_path="report.html")
+    assert Path(report).read_bytes() == (folder / "report.html").read_bytes()
+
+
+def test_a_running_sweep_is_drawn_now_and_then_and_once_more_at_its_end(
+    results: tune.ResultGrid, folder: Path, summary: dict[str, Any]
+) -> None:
+    with closing(Outbox(folder)) as outbox:
+        of_sweep = [record for record in outbox if record.run == SWEEP]
+    drawn = [record.may_be_skipped for record in of_sweep if isinstance(record, LogFiles)]
+    assert drawn == [True] * (len(drawn) - 1) + [False]
+    assert 2 <= len(drawn) <= 2 + summary["wall_s"] / DRAW_EVERY_S
+    last_drawn = max(place for place, record in enumerate(of_sweep) if isinstance(record, LogFiles))
+    (ended,) = [place for place, record in enumerate(of_sweep) if getattr(record, "name", "") == "summary.json"]
+    assert last_drawn < ended
+    head = data_in((folder / "report.html").read_text())["head"]
+    assert head["state"] == "complete"
+    assert head["counts"] == summary["trials"]
+
+
+def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, folder: Path) -> None:
+    lines = JsonLinesTracker(events_of(folder)).lines()
+    events = [line["event"] for line in lines]
+    assert (events[0], events[-1]) == ("SweepBegan", "closed")
+    assert (events.count("SweepBegan"), events.count("SweepEnded")) == (1, 1)
+    after_the_end = set(events[events.index("SweepEnded") + 1 :])
+    assert after_the_end <= {"PicturesDrawn", "closed"}
+    assert sum(line["event"] == "PicturesDrawn" and line["last"] for line in lines) == 1
+    for trial in range(1, 9):
+        own = [line for line in lines if line.get("trial") == trial]
+        assert (own[0]["event"], own[-1]["event"]) == ("TrialBegan", "TrialEnded")
+        assert sum(line["event"] == "TrialEnded" for line in own) == 1
+        reports = [line for line in own if line["event"] == "Reported"]
+        steps = [line["step"] for line in reports]
+        assert steps == sorted(set(steps))
+        decided = [after["decision"] for line, after in pairwise(own) if line["event"] == "Reported"]
+        assert len(decided) == len(reports)
+    ends = {line["trial"]: line["outcome"] for line in lines if line["event"] == "TrialEnded"}
+    assert (ends[1], ends[2], ends[3]) == ("finished", "failed", "failed")
+    (summary,) = [line["summary"] for line in lines if line["event"] == "SweepEnded"]
+    assert summary["trials"] == Counter(ends.values())
+
+
+def test_a_plain_sweep_of_tune_afterwards_has_all_its_files(results: tune.ResultGrid, tmp_path: Path) -> None:
+    assert not {*OF_TUNE, *OF_MLFLOW} & {*os.environ}
+    config = tune.RunConfig(name="plain", storage_path=str(tmp_path), verbose=0)
+    (plain,) = tune.Tuner(lambda config: {"score": 1.0}, run_config=config).fit()
+    written = {file.name for file in Path(plain.path).iterdir()}
+    assert {"params.json", "progress.csv", "result.json"} <= written
+
+
+def test_a_group_that_cannot_start_fails_its_trial_with_the_reason_and_books_nothing(
+    ray_here: None, tmp_path: Path
+) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="no-start", baseline_only=True))
+    wrong = replace(plan.devices, type=replace(plan.devices.type, backend="nonsense"))
+    results = SweepTuner(replace(plan, devices=wrong)).fit()
+    assert len(results.errors) == 1
+    assert "nonsense" in str(results.errors[0])
+    summary = json.loads(plan.summary_file.read_text())
+    assert (summary["trials"], summary["complete"], summary["best"]) == ({"failed": 1}, True, None)
+    booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert booked == []
+
+
+class Raising(tune.Callback):
+    """Fails when the sweep has begun, where Tune tells nobody that it is over."""
+
+    def setup(self, **info: Any) -> None:
+        raise ValueError("nothing of a trial")
+
+
+def test_what_tune_raises_ends_the_sweep_in_good_order(ray_here: None, tmp_path: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=tmp_path, name="raises", device="cpu", num_samples=2))
+    lines, before = JsonLinesTracker(tmp_path / "raises.jsonl"), signal.getsignal(signal.SIGTERM)
+    tuner = SweepTuner(plan, callbacks=[Raising()], trackers=[TRACKERS["mlflow"](plan), lines])
+    with pytest.raises(ValueError, match="nothing of a trial"):
+        tuner.fit()
+    assert signal.getsignal(signal.SIGTERM) == before
+    summary = json.loads(plan.summary_file.read_text())
+    assert summary["ended_early"]["why"] == "an error outside the trials: ValueError('nothing of a trial')"
+    assert lines.lines()[-1]["event"] == "closed"
+    run = next(
+        r
+        for r in mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+        if r.info.run_name == "raises"
+    )
+    assert run.info.status in ("FAILED", "KILLED")
+    watch = [thread for thread in threading.enumerate() if thread.name == "ray-watch"]
+    for thread in watch:
+        thread.join(LOOK_EVERY_S + 5)
+    assert not any(thread.is_alive() for thread in watch)
+
+
+def test_a_sweep_of_several_objectives_ends_with_its_front(
+    ray_here: None, storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objectives = ("score:max", "noise:max", "train_loss:min")
+    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    asked: dict[str, Any] = {"num_samples": 6, "epochs": 4, "seed": 3, "confirm": 2, "seeds": 2, "name": "front"}
+    tuner = in_one_group(build_tuner(experiment, objectives=objectives, storage=storage, **asked))
+    tuner.fit()
+    with pytest.raises(
+        SweepError, match=r"has run its sweep; .* with another: build_tuner\(.*resume='front'.*add_trials=N"
+    ):
+        tuner.fit()
+    summary = json.loads((storage / "front" / "summary.json").read_text())
+    assert summary["objectives"] == ["max score", "max noise", "min train_loss"]
+    points = {}
+    for row in summary["front"]:
+        reports = [
+            json.loads(line) for line in (storage / "front" / f"trial-{row['trial']:03d}" / "result.json").open()
+        ]
+        best = max(reports, key=lambda report: report["score"])
+        points[row["trial"]] = row["values"]
+        assert row["values"] == {name: best[name] for name in ("score", "noise", "train_loss")}
+        assert (Path(row["checkpoint"]) / "epoch.txt").read_text() == str(row["epoch"]) == str(best["epoch"])
+    for one, other in permutations(points.values(), 2):
+        assert one["score"] > other["score"] or one["noise"] > other["noise"] or one["train_loss"] < other["train_loss"]
+    rivals = summary["confirmation"]["rivals"]
+    assert {row["trial"] for row in rivals} <= {trial for trial in points if trial != 1} or len(points) < 3
+    assert all(set(row["others"]) == {"noise", "train_loss"} for row in rivals)
+    said = capsys.readouterr().out
+    assert "metric  score: more is better\n        noise: more is better\n        train_loss: less is better" in said
+    assert "front       trial     score" in said
+    assert "on the front" in said
+    assert {"front.png", "front_1_3.png", "front_2_3.png"} <= {file.name for file in (storage / "front").iterdir()}
+
+    found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
+    tagged = {int(run.data.tags["trial"]) for run in found if run.data.tags.get("pareto_front") == "true"}
+    assert tagged == set(points)

@@ -1,0 +1,87 @@
+"""Tune's state as a killed sweep leaves it."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ray import tune
+from ray.train._internal.session import _TrainingResult
+from ray.train._internal.storage import StorageContext
+from ray.tune import CheckpointConfig
+from ray.tune.experiment import Trial
+
+from gaudi_tune.on_ray.tune_files import CONTROLLER, PROPOSALS, SEARCHER, KeptState, put_back, settle
+from gaudi_tune.sweep.record.state_log import TRIALS
+
+
+def saved(folder: Path) -> _TrainingResult:
+    folder.mkdir()
+    return _TrainingResult(tune.Checkpoint.from_directory(folder), {"score": 0.5})
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_resumed_trial_saves_where_the_state_knows_a_checkpoint_that_is_gone(
+    resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had saved another, and the kill came before the state was kept; without us Tune fails to delete the first."""
+    monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
+    config = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
+    storage = StorageContext(str(tmp_path), experiment_dir_name="sweep")
+    trial = Trial("any", stub=True, checkpoint_config=config, storage=storage)
+    trial.on_checkpoint(saved(tmp_path / "checkpoint_000000"))
+    shutil.rmtree(tmp_path / "checkpoint_000000")
+    if resumed:
+        settle([trial], tmp_path)
+        trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
+        assert Path(trial.checkpoint.path).name == "checkpoint_000001"
+    else:
+        with pytest.raises(FileNotFoundError):
+            trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
+
+
+def test_a_resume_moves_only_what_is_in_the_way_of_its_trials_and_removes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
+    known, later = ["trial-001", "trial-002"], ["trial-003", "trial-1000"]
+    others = [
+        "trial-notes",
+        "trial-003-keep",
+        "trial-0004",
+        "trial-3",
+        "trial-000",
+        "trial--05",
+        "trial-\u0663\u0663\u0663",
+    ]
+    for name in [*known, *later, *others]:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "result.json").write_text(name)
+    elsewhere.mkdir()
+    (elsewhere / "data").write_text("of a person")
+    (folder / "trial-links").symlink_to(elsewhere)
+    (folder / "trial-005").symlink_to(elsewhere)
+    (folder / "trial-006").write_text("a file")
+
+    spec = {"storage": SimpleNamespace()}
+    proposals = pickle.dumps({"experiment": SimpleNamespace(spec=spec)})
+    state = KeptState({CONTROLLER: "{}", PROPOSALS: proposals, SEARCHER: b"{}", TRIALS: {}}, [], [1, 2])
+    put_back(state, folder, 0)
+
+    assert {path.name for path in folder.glob("trial-*")} == {*known, *others, "trial-links"}
+    aside = folder / "set-aside-1"
+    assert {path.name for path in aside.iterdir()} == {*later, "trial-005", "trial-006"}
+    assert all((folder / name / "result.json").read_text() == name for name in [*known, *others])
+    assert all((aside / name / "result.json").read_text() == name for name in later)
+    assert (aside / "trial-005" / "data").read_text() == (elsewhere / "data").read_text() == "of a person"
+    assert f"trial-003, trial-005, trial-006, trial-1000: moved to {aside}" in caplog.text
+
+    caplog.clear()
+    put_back(state, folder, 0)
+    assert not caplog.text and not (folder / "set-aside-2").exists()
+    (folder / "trial-003").mkdir()
+    put_back(state, folder, 0)
+    assert (folder / "set-aside-2" / "trial-003").is_dir()

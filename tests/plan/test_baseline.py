@@ -1,0 +1,95 @@
+"""Baselines from elsewhere: the winner of an earlier sweep, and another published run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.tune_bert import EXPERIMENT
+from experiments.tune_resnet50_imagenet import EXPERIMENT as IMAGENET
+from gaudi_tune import SweepError, SweepOptions
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from search_spaces.bert import BASELINE
+from tests.helpers.planned_bert import plan_for
+
+
+def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage: Path) -> None:
+    def summary(name: str, **changes: Any) -> None:
+        best = {"trial": 4, "config": {**BASELINE, "lr": 0.03, "seed": 17}}
+        (storage / name).mkdir(parents=True)
+        contents = {"experiment": "bert", "trials": {}, "best": best, "confirmation": None, **changes}
+        (storage / name / "summary.json").write_text(json.dumps(contents))
+        began_with = {
+            "experiment": contents["experiment"],
+            "groups": 1,
+            "options": {"name": name, "recipe": "sample"},
+            "space": {},
+        }
+        began_with |= {"metric": "val_accuracy", "mode": "max", "others": [], "store": "", "began": 0.0}
+        began_with |= {"earlier_config": {}, "learned": [], "seen_by": [], "recipes": True, "script": None}
+        (storage / name / "sweep.json").write_text(json.dumps(began_with))
+
+    summary("searched")
+    rivals = [{"trial": 7, "config": {**BASELINE, "lr": 0.02}}, {"trial": 4, "config": {**BASELINE, "lr": 0.03}}]
+    summary("confirmed", confirmation={"rivals": rivals})
+    summary("none", best=None)
+    summary("other", experiment="vit")
+    assert plan_for(storage, baseline="searched").experiment.baseline == {**BASELINE, "lr": 0.03}
+    assert plan_for(storage, baseline=str(storage / "confirmed")).experiment.baseline == {**BASELINE, "lr": 0.02}
+    batch = 2 * int(str(BASELINE["batch_size"]))
+    summary("larger", best={"trial": 4, "config": {**BASELINE, "batch_size": batch}})
+    larger, usual = plan_for(storage, baseline="larger"), plan_for(storage)
+    assert larger.experiment.baseline["batch_size"] == batch
+    assert larger.settings["lr_for_batch"] == usual.settings["lr_for_batch"], "its learning rate was for that batch"
+    for name, says in (
+        ("none", "has no winner .no trial of it has reported a value"),
+        (
+            "gone",
+            "no such sweep; give its folder, or the name of .*; found there: confirmed, larger, none, other, searched",
+        ),
+        ("searched:3", "its search has no such trial; it has none"),
+        ("other", "is a sweep of vit, not of bert"),
+    ):
+        with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
+            plan_for(storage, baseline=name)
+    assert (usual.seen_by, larger.seen_by) == ([], ["larger"]), "it had no confirmation, so it held nothing out"
+    said = "        on data that larger may have chosen configurations by (begun without --confirm)"
+    assert said in plan_lines(larger) and not any("may have chosen" in line for line in plan_lines(usual))
+    assert not plan_for(storage, baseline="larger", confirm=0).seen_by, "what scores then says so itself"
+    shared = {name: value for name, value in BASELINE.items() if name != "batch_size"}
+    summary("fixed", best={"trial": 4, "config": {**shared, "lr": 0.04}})
+    again = plan_for(storage, baseline="fixed", name="again", settings=(f"batch_size={batch}",))
+    assert (again.experiment.baseline, again.settings["batch_size"]) == ({**shared, "lr": 0.04}, batch)
+    space = {"lr": {"loguniform": [1e-4, 0.1], "baseline": 0.001}}
+    file = plan_for(storage, baseline="fixed", name="file", settings=(f"batch_size={batch}",), space=space)
+    assert file.experiment.baseline["lr"] == 0.04, "the winner's, and not the file's"
+    begun = plan_for(storage, baseline="searched", name="now", settings=(f"batch_size={batch}",))
+    begun.folder.mkdir()
+    write_sweep_file(begun)
+    summary("again", best={"trial": 4, "config": {**BASELINE, "lr": 0.01}})
+    (storage / "again" / "summary.json").replace(storage / "searched" / "summary.json")
+    resumed = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="now"))
+    assert resumed.experiment.baseline == begun.experiment.baseline != BASELINE, "as it was when the sweep began"
+    assert resumed.seen_by == begun.seen_by == ["searched"]
+    assert plan_for(storage, baseline="searched", name="next").seen_by == ["searched"]
+
+
+def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:
+    options = {"recipe": "sample", "device": "cpu", "baseline": "lars", "settings": ("lr_floor=0.1",)}
+    plan = make_plan(IMAGENET, SweepOptions(storage=storage, **options))  # type: ignore[arg-type]
+    assert plan.experiment.baseline["lr"] == 2.5
+    assert {name: plan.settings[name] for name in ("optimizer", "schedule", "decayed", "lr_floor")} == {
+        "optimizer": "lars", "schedule": "polynomial", "decayed": "weights", "lr_floor": 0.1,
+    }  # fmt: skip
+    assert plan.budget.epochs == IMAGENET.recipes["sample"].budget.epochs
+    assert set(plan.experiment.search_space.ranges) == {*plan.experiment.baseline}
+    assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
+    assert plan.repeats_published
+    assert any("from the baseline lars: HabanaAI" in line for line in plan_lines(plan))
+    with pytest.raises(SweepError, match="--set optimizer=sgd: --baseline lars has optimizer=lars; leave one"):
+        make_plan(IMAGENET, SweepOptions(storage=storage, **{**options, "settings": ("optimizer=sgd",)}))  # type: ignore[arg-type]

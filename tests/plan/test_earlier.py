@@ -1,0 +1,153 @@
+"""What is learned from earlier sweeps, and what is said of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from gaudi_tune import Experiment, SweepError, SweepOptions
+from gaudi_tune.base.words import format_params
+from gaudi_tune.cli.command_line import dry_run_lines, parsed
+from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.plan.earlier import Learned, best_that_fit
+from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
+from gaudi_tune.sweep.search.study_record import stored_trials
+from tests.helpers.earlier_sweeps import earlier_sweep
+from tests.helpers.loops import quadratic
+
+BEFORE = {"x": FloatDistribution(0.0, 1.0), "y": FloatDistribution(0.0, 1.0)}
+LEARNER = Experiment(name="learner", train_loop=quadratic, space=BEFORE, metric="score")
+
+
+def plan_of(experiment: Experiment, storage: Path, **changes: Any) -> Any:
+    options = {"name": "later", "storage": storage, "device": "cpu", "learn_from": ("earlier",), **changes}
+    return make_plan(experiment, SweepOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The storage of an earlier sweep, which is the better the nearer x is to 0.5."""
+    storage = tmp_path_factory.mktemp("storage")
+    earlier_sweep(LEARNER, storage, lambda config: -abs(config["x"] - 0.5), trials=30)
+    return storage
+
+
+def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
+    plan = plan_of(LEARNER, earlier)
+    assert "known   learns from earlier: 30 of 30 trials fit" in plan_lines(plan)
+    off = [abs(config["x"] - 0.5) for config in plan.learned]
+    assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposed: list[Any] = [searcher.suggest(str(number)) for number in range(5)]
+    assert [{"x": p["x"], "y": p["y"]} for p in proposed] == plan.learned
+    assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
+
+
+def test_where_the_space_has_changed_it_says_what_it_could_use(earlier: Path) -> None:
+    later = {"x": FloatDistribution(0.0, 0.45), "dropout": FloatDistribution(0.0, 0.5)}
+    plan = plan_of(replace(LEARNER, space=later), earlier)
+    (said,) = plan.learns
+    fit, out = (int(part.split()[0]) for part in (said.partition(": ")[2], said.rpartition(", ")[2]))
+    assert said == (
+        f"learns from earlier: {fit} of 30 trials fit, dropout is new, y is gone, {out} lie outside x's range"
+    )
+    assert fit + out == 30 and 5 < fit < 25
+    assert all(config.keys() == {"x"} and config["x"] <= 0.45 for config in plan.learned)
+    first: Any = make_searcher(plan, InMemoryStorage()).suggest("0")
+    assert first["x"] == plan.learned[0]["x"] and 0 <= first["dropout"] <= 0.5
+
+
+def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: Path) -> None:
+    def space(trial: optuna.Trial) -> None:
+        if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
+            trial.suggest_float("sgd.x", 0.1, 1.0, log=True)
+        else:
+            trial.suggest_float("adamw.x", 0.0, 0.1)
+
+    branching = replace(LEARNER, space=space)
+    earlier_sweep(branching, storage, lambda config: config["x"], trials=12)
+    plan = plan_of(branching, storage, settings=("optimizer=adamw",))
+    assert all(config.keys() == {"adamw.x"} for config in plan.learned)
+    assert "lie outside optimizer's range" in plan.learns[0]
+    both = make_searcher(plan_of(branching, storage), InMemoryStorage())
+    first: Any = both.suggest("0")
+    assert first["optimizer"] == "sgd" and first["x"] > 0.1
+
+
+def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -> None:
+    shutil.copytree(earlier, storage)
+    plan = plan_of(LEARNER, storage)
+    plan.folder.mkdir()
+    write_sweep_file(plan)
+    (storage / "earlier" / "optuna.db").unlink()
+    again = make_plan(LEARNER, SweepOptions(resume="later", storage=storage))
+    assert again.learned == plan.learned
+    assert again.learns == ["learns from earlier, as it began"]
+    assert (plan.began, again.began) == (None, read_sweep_file(plan.folder).began)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"name": "other"}, "--learn-from earlier: that is a sweep of learner, not of other; leave it out"),
+        ({"mode": "min"}, "--learn-from earlier: its objective is max score, and the experiment's is min score"),
+        (
+            {"space": {"x": FloatDistribution(2.0, 3.0)}},
+            "--learn-from earlier: 0 of 30 trials fit, y is gone, 30 lie outside x's range; leave it out, or widen",
+        ),
+    ],
+)
+def test_a_sweep_of_no_use_is_an_error(changes: dict[str, Any], says: str, earlier: Path) -> None:
+    with pytest.raises(SweepError, match=says):
+        plan_of(replace(LEARNER, **changes), earlier)
+
+
+def test_a_sweep_that_is_not_there_is_an_error(earlier: Path) -> None:
+    with pytest.raises(SweepError, match=r"--learn-from gone: no such sweep; .* there: earlier"):
+        plan_of(LEARNER, earlier, learn_from=("gone",))
+
+
+def test_a_sweep_whose_study_is_gone_is_an_error(earlier: Path, storage: Path) -> None:
+    shutil.copytree(earlier, storage)
+    (storage / "earlier" / "optuna.db").unlink()
+    with pytest.raises(SweepError, match="--learn-from earlier: its study is gone, or has no trials; leave it out"):
+        plan_of(LEARNER, storage)
+
+
+def test_a_trial_of_an_earlier_sweep_may_be_the_baseline(earlier: Path) -> None:
+    third = stored_trials(earlier / "earlier")[2]
+    assert plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:3").experiment.baseline == third.params
+    with pytest.raises(SweepError, match="--baseline earlier:31: its search has no such trial; it has 1 to 30"):
+        plan_of(LEARNER, earlier, learn_from=(), baseline="earlier:31")
+
+
+def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
+    def trial(state: TrialState, x: float) -> FrozenTrial:
+        return create_trial(state=state, params={"x": x}, distributions={"x": BEFORE["x"]}, intermediate_values={1: x})
+
+    trials = [trial(TrialState.FAIL, 0.9), trial(TrialState.RUNNING, 0.3), trial(TrialState.RUNNING, 0.4)]
+    found = best_that_fit(trials, LEARNER.search_space, most=True)
+    assert found.configs == [{"x": 0.4}, {"x": 0.3}]
+    assert found.said == "2 of 3 trials fit, y is new"
+
+
+def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
+    params: Any = {"params": {"x": 0.5}, "distributions": {"x": BEFORE["x"]}, "intermediate_values": {1: 0.5}}
+    found = best_that_fit(
+        [create_trial(state=TrialState.RUNNING, **params)], SearchSpace({"z": BEFORE["y"]}), most=True
+    )
+    assert found == Learned([], "0 of 1 trials fit, z is new, x is gone")
+
+
+def test_the_command_line_takes_several() -> None:
+    assert parsed(["--learn-from", "a", "b", "--learn-from", "c"]).learn_from == ("a", "b", "c")

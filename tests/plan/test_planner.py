@@ -1,0 +1,384 @@
+"""Bad input: each a clear error before a worker starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import InMemoryStorage
+from ray import tune
+
+from experiments.tune_bert import EXPERIMENT
+from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
+from gaudi_tune.base.words import duration
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.plan.apply import choose_recipe
+from gaudi_tune.plan.planner import make_plan, make_searcher
+from gaudi_tune.show.plan_text import plan_lines
+from gaudi_tune.show.summary import summarise, write_summary
+from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.training.trial_config import TrialConfig
+from tests.helpers.fed_state import Fed
+from tests.helpers.loops import quadratic
+from tests.helpers.planned_bert import plan_for, with_space
+from tests.helpers.quadratic import QUADRATIC
+
+OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
+
+
+def test_without_an_accelerator_the_recipe_is_sample_and_the_plan_says_why(storage: Path) -> None:
+    plan = plan_for(storage, device="cpu")
+    assert plan.recipe == "sample"
+    assert any(line.startswith("recipe  sample: there is no accelerator") for line in plan_lines(plan))
+    assert plan.settings["epochs"] == EXPERIMENT.recipes["sample"].budget.epochs
+    assert not plan.folder.exists()
+
+
+def test_the_plan_says_how_long_it_takes_if_an_earlier_sweep_knows(storage: Path) -> None:
+    def time_line(**changes: Any) -> list[str]:
+        plan = plan_for(storage, device="cpu", num_samples=5, confirm=0, **changes)
+        return [line for line in plan_lines(plan) if line.startswith("time")]
+
+    assert not time_line()
+    began = plan_for(storage, device="cpu", name="began", epochs=3, confirm=0)
+    began.folder.mkdir(parents=True)
+    write_sweep_file(began)
+    fed = Fed()
+    fed.begin(1)
+    for epoch in (1, 2):
+        fed.report(1, epoch, 0.5, train_s=1.5, eval_s=0.5)
+    write_summary(began.summary_file, summarise(began, fed.state, {}))
+    rounds = -(-5 // began.groups)
+    as_then = "once the workers are up, if no trial is stopped early and each epoch takes 2 s, the average in began"
+    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
+    for name, torn in (("torn", "{"), ("foreign", "[1]")):
+        (storage / name).mkdir()
+        (storage / name / "sweep.json").touch()
+        (storage / name / "summary.json").write_text(torn)
+    assert time_line() == [f"time    about {duration(rounds * 9 * 2)} {as_then}"]
+    assert not time_line(settings=("max_length=20",)), "its epochs are of another length"
+    assert not time_line(seconds=60), "what a second takes is not known"
+    goes_on = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="began"))
+    assert not any(line.startswith("time") for line in plan_lines(goes_on)), "some of it is done"
+
+
+def test_with_an_accelerator_the_recipe_is_the_published_one() -> None:
+    assert choose_recipe(EXPERIMENT, SweepOptions(), "hpu") == ("full", "there is an accelerator")
+    assert choose_recipe(EXPERIMENT, SweepOptions(recipe="sample"), "hpu") == ("sample", "as --recipe says")
+
+
+def graphs_line(plan: Plan) -> list[str]:
+    return [line for line in plan_lines(plan) if line.startswith("graphs")]
+
+
+def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
+    plan = plan_for(storage, settings=("compile=true",))
+    of = "3 of samples of a pass, 4 of dropout"
+    assert graphs_line(plan) == [f"graphs  this space has 12 graph signatures for {plan.num_samples} trials ({of})"]
+    anything = with_space({"dropout": tune.uniform(0.0, 0.3), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
+    (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, settings=("compile=true",))))
+    assert "compiles a new one, because" in line
+    assert "dropout can have any value: give it few values" in line
+
+
+def test_the_plan_says_what_ends_the_sweep_early(storage: Path) -> None:
+    plan = plan_for(storage, num_samples=1, time_budget=480, target=0.9, patience=20)
+    (line,) = (line for line in plan_lines(plan) if line.startswith("limits"))
+    ends = "after 8 h 00 m, or when val_accuracy reaches 0.9, or after 20 trials without a better value"
+    assert line == f"limits  the sweep ends {ends}"
+    assert ": 1 trial, the baseline first" in plan_lines(plan)[0]
+    assert not any(line.startswith("limits") for line in plan_lines(plan_for(storage)))
+
+
+def test_limits_that_are_not_given_are_the_usual_ones(storage: Path) -> None:
+    usual = plan_for(storage).options
+    assert (usual.same_errors, usual.retries, usual.hang_minutes, usual.checkpoint_minutes) == (5, 3, 120.0, 10.0)
+    given = plan_for(storage, same_errors=0, retries=0, hang_minutes=0.0, checkpoint_minutes=0.5).options
+    assert (given.same_errors, given.retries, given.hang_minutes, given.checkpoint_minutes) == (0, 0, 0.0, 0.5)
+
+
+def test_the_plan_of_a_baseline_alone_says_so_and_nothing_of_weak_trials(storage: Path) -> None:
+    lines = plan_lines(plan_for(storage, name="alone", baseline_only=True))
+    assert lines[0] == "sweep   alone: the baseline alone, at most 9 epochs"
+    assert not any("weak trials" in line for line in lines)
+
+
+def test_options_override_the_recipe(storage: Path) -> None:
+    plan = plan_for(storage, epochs=2, num_samples=3, name="mine", settings=("max_length=16", "val_samples=50"))
+    assert (plan.budget.epochs, plan.num_samples, plan.name) == (2, 3, "mine")
+    assert "max_length=16" in " ".join(f"{k}={v}" for k, v in plan.settings.items())
+    assert "50 to validate" in " ".join(plan.facts)
+    assert plan_for(storage, baseline_only=True).num_samples == 1
+
+
+def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path) -> None:
+    every = [1, 2, 3, 4, 5, 6]
+    experiment = Experiment(train_loop=quadratic, space={"x": tune.choice(every)}, metric="score")
+    plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", search="BruteForceSampler"))
+    searcher = make_searcher(plan, InMemoryStorage())
+    proposed = []
+    for number in map(str, every):
+        config = searcher.suggest(number)
+        assert isinstance(config, dict)
+        proposed.append(config["x"])
+        searcher.on_trial_complete(number, {"score": 0.5, "epoch": 10})
+    assert sorted(proposed) == every, "and none twice"
+
+
+def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
+    ours = optuna.samplers.RandomSampler(seed=0)
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage), ours)
+    assert plan.sampler is ours
+    assert isinstance(make_searcher(plan, InMemoryStorage()).suggest("a"), dict)
+    named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
+    assert isinstance(named.sampler, optuna.samplers.RandomSampler)
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).sampler is None
+
+
+def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine/train.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(50)))
+    plan = plan_for(storage, data="mine")
+    assert plan.settings["data"] == str(tmp_path / "mine")
+    assert "40 texts to train on, 5 to validate, 5 to test" in plan.facts[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workers_per_trial": 64}, r"--workers-per-trial 64: not possible with \d+ cpu devices; possible here: 1"),
+        ({"device": "hpu"}, "--device hpu: there is no such device here; there is cpu"),
+        ({"search": "CmaEsSampler"}, "--search CmaEsSampler: this sampler cannot search this space .*cmaes"),
+        ({"search": "CmaEsSampler(n_startup_trials=5)"}, "this sampler cannot search this space .*cmaes"),
+        ({"seed": -1}, "--seed -1: must be at least 0"),
+        ({"seed": 2**32}, f"--seed {2**32}: must be below {2**32}"),
+        (
+            {"time_budget": float("inf"), "retries": -1},
+            "--time-budget inf: must be a finite number; --retries -1: must be",
+        ),
+        ({"target": float("nan")}, "--target nan: must be a finite number"),
+        ({"target": 92.0}, "--target 92: val_accuracy is a fraction from 0 to 1; give 0.92 for 92 %"),
+        ({"tracking_uri": ""}, "--tracking-uri : must have at least 1 character"),
+        ({"name": ""}, "--name '': a name has 1 to 100 letters"),
+        ({"name": "n" * 300}, "--name n+: a name has 1 to 100 letters"),
+        ({"checkpoint_budget": "1B"}, "--checkpoint-budget 1B: .* at least 1KB"),
+        ({"add_trials": 2}, "--add-trials goes with --resume NAME"),
+        ({"epochs": 2, "steps": 10}, "--epochs 2 --steps 10: a budget is in epochs or in steps; give one of the two"),
+        ({"eval_every": 2}, "--eval-every 2: eval_every needs a budget in steps.*; the recipe has 9 epochs"),
+        ({"steps": 10, "eval_every": 20}, "--steps 10 --eval-every 20: eval_every .* must be from 1 to steps"),
+        (
+            {"workers_per_trial": 1, "settings": ("batch_size=20", "pass_size=7")},
+            "--workers-per-trial 1: batch_size must be .* 3 equal passes .* got batch_size=20, .* pass_size=7",
+        ),
+        ({"settings": ("batch_size=large",)}, "--set batch_size=large: batch_size must be a valid integer"),
+        ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),
+        ({"search": "annealing"}, "--search annealing: no such sampler; take gp, tpe, random"),
+        ({"epochs": 0}, "--epochs 0: must be at least 1"),
+        ({"seconds": 60, "grace": 70}, "--seconds 60 --grace 70: grace must be at most the budget, 60 seconds"),
+        ({"num_samples": -1}, "--num-samples -1: must be at least 1"),
+        ({"data": "/no/such/data"}, "--data /no/such/data: no such file or folder"),
+        ({"model": "/no/such/model"}, "--model /no/such/model: no such folder"),
+        ({"name": "../escape"}, r"--name \.\./escape: a name has 1 to 100 letters, digits"),
+        ({"settings": ("seed=1",)}, "--set seed=1: there is no setting 'seed'; the settings are lr, batch_size"),
+        ({"settings": ("evaluate=x",)}, "--set evaluate=x: there is no setting 'evaluate'"),  # no trial would train
+        ({"settings": ("lr=1", "lr=2")}, "--set lr=2: lr is given twice"),
+        ({"settings": ("max_length",)}, "--set max_length: give KEY=VALUE"),
+        (
+            {"settings": ("max_length=long",)},
+            "--set max_length=long: max_length must be a valid integer, but got 'long'",
+        ),
+        ({"address": "127.0.0.1:1"}, "--address 127.0.0.1:1: no Ray cluster answers there"),
+        ({"tracking_uri": "nonsense://x"}, "--tracking-uri nonsense://x: no MLflow tracking store answers"),
+        (
+            {"tracking_uri": "http://ada:secret@host:5000"},
+            r"http://\*\*\*: .*must not hold a password or a token: .*; set MLFLOW_TRACKING_USERNAME and",
+        ),
+        ({"confirm": 2, "baseline_only": True}, "--confirm 2: --baseline-only has no winner; leave --confirm out"),
+        (
+            {"confirm": 2, "scheduler": "pbt"},
+            "--confirm 2: --scheduler pbt changes hyperparameters",
+        ),
+        ({"confirm": 1, "num_samples": 1}, "--confirm 1: one trial is the baseline"),
+        ({"confirm": 0, "seeds": 3}, "--seeds 3 goes with --confirm K"),
+        ({"seeds": 1}, "--seeds 1: must be at least 2"),
+        ({"tracking_uri": "postgresql://ada:secret@host/x"}, r"postgresql://\*\*\*: .* for PostgreSQL PGPASSWORD"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_work_is_an_error_with_rule_and_value(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        plan_for(storage, **changes)
+
+
+def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> None:
+    plan = plan_for(storage, objectives=("samples_per_s", "val_loss", "peak_memory_gb:min"))
+    assert plan.objectives == (
+        Objective("samples_per_s", "max"), Objective("val_loss", "min"), Objective("peak_memory_gb", "min"),
+    )  # fmt: skip
+    assert plan.in_brief()["objectives"] == ["max samples_per_s", "min val_loss", "min peak_memory_gb"]
+    lines = plan_lines(plan)
+    first = lines.index("metric  samples_per_s: more is better")
+    assert lines[first + 1 : first + 3] == [
+        "        val_loss: less is better",
+        "        peak_memory_gb: less is better",
+    ]
+    one = plan_for(storage, objectives=("val_loss:min",))
+    assert (one.experiment.metric, one.experiment.mode, one.others) == ("val_loss", "min", ())
+    assert plan_for(storage).objectives == (EXPERIMENT.objective,)
+    assert "objectives" not in plan_for(storage).in_brief()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"objectives": ("noise",)},
+            "is more or less of noise better? Give noise:max or noise:min",
+        ),
+        ({"objectives": ("val_loss:less",)}, "is more or less of val_loss better? Give val_loss:max or val_loss:min"),
+        ({"objectives": ("val_loss", "val_loss:max")}, "val_loss val_loss:max: name one to 3 metrics, each once"),
+        ({"objectives": ("a:max", "b:max", "c:max", "d:max")}, "name one to 3 metrics, each once"),
+        ({"objectives": ("val_accuracy", "val_loss"), "scheduler": "pbt"}, "--scheduler pbt compares trials by one"),
+        (
+            {"objectives": ("val_accuracy", "val_loss"), "scheduler": "median"},
+            "take asha, asha-promote, hyperband or",
+        ),
+    ],
+)
+def test_objectives_that_cannot_be(changes: dict[str, Any], message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=re.escape(message)):
+        plan_for(storage, **changes)
+
+
+def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(storage: Path) -> None:
+    alone = make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu"))
+    assert not any(line.startswith("ray ") for line in plan_lines(alone))
+    joined = replace(alone, cluster="10.0.0.7:6379, 2 nodes")
+    (line,) = (line for line in plan_lines(joined) if line.startswith("ray "))
+    assert line.startswith(
+        "ray     joins the cluster at 10.0.0.7:6379, 2 nodes; devices that other sweeps there use are not"
+    )
+
+
+@pytest.mark.processes
+def test_a_dry_run_imports_neither_mlflow_nor_what_draws(storage: Path) -> None:
+    code = (
+        "import sys; from gaudi_tune.cli.command_line import run; from experiments import SweepOptions\n"
+        "from tests.helpers.quadratic import QUADRATIC; from pathlib import Path\n"
+        f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
+        "print(sorted({'matplotlib', 'mlflow', 'plotly'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{storage.parent}/mlflow.db"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, env=environment
+    )
+    assert "dry run: all checks passed" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_data_and_model_are_checked_once(storage: Path) -> None:
+    checked: list[TrialConfig] = []
+
+    def look(config: TrialConfig) -> list[str]:
+        checked.append(config)
+        return []
+
+    make_plan(replace(EXPERIMENT, check=look), SweepOptions(storage=storage))
+    assert [vars(config)["batch_size"] for config in checked] == [32]  # the largest that the space has
+
+
+def test_an_unknown_option_of_the_api_is_an_error_that_names_them_all() -> None:
+    with pytest.raises(
+        SweepError, match=r"no option num_sample \(did you mean num_samples\?\); the options are .*seed, "
+    ):
+        build_tuner(QUADRATIC, num_sample=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scheduler": "pbtt"},
+            "--scheduler pbtt: must be 'asha-promote', 'asha', 'hyperband', 'median', 'pbt'",
+        ),
+        ({"device": "tpu"}, "--device tpu: must be auto, hpu, cuda, cpu; an NVIDIA GPU is cuda"),
+        ({"num_samples": "many"}, "--num-samples many: .*integer"),
+        ({"settings": {"lr": 0.1}}, r"--set \{'lr': 0.1\}: must be a tuple, such as \('lr=0.1',\)"),
+        ({"learn_from": "a"}, r"--learn-from a: must be a tuple, such as \('earlier',\)"),
+        ({"objectives": "a"}, r"--objectives a: must be a tuple, such as \('val_loss:min', 'samples_per_s:max'\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_value_given_to_the_api_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        build_tuner(QUADRATIC, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"dry_run": True}, {"json": True}, {"evaluate": Path("checkpoint")}])
+def test_what_is_for_the_command_line_is_an_error_in_the_api(changes: dict[str, Any]) -> None:
+    with pytest.raises(SweepError, match=f"does not take {next(iter(changes))}, which the command line does; leave"):
+        build_tuner(QUADRATIC, **changes)
+
+
+def test_pbt_with_nothing_to_change_is_an_error(storage: Path) -> None:
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, scheduler="pbt", name="x")).options.scheduler == "pbt"
+    choices = replace(QUADRATIC, space={"x": tune.randint(0, 9)}, baseline={"x": 1})
+    with pytest.raises(SweepError, match="--scheduler pbt: it changes hyperparameters with a range or a choice of dec"):
+        make_plan(choices, SweepOptions(storage=storage, scheduler="pbt", name="x"))
+
+
+def test_a_sweep_that_confirms_holds_test_data_out_and_says_how_many_trials_that_is(storage: Path) -> None:
+    plan = plan_for(storage, num_samples=3, confirm=5, seeds=2)
+    assert (plan.confirm, plan.seeds) == (2, 2), "there are two others"
+    assert plan.settings["hold_out"] is True
+    assert "then trains the best 2 trials and the baseline again in full, with 2 seeds each" in "\n".join(
+        plan_lines(plan)
+    )
+    texts = re.search(r"(\d+) to validate, (\d+) to test", plan.facts[0])
+    without = plan_for(storage, confirm=0)
+    assert (without.confirm, without.seeds, without.settings["hold_out"]) == (0, 0, False)
+    whole = re.search(r"(\d+) to validate, 5 classes", without.facts[0])
+    assert texts is not None and whole is not None
+    assert sum(map(int, texts.groups())) == int(whole[1])
+    population = plan_for(storage, scheduler="pbt")
+    assert any("train at the same time are the population; every " in line for line in plan_lines(population))
+    for without in (plan_for(storage, baseline_only=True), population):
+        assert without.confirm == 0
+
+
+def test_a_sweep_that_confirms_has_as_many_groups_as_its_confirmation_keeps_busy(storage: Path) -> None:
+    def groups(**changes: Any) -> int:
+        return plan_for(storage, device="cpu", **changes).groups
+
+    cores = plan_for(storage, device="cpu", num_samples=64).groups
+    assert groups(baseline_only=True) == 1
+    assert groups(baseline_only=True, seeds=2) == min(cores, 2)
+    assert groups(num_samples=2, confirm=1, seeds=9) == min(cores, 18)
+
+
+def test_a_recipes_own_folder_is_found_wherever_the_workers_are(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts").symlink_to(EXPERIMENT.recipes["sample"].settings()["data"])
+    sample = EXPERIMENT.recipes["sample"]
+    here = replace(sample, settings=lambda: {**sample.settings(), "data": "texts"})
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(replace(EXPERIMENT, recipes={"sample": here, "full": here}), SweepOptions(storage=storage))
+    assert Path(plan.settings["data"]).is_absolute()
+
+
+def test_a_batch_that_the_workers_cannot_share_is_an_error_where_graphs_are_compiled_too(storage: Path) -> None:
+    with pytest.raises(SweepError, match=r"cannot train: batch_size .*2 workers"):
+        plan_for(storage, device="cpu", workers_per_trial=2, settings=("compile=true", "batch_size=5"))

@@ -1,0 +1,128 @@
+"""What this project uses of MLflow that MLflow does not promise to keep."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from gaudi_tune.private import mlflow as internals
+from gaudi_tune.private import mlflow_system_metrics as monitors
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "", ".."])
+def test_a_name_that_the_registry_would_refuse_is_refused_beforehand(name: str) -> None:
+    with pytest.raises(MlflowException):
+        internals.validate_model_name(name)
+    internals.validate_model_name("bert-best")
+
+
+def test_a_store_says_in_these_words_that_a_run_was_deleted(client: MlflowClient) -> None:
+    run = client.create_run(client.create_experiment("of runs")).info.run_id
+    client.delete_run(run)
+    with pytest.raises(MlflowException) as caught:
+        client.log_metric(run, "score", 0.5)
+    assert internals.says_deleted(caught.value)
+
+
+def test_a_store_says_in_these_words_that_an_experiment_was_deleted(client: MlflowClient) -> None:
+    experiment = client.create_experiment("deleted")
+    client.delete_experiment(experiment)
+    with pytest.raises(MlflowException) as caught:
+        client.create_run(experiment)
+    assert internals.says_deleted(caught.value)
+
+
+def test_another_refusal_is_not_taken_for_a_deletion(client: MlflowClient) -> None:
+    with pytest.raises(MlflowException) as caught:
+        client.log_metric("f" * 32, "score", 0.5)
+    assert not internals.says_deleted(caught.value)
+
+
+def test_calls_in_one_transaction_are_all_there_or_none_is(client: MlflowClient) -> None:
+    experiment = client.create_experiment("whole or not at all")
+
+    def fail() -> None:
+        with internals.in_one_transaction(client):
+            client.create_run(experiment)
+            client.log_param("f" * 32, "lr", "0.1")
+
+    with pytest.raises(MlflowException):
+        fail()
+    assert client.search_runs([experiment]) == []
+    with internals.in_one_transaction(client):
+        new = client.create_run(experiment, tags={"trial": "1"}).info.run_id
+        client.log_batch(new, [Metric("score", 0.5, 1, 1)], [Param("lr", "0.1")])
+        client.log_metric(new, "score", 0.75, step=2)
+        client.set_terminated(new)
+    (run,) = client.search_runs([experiment])
+    assert (run.data.params, run.data.metrics) == ({"lr": "0.1"}, {"score": 0.75})
+    assert (run.data.tags["trial"], run.info.status) == ("1", "FINISHED")
+    client.set_tag(run.info.run_id, "later", "each call is on its own again")
+    assert client.get_run(run.info.run_id).data.tags["later"]
+
+
+def test_a_new_store_is_logged_by_this_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, internals.DATABASE_LOGGER):
+        MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
+    assert internals.DATABASE_LOGGER in {record.name for record in caplog.records}
+
+
+def test_mlflows_pages_know_these_tags() -> None:
+    assert internals.MLFLOW_PARENT_RUN_ID == "mlflow.parentRunId"
+    assert internals.MLFLOW_GIT_COMMIT == "mlflow.source.git.commit"
+    assert internals.MLFLOW_MODEL_VERSIONS == "mlflow.modelVersions"
+
+
+@pytest.mark.parametrize("name", [internals.DATABASE_LOGGER, internals.PYFUNC_LOGGER, monitors.GPU_LOGGER])
+def test_loggers_have_the_names_of_modules(name: str) -> None:
+    assert importlib.import_module(name)._logger.name == name
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """NVML's module with four GPUs in its place; returns the numbers of those that were read."""
+    read: list[int] = []
+
+    def memory(handle: int) -> SimpleNamespace:
+        read.append(handle)
+        return SimpleNamespace(used=(handle + 1) * 1e9, total=8e9)
+
+    nvml = ModuleType("pynvml")
+    nvml.__dict__.update(
+        NVMLError=type("NVMLError", (Exception,), {}),
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 4,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=10 * handle),
+        nvmlDeviceGetPowerUsage=lambda handle: 100_000 + handle,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 400_000,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(importlib.import_module(monitors.GPU_LOGGER), "pynvml", nvml, raising=False)
+    return read
+
+
+def test_the_monitor_reads_one_gpu_and_names_it_as_the_node_does(four_gpus: list[int]) -> None:
+    monitor = monitors.OneGpuMonitor(3)
+    sample = monitor.sample()
+    assert four_gpus == [3]
+    assert sample["gpu_3_memory_usage_megabytes"] == 4000.0
+    assert sample["gpu_3_utilization_percentage"] == 30.0
+    assert {name.split("_")[1] for name in sample} == {"3"}
+    assert monitor.sample() == sample  # nothing of the first is in the second
+    with pytest.raises(IndexError):
+        monitors.OneGpuMonitor(9)

@@ -1,0 +1,236 @@
+"""What this project uses of Ray Train that Ray does not promise to keep."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import re
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import ray.train
+from ray.actor import _modify_class
+from ray.exceptions import RayActorError
+from ray.train import WorkerGroupError
+from ray.train.backend import Backend
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import config as torch_config
+from ray.train.v2._internal import constants
+from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
+from ray.train.v2._internal.data_integration.interfaces import DatasetShardMetadata
+from ray.train.v2._internal.exceptions import RayTrainError
+from ray.train.v2._internal.execution import train_fn_utils
+from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
+from ray.train.v2._internal.execution.context import DistributedContext
+from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
+from ray.train.v2._internal.execution.worker_group import state as group_state
+from ray.train.v2._internal.execution.worker_group import worker_group as group_module
+from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker, Worker
+from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from gaudi_tune.private import ray_train
+from gaudi_tune.private.ray_train_torch import (
+    DISPENSABLE,
+    FixedSize,
+    HandOver,
+    LeanTorchTrainer,
+    TorchBackend,
+    TorchBackendConfig,
+)
+
+
+def worker(module: str, rank: int) -> ray_train.Worker:
+    metadata = ActorMetadata("host", "node", "10.0.0.1", 1, {"HPU": [module]})
+    return cast(ray_train.Worker, Worker(None, metadata, {}, DistributedContext(rank, 2, rank, 2, 0)))
+
+
+def test_the_errors_of_lost_processes_are_ray_trains_and_come_inside_a_public_one() -> None:
+    lost = ray_train.WorkerHealthCheckFailedError("a worker is gone", ValueError("why"))
+    assert WorkerGroupError("", {0: lost}).worker_failures == {0: lost}
+    assert "timed out" in str(ray_train.WorkerGroupStartupTimeoutError(2))
+    for error in (ray_train.WorkerGroupStartupFailedError, ray_train.WorkerHealthCheckTimeoutError):
+        assert isinstance(error("why"), RayTrainError)
+
+
+def test_rays_variables_have_these_names() -> None:
+    assert constants.WORKER_GROUP_START_TIMEOUT_S_ENV_VAR == ray_train.START_TIMEOUT_S
+    assert constants.ENABLE_PREEMPTION_WATCHER_ENV_VAR == ray_train.ENABLE_PREEMPTION_WATCHER
+
+
+def test_a_callback_changes_ranks_before_the_workers_have_them() -> None:
+    class Swap(ray_train.WorkerGroupCallback):
+        def before_init_train_context(self, workers: list[ray_train.Worker]) -> dict[str, list[Any]]:
+            assert [worker.metadata.node_id for worker in workers] == ["node", "node"]
+            assert [worker.metadata.accelerator_ids["HPU"] for worker in workers] == [["3"], ["2"]]
+            first, second = workers
+            first.distributed_context, second.distributed_context = (
+                second.distributed_context,
+                first.distributed_context,
+            )
+            workers.sort(key=lambda worker: cast(int, worker.distributed_context.world_rank))
+            return {}
+
+    sent: list[tuple[Any, int]] = []
+
+    def send(workers: list[ray_train.Worker], sync_actor: Any, arguments: dict[str, Any]) -> None:
+        assert arguments == {}
+        sent.extend(
+            (worker.metadata.accelerator_ids["HPU"], worker.distributed_context.world_rank) for worker in workers
+        )
+
+    group = SimpleNamespace(_execution_group_callbacks=[Swap()], _init_train_context_on_workers=send)
+    WorkerGroup._init_train_context(group, [worker("3", 0), worker("2", 1)], None)
+    assert sent == [(["2"], 0), (["3"], 1)]
+
+
+def test_the_backend_that_ray_starts_is_the_one_that_a_config_names() -> None:
+    calls: list[str] = []
+
+    class Own(TorchBackend):
+        def on_start(self, worker_group: Any, backend_config: Any) -> None:
+            calls.append("start")
+
+        def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
+            calls.append("shutdown")
+
+    class OwnConfig(TorchBackendConfig):
+        backend_cls = Own
+
+    assert issubclass(TorchBackend, Backend)
+    setup = BackendSetupCallback(OwnConfig())
+    setup.after_execution_group_start(None)
+    setup.before_execution_group_shutdown(None)
+    assert calls == ["start", "shutdown"]
+    assert callable(WorkerGroup.execute)
+
+
+def test_torch_is_set_up_and_ended_as_by_rays_own_backend() -> None:
+    """Every test with workers sets it up so."""
+    rays: Any = torch_config.TorchConfig().backend_cls
+    starts, ends = inspect.getsource(rays.on_start), inspect.getsource(rays.on_shutdown)
+    for call in (
+        "execute_single(\n                0, get_address_and_port\n",
+        "execute(_set_torch_distributed_env_vars)",
+    ):
+        assert call in starts
+    assert 'os.environ["MASTER_ADDR"] = addr' in starts
+    assert "destroy_process_group=len(worker_group) > 1" in ends
+    setup = inspect.signature(torch_config._setup_torch_process_group)
+    assert list(setup.parameters) == ["backend", "world_rank", "world_size", "init_method", "timeout_s"]
+    assert setup.parameters["timeout_s"].default == torch_config.TorchConfig().timeout_s
+    assert TorchConfig().init_method == "env"
+    assert TorchBackend.share_cuda_visible_devices is rays.share_cuda_visible_devices
+    usual, ours = TorchConfig().train_func_context, TorchBackendConfig().train_func_context
+    assert isinstance(ours(), cast(type, usual))
+
+
+def test_a_torch_trainer_adds_its_config_to_what_it_is_made_of() -> None:
+    assert TorchTrainer.__mro__[1] is LeanTorchTrainer.__mro__[1] is DataParallelTrainer
+    added = {name for name in vars(TorchTrainer) if not name.startswith("__")} - set(vars(DataParallelTrainer))
+    assert added == set()
+    overridden = {name for name in vars(TorchTrainer) if inspect.isfunction(vars(TorchTrainer)[name])}
+    assert overridden == {"__init__", "_get_local_controller"}  # which only a trainer without workers calls
+    parameters = [inspect.signature(trainer).parameters for trainer in (TorchTrainer, DataParallelTrainer)]
+    assert set(parameters[0]) ^ set(parameters[1]) == {"torch_config", "backend_config"}
+
+
+def test_actors_can_be_asked_to_end_as_python_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain:
+        pass
+
+    assert callable(_modify_class(Plain).__ray_terminate__)  # Ray gives it to every actor
+    assert callable(WorkerGroup.get_workers)
+    waited: list[Any] = []
+    monkeypatch.setattr("ray.wait", lambda leaving, **limits: waited.append((leaving, limits)))
+    actor = SimpleNamespace(__ray_terminate__=SimpleNamespace(remote=lambda: "leaves"))
+    group = SimpleNamespace(get_workers=lambda: [Worker(actor, None, {})])
+    ray_train.end_workers(group, within_s=3)
+    assert waited == [(["leaves"], {"num_returns": 1, "timeout": 3})]
+
+
+def test_a_function_runs_on_all_workers_in_time_or_not_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(WorkerGroup.execute_async)  # Ray's execute() has no limit
+    answers = ["of rank 0", "of rank 1"]
+    group = SimpleNamespace(execute_async=lambda function: answers)
+
+    def dead(ready: list[str]) -> None:
+        raise RayActorError
+
+    for late, get, all_ran in ((0, len, True), (1, len, False), (0, dead, False)):
+        monkeypatch.setattr("ray.wait", lambda given, late=late, **limits: (given[late:], given[:late]))
+        monkeypatch.setattr("ray.get", get)
+        assert ray_train.run_on_all(group, print, within_s=3) is all_ran
+
+
+def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> None:
+    reported: list[Any] = []
+    usual = train_fn_utils.DistributedTrainFnUtils()
+    train_fn_utils.set_train_fn_utils(usual)
+    try:
+        with ray_train.answered_by(lambda *said: reported.append(said), lambda: "a checkpoint"):
+            ray.train.report({"loss": 0.5})
+            ray.train.report({"loss": 0.4}, checkpoint="written", checkpoint_dir_name="mine")
+            assert ray.train.get_checkpoint() == "a checkpoint"
+            assert ray.train.get_context() is not None
+            assert ray.train.get_all_reported_checkpoints(timeout_s=5) == []
+            # What Ray asks its context for first is there in a worker alone.
+            with pytest.raises(KeyError, match="there is no dataset 'train': load your data in the train loop"):
+                train_fn_utils.get_train_fn_utils().get_dataset_shard(DatasetShardMetadata("train", world_rank=0))
+        assert train_fn_utils.get_train_fn_utils() is usual
+    finally:
+        train_fn_utils.set_train_fn_utils(None)
+    assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written")]
+
+
+def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
+    made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
+    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_placed=print, callbacks=[HandOver(print)])
+    lean = [type(callback) for callback in trainer._create_default_callbacks()]
+    assert set(DISPENSABLE) <= set(made)
+    assert lean == [*(callback for callback in made if callback not in DISPENSABLE), HandOver]
+    # What the one for data gives each worker may be missing.
+    assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
+
+
+def test_workers_meet_in_an_actor_that_ray_train_makes_and_ends_as_the_one_on_demand_is() -> None:
+    """tests/group/test_worker_group.py has workers meet in it."""
+    started = inspect.getsource(WorkerGroup._start_impl)
+    assert "sync_actor = SynchronizationActor.options(" in started
+    assert group_module.SynchronizationActor in (SynchronizationActor, ray_train.SynchronizationOnDemand)
+    assert inspect.getsource(group_state).count("_shutdown_sync_actor(self.sync_actor)") == 2
+    made: Any = ray_train.SynchronizationOnDemand.options(num_cpus=1).remote(timeout_s=3, warn_interval_s=2)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again._options, again._arguments) == (made._options, {"timeout_s": 3, "warn_interval_s": 2})
+    assert again._options["num_cpus"] == 1
+    assert again._options["name"] != ray_train.SynchronizationOnDemand.options().remote()._options["name"]
+
+
+def test_a_policy_of_a_fixed_size_asks_nobody_for_machines() -> None:
+    scaling = ray.train.ScalingConfig(num_workers=3, resources_per_worker={"HPU": 1})
+    usual = create_scaling_policy(scaling)
+    assert type(usual) is FixedSize.__base__
+    lean = FixedSize(usual.scaling_config)
+    lean.after_controller_start(None)
+    decision = lean.make_decision_for_non_running_worker_group()
+    assert (decision.num_workers, decision.resources_per_worker) == (3, {"HPU": 1})
+    asyncio.run(lean.before_controller_shutdown())
+    lean.before_controller_abort()
+    assert lean._coordinator_client is None
+
+
+def test_the_trainer_can_run_its_controller_itself_with_workers_of_another_class() -> None:
+    assert inspect.iscoroutinefunction(TrainController.run)
+    assert not inspect.iscoroutinefunction(TrainController.get_result)
+    made_of = set(inspect.signature(TrainController).parameters)
+    source = inspect.getsource(TorchTrainer.fit)
+    given = set(
+        re.findall(r"(\w+)=", source.split("_initialize_and_run_controller(", 1)[1].split("if result.error")[0])
+    )
+    assert given == made_of >= {"callbacks"}
+    assert TrainController.worker_group_cls is WorkerGroup
+    assert WorkerGroup._worker_cls is RayTrainWorker is ray_train.RayTrainWorker
+    assert callable(ray_train.WorkerGroupCallback.after_worker_group_training_start)

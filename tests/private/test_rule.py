@@ -1,0 +1,76 @@
+"""No source outside of internals imports what a library keeps private; ruff (SLF) looks after attributes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gaudi_tune.define.options import PROJECT_ROOT
+
+INTERNALS = PROJECT_ROOT / "trainables" / "runtime" / "internals"
+OWN = {"experiments", "search_spaces", "trainables"}
+UNDOCUMENTED = ("ray.air.execution", "ray.core.generated", "mlflow.system_metrics", "mlflow.utils")
+"""Without a name that says so."""
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the full name of everything that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_private(name: str) -> bool:
+    parts = name.split(".")
+    private = any(part.startswith("_") and not part.startswith("__") for part in parts)
+    return parts[0] != "__future__" and (private or name.startswith(UNDOCUMENTED))
+
+
+def sources() -> list[Path]:
+    return sorted(file for folder in OWN for file in (PROJECT_ROOT / folder).rglob("*.py"))
+
+
+def test_no_other_source_imports_private_names_or_modules() -> None:
+    wrong = [
+        f"{file.relative_to(PROJECT_ROOT)}: {name}"
+        for file in sources()
+        if INTERNALS not in file.parents
+        for name in imported(ast.parse(file.read_text()))
+        if is_private(name)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ray._private.state import state",
+        "from ray.train.torch.config import _TorchBackend",
+        "import torch._dynamo",
+        "from ray.air.execution._internal import RayActorManager",
+        "from mlflow.utils.validation import anything",
+    ],
+)
+def test_the_rule_sees_each_kind_of_private_import(line: str) -> None:
+    assert [is_private(name) for name in imported(ast.parse(line))] == [True]
+
+
+def test_internals_knows_nothing_of_this_project() -> None:
+    own = [
+        f"{file.name}: {name}"
+        for file in sorted(INTERNALS.glob("*.py"))
+        for name in imported(ast.parse(file.read_text()))
+        if name.split(".")[0] in OWN
+    ]
+    assert own == []
+
+
+def test_every_module_of_internals_has_contract_tests() -> None:
+    tested = " ".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    modules = [file.stem for file in INTERNALS.glob("*.py") if file.stem != "__init__"]
+    assert [name for name in modules if f"internals.{name} import" not in tested and f" {name}" not in tested] == []

@@ -1,0 +1,355 @@
+"""The live page: who may come to its server, and what a person sees and does there, in a browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.pictures import page as page_module
+from gaudi_tune.show.pictures.page import LivePage
+from gaudi_tune.show.progress import ShowProgress
+from gaudi_tune.show.view import View
+from gaudi_tune.sweep.record.events import Event, Reported, StopAsked, SweepBegan, SweepEnded
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from tests.helpers.mlflow_pages import chromium, resize
+from tests.helpers.quadratic import QUADRATIC
+from tests.show.pictures.test_pictures import MIXED, NAMES, plan_of, state_of, view_of
+
+PHONE = 390, 844
+"""Width and height of its page, in pixels."""
+SHOWN_WITHIN_S = 30.0
+"""Far more than it takes on a quiet machine."""
+
+
+class Sweep:
+    """A sweep and its page, with this process in the place of Tune's event loop."""
+
+    def __init__(self, folder: Path, curves: list[list[float] | None]) -> None:
+        self.plan = replace(plan_of(folder), num_samples=len(curves))
+        self.state: SweepState = state_of(curves, self.plan)
+        self.wishes: list[Mapping[str, Any]] = []
+        self.page = LivePage(self.plan, lambda: "http://127.0.0.1:5000/#/experiments/1  (a note)", self.ask)
+        self.page.show(SweepBegan(), self.state)
+        assert self.page.address is not None
+        self.address = self.page.address
+
+    def ask(self, wish: Mapping[str, Any]) -> Future[str]:
+        answer: Future[str] = Future()
+        self.wishes.append(wish)
+        if wish["do"] == "try":
+            answer.set_exception(SweepError("lr=<b>7</b> is not in its range"))
+        else:
+            answer.set_result("as you wish")
+        return answer
+
+    def happens(self, event: Event) -> None:
+        self.state.apply(event)
+        self.page.show(event, self.state)
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        config = self.state.trials[trial].config
+        self.happens(Reported(trial=trial, step=step, value=value, metrics={"score": value}, config=config))
+
+    def get(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        """Ask the server for what is at a path, and return status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", urlsplit(self.address).port or 0, timeout=30)
+        connection.request(method, path, body, {"Host": urlsplit(self.address).netloc, **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def below(self, path: str) -> str:
+        return f"/{self.page.token}/{path}"
+
+    def close(self) -> None:
+        assert self.page._server is not None
+        self.page._server.close()
+
+
+@contextmanager
+def sweep_of(folder: Path, curves: list[list[float] | None]) -> Iterator[Sweep]:
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep = Sweep(folder, curves)
+    yield sweep
+    sweep.close()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[Sweep]:
+    with sweep_of(tmp_path / "sweep", MIXED) as sweep:
+        yield sweep
+
+
+def test_without_the_token_nobody_comes_in(sweep: Sweep) -> None:
+    for path in (
+        "/",
+        "/plotly.js",
+        "/{}x/",
+        "/sweep",
+        "/ask",
+        "/{}",
+        "/x/{}/sweep",
+        "/%E9/",
+        "/?token={}",
+        "http://[/",
+    ):
+        for method in ("GET", "POST"):
+            status, body = sweep.get(path.format(sweep.page.token), method, b'{"do": "end"}')
+            assert (status, b"adamw" in body) == (403, False), path
+    assert not sweep.wishes
+
+
+def test_under_another_name_of_the_host_nobody_comes_in(sweep: Sweep) -> None:
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", ""):
+        assert sweep.get(sweep.below("sweep"), Host=host)[0] == 403
+        assert sweep.get(sweep.below("ask"), "POST", b'{"do": "end"}', Host=host)[0] == 403
+    assert sweep.get(sweep.below("sweep"), Host="localhost:9000")[0] == 200  # through a tunnel
+    assert not sweep.wishes
+
+
+def test_only_a_post_changes_something(sweep: Sweep) -> None:
+    assert sweep.get(sweep.below("ask?do=end"))[0] == 404
+    assert sweep.get(sweep.below("sweep"), "POST", b"{}")[0] == 404
+    assert sweep.get(sweep.below("ask"), "POST", b"x" * 100_000)[0] == 413
+    for body in (b"[]", b"nonsense"):
+        assert "error" in json.loads(sweep.get(sweep.below("ask"), "POST", body)[1])
+    assert not sweep.wishes
+    assert json.loads(sweep.get(sweep.below("ask"), "POST", b'{"do": "end"}')[1]) == {"done": "as you wish"}
+    assert sweep.wishes == [{"do": "end"}]
+
+
+def test_an_unchanged_sweep_takes_few_bytes_and_a_report_that_of_its_trial(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(page_module, "SHARE_OF_TIME", 1e9)
+    first = json.loads(sweep.get(sweep.below("sweep?since=0"))[1])
+    assert len(first["trials"]) == len(MIXED)
+    same = sweep.get(sweep.below(f"sweep?since={first['version']}"))[1]
+    assert json.loads(same) == {"version": first["version"]}
+    sweep.report(5, 3, 0.3)
+    sweep.page._not_before = 0.0
+    sweep.page.tick(sweep.state)
+    (changed,) = json.loads(sweep.get(sweep.below(f"sweep?since={first['version']}"))[1])["trials"]
+    assert (changed["number"], changed["last"], changed["step"]) == (5, 0.3, 3)
+
+
+def test_nothing_is_made_while_nobody_watches(sweep: Sweep) -> None:
+    sweep.report(5, 3, 0.3)
+    sweep.page._not_before = 0.0
+    sweep.page.tick(sweep.state)
+    assert sweep.page._version == 1
+
+
+def test_pictures_of_the_page_are_those_of_the_report(sweep: Sweep) -> None:
+    status, body = sweep.get(sweep.below("picture/learning_curves?since=0"))
+    picture = json.loads(body)
+    assert (status, picture["title"]) == (200, "Learning curves")
+    assert len(picture["figure"]["data"]) > 2
+    again = json.loads(sweep.get(sweep.below(f"picture/learning_curves?since={picture['version']}"))[1])
+    assert again == {"version": picture["version"]}
+    assert sweep.get(sweep.below("picture/passwd"))[0] == 404
+
+
+def test_the_end_is_shown_and_the_server_ends(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "LINGERS_S", 0.1)
+    sweep.state.close()
+    sweep.happens(SweepEnded(summary={}))
+    assert json.loads(sweep.get(sweep.below("sweep"))[1])["head"]["running"] is False
+    until = time.monotonic() + SHOWN_WITHIN_S
+    with pytest.raises(OSError):  # noqa: PT011, PT012
+        while time.monotonic() < until:
+            sweep.get(sweep.below("sweep"))
+            time.sleep(0.05)
+
+
+def test_in_a_kernel_it_is_a_frame_in_place_of_the_progress(
+    tmp_path: Path, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPython's own parts are not installed for the tests; these have what is used of them."""
+    assert any(isinstance(view, ShowProgress) for view in views_of(storage))
+    shown: list[tuple[Any, ...]] = []
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
+    display = SimpleNamespace(IFrame=lambda *arguments: arguments, display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    assert not any(isinstance(view, ShowProgress) for view in views_of(storage))
+    with sweep_of(tmp_path / "in-a-cell", MIXED) as sweep:
+        ((address, *_),) = shown
+        assert address == sweep.address
+
+
+def views_of(storage: Path) -> list[View]:
+    return SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=storage, device="cpu")), trackers=[]).run.views
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+class Seen:
+    """What a person sees, and does."""
+
+    def __init__(self, browser: Chrome, sweep: Sweep) -> None:
+        self.browser, self.sweep = browser, sweep
+
+    def until(self, shown: Callable[[], Any]) -> Any:
+        """Be Tune's event loop until something is shown, and return it."""
+
+        def turn(_: Chrome) -> Any:
+            self.sweep.page.tick(self.sweep.state)
+            return shown()
+
+        return WebDriverWait(self.browser, SHOWN_WITHIN_S, poll_frequency=0.05).until(turn)
+
+    def row(self, number: int) -> list[str]:
+        """The cells of a trial's row; none while there is no such row."""
+        script = (
+            "return [...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))"
+        )
+        return next((cells for cells in self.browser.execute_script(script) if cells[0] == str(number)), [])
+
+    def numbers(self) -> list[int]:
+        script = "return [...document.querySelectorAll('tbody tr')].map((row) => Number(row.cells[0].innerText))"
+        numbers: list[int] = self.browser.execute_script(script)
+        return numbers
+
+    def press(self, words: str) -> None:
+        self.browser.find_element(By.XPATH, f"//button[normalize-space()='{words}']").click()
+
+    def all_pictures(self) -> bool:
+        script = "return document.querySelectorAll('#pictures .main-svg').length"
+        return bool(self.browser.execute_script(script) >= len(NAMES))
+
+    def fits(self) -> bool:
+        script = "return document.documentElement.scrollWidth <= innerWidth"
+        return bool(self.browser.execute_script(script))
+
+
+@pytest.fixture
+def seen(browser: Chrome, sweep: Sweep) -> Seen:
+    resize(browser, 1400, 900)
+    browser.get(sweep.address)
+    seen = Seen(browser, sweep)
+    seen.until(lambda: seen.row(len(MIXED)))
+    return seen
+
+
+@pytest.mark.processes
+def test_a_person_sees_reports_as_they_come_and_pictures(seen: Seen, sweep: Sweep) -> None:
+    assert seen.numbers()[0] == 5  # it runs
+    sweep.report(5, 3, 0.9876)
+    reported = time.monotonic()
+    seen.until(lambda: "0.9876" in seen.row(5))
+    print(f"visible after {time.monotonic() - reported:.1f} s")
+    seen.until(seen.all_pictures)
+    assert "0.9876" in seen.browser.find_element(By.ID, "facts").text
+    assert not [entry for entry in seen.browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not seen.browser.find_elements(By.CSS_SELECTOR, "main b")  # "<b>adamw</b>" is text
+    assert "<b>adamw</b>" in seen.browser.find_element(By.TAG_NAME, "tbody").text
+
+
+@pytest.mark.processes
+def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: Seen, sweep: Sweep) -> None:
+    seen.press("stop")
+    assert not sweep.wishes  # it asks first
+    seen.press("stop trial 5?")
+    seen.until(lambda: sweep.wishes)
+    sweep.happens(StopAsked(what="stop trial-005", trial=5))
+    seen.until(lambda: "running, stops" in seen.row(5))
+    assert "stop trial-005" in seen.browser.find_element(By.ID, "steered").text
+    seen.press("add")
+    seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "said").text)
+    seen.press("try next")
+    seen.until(lambda: seen.browser.find_element(By.ID, "said").text == "lr=<b>7</b> is not in its range")
+    seen.press("end after the running trials")
+    seen.press("end after the running trials?")
+    seen.until(lambda: len(sweep.wishes) == 4)
+    stop, add, one, end = sweep.wishes
+    assert (stop, add, end) == ({"do": "stop", "trial": 5}, {"do": "add", "trials": 10}, {"do": "end"})
+    assert set(one["config"]) == {"lr", "dropout", "layers", "batch_size", "pooling", "optimizer", "momentum"}
+
+
+@pytest.mark.processes
+def test_on_a_phone_nothing_is_cut_off_and_buttons_are_large(seen: Seen) -> None:
+    seen.until(seen.all_pictures)
+    resize(seen.browser, *PHONE)
+    seen.until(seen.fits)
+    buttons = seen.browser.find_elements(By.CSS_SELECTOR, "#steer .act")
+    assert len(buttons) == 4
+    assert all(
+        button.size["height"] >= 36 and button.rect["x"] + button.size["width"] <= PHONE[0] for button in buttons
+    )
+
+
+@pytest.mark.processes
+def test_five_hundred_trials_are_compared(browser: Chrome, tmp_path: Path) -> None:
+    curves: list[list[float] | None] = [[(number * 7919 % 500) / 500 + 0.001] for number in range(1, 501)]
+    with sweep_of(tmp_path / "large", curves) as sweep:
+        browser.get(sweep.address)
+        seen = Seen(browser, sweep)
+        seen.until(lambda: len(seen.numbers()) == 500)
+        seen.press("best score")
+        best_first = sorted(range(1, 501), key=lambda number: (number * 7919 % 500, number))
+        assert seen.numbers() == best_first
+        seen.press("best score")
+        assert seen.numbers()[:100] == best_first[::-1][:100]
+
+
+@pytest.mark.processes
+def test_a_notebook_of_this_machine_frames_it_and_no_other_page_does(
+    browser: Chrome, sweep: Sweep, tmp_path: Path
+) -> None:
+    (tmp_path / "frame.html").write_text(f'<iframe src="{sweep.address}" width="100%" height="900"></iframe>')
+    serve = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as notebook:
+        threading.Thread(target=notebook.serve_forever, daemon=True).start()
+        for place, rows in ((f"http://localhost:{notebook.server_port}", len(MIXED)), (f"file://{tmp_path}", 0)):
+            browser.get(f"{place}/frame.html")
+            browser.switch_to.frame(0)
+            if rows:
+                Seen(browser, sweep).until(lambda: browser.find_elements(By.CSS_SELECTOR, "tbody tr"))
+            assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == rows
+        notebook.shutdown()
+
+
+@pytest.mark.processes
+def test_the_report_shows_the_same_without_a_server(browser: Chrome, tmp_path: Path) -> None:
+    from gaudi_tune.show.pictures.report import draw_sweep
+
+    folder = tmp_path / "ended"
+    folder.mkdir()
+    draw_sweep(view_of(MIXED, folder))
+    browser.get(f"file://{folder}/report.html")
+    rows = browser.execute_script("return [...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
+    assert [row.split("\t")[:3] for row in rows][:3] == [
+        ["5", "running", "0.2"], ["1", "finished", "0.75"], ["2", "stopped early", "0.1"]
+    ]  # fmt: skip
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .main-svg")) >= len(NAMES)
+    assert not browser.find_elements(By.CSS_SELECTOR, ".act")

@@ -1,0 +1,383 @@
+"""The pictures and the report of sweeps of all kinds, drawn from a real study; no Ray."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+import plotly.graph_objects as go
+import pytest
+from matplotlib.image import imread
+from plotly.offline import get_plotlyjs
+
+from gaudi_tune.base.words import format_params
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
+from gaudi_tune.show.pictures.png import write_png
+from gaudi_tune.show.pictures.report import DrawPictures, draw_sweep, write_report
+from gaudi_tune.show.pictures.sweep_view import SweepView
+from gaudi_tune.show.result import result_lines
+from gaudi_tune.sweep.record.device_time import Interval
+from gaudi_tune.sweep.record.events import CheckpointSaved, PicturesDrawn, Reported, SweepEnded, TrialBegan
+from gaudi_tune.sweep.record.outcome import why_diverged
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from tests.helpers.fed_state import Fed
+from tests.helpers.quadratic import QUADRATIC
+
+EPOCHS = 4
+NAMES = [name for name in PICTURES if name != "confirmation" and not name.startswith("front")]
+"""Of the pictures that every sweep has."""
+
+
+def space(trial: optuna.Trial) -> dict[str, Any]:
+    """Every kind of hyperparameter, one of them only with one optimizer."""
+    trial.suggest_float("lr", 1e-5, 1e-1, log=True)
+    trial.suggest_float("dropout", 0.0, 0.5)
+    trial.suggest_int("layers", 1, 4)
+    trial.suggest_categorical("batch_size", [8, 16])
+    trial.suggest_categorical("pooling", [True, False, None])
+    if trial.suggest_categorical("optimizer", ["sgd", "<b>adamw</b>"]) == "sgd":
+        trial.suggest_float("momentum", 0.0, 0.9)
+    return {}
+
+
+def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
+    """A sweep so far, a curve for each trial: with EPOCHS values it finished, with fewer it was stopped early.
+
+    One that ends with 0, or is empty, still runs; None stands for a trial that raised an error.
+    """
+    fed = Fed(mode=plan.experiment.mode, epochs=EPOCHS, trials=9, kind="hpu")
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for number, curve in enumerate(curves, start=1):
+        config, _ = plan.experiment.search_space.propose(study)
+        fed.state.apply(TrialBegan(trial=number, trial_id=str(number), config={**config, "seed": 1}))
+        for epoch, value in enumerate(curve or [], start=1):
+            fed.report(number, epoch, value)
+        if curve is None:
+            fed.end(number, "failed", "an error ended it", raised=True)
+        elif (curve and math.isnan(curve[-1])) or (curve and math.isinf(curve[-1])):
+            fed.end(number, "failed", str(why_diverged(fed.state.trials[number].metrics, "score")))
+        elif curve and curve[-1] != 0:
+            fed.end(number, "finished" if len(curve) == EPOCHS else "stopped early")
+    time = fed.state.device_time
+    for number, curve in enumerate(curves, start=1):
+        time.by_trial[number].clear()
+        if curve:
+            began = time.began + 10 * number
+            time.intervals.append(Interval(f"hpu {number % 2}", number, began, began + 2, began + 9))
+            time.by_trial[number].update({"starting": 2.0, "training": 7.0})
+            time.ended = began + 9
+    time.intervals = time.intervals[-sum(bool(curve) for curve in curves) :]  # not those that feeding took
+    return fed.state
+
+
+def of_several(folder: Path, modes: Sequence[Literal["max", "min"]]) -> SweepView:
+    """Eight trials of which 1, the baseline, 3 and 6 are on the front of the first two objectives."""
+    others = [Objective(f"other {place}", mode) for place, mode in enumerate(modes[1:], start=1)]
+    plan = replace(plan_of(folder, modes[0]), others=others)
+    fed = Fed(mode=modes[0], epochs=EPOCHS, trials=8, others=others)
+    points = [(1.0, 8.0), (1.0, 3.0), (5.0, 6.0), (4.0, 4.0), (5.0, 5.0), (9.0, 1.0), (2.0, 2.0), (6.0, 0.5)]
+    for number, point in enumerate(points, start=1):
+        signed = [value if mode == "max" else -value for value, mode in zip((*point, number), modes, strict=False)]
+        config, _ = plan.experiment.search_space.propose(optuna.create_study())
+        fed.state.apply(TrialBegan(trial=number, trial_id=str(number), config={**config, "seed": 1}))
+        also: dict[str, Any] = dict(zip([other.name for other in others], signed[1:], strict=True))
+        fed.report(number, 1, signed[0], **also)
+        fed.end(number)
+    return SweepView.of(plan, fed.state, "")
+
+
+def traces(view: SweepView, name: str) -> dict[str, list[tuple[float, float]]]:
+    picture = draw_picture(name, view)
+    assert picture is not None
+    assert picture.figure is not None, picture.caption
+    return {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in picture.figure.data}
+
+
+def test_the_front_is_drawn_with_its_border_and_the_baseline(tmp_path: Path) -> None:
+    drawn = traces(of_several(tmp_path, ["max", "max"]), "front")
+    assert drawn["on the front (3)"] == [(1.0, 8.0), (5.0, 6.0), (9.0, 1.0)]
+    assert drawn["border"] == [(1.0, 8.0), (1.0, 6.0), (5.0, 6.0), (5.0, 1.0), (9.0, 1.0)]
+    assert drawn["baseline"] == [(1.0, 8.0)]
+    assert len(drawn["finished (8)"]) == 8
+    less = traces(of_several(tmp_path, ["min", "min"]), "front")
+    assert less["border"] == [(-9.0, -1.0), (-5.0, -1.0), (-5.0, -6.0), (-1.0, -6.0), (-1.0, -8.0)]
+    (tmp_path / "results").mkdir()
+    files = {file.name for file in draw_sweep(of_several(tmp_path / "results", ["max", "min"]))}
+    assert "front.png" in files
+    assert not {"front_1_3.png", "front_2_3.png"} & files
+
+
+def test_of_three_objectives_each_pair_is_drawn(tmp_path: Path) -> None:
+    view = of_several(tmp_path, ["max", "max", "min"])
+    assert traces(view, "front_1_3")["on the front (6)"][0] == (1.0, -1.0)
+    assert len(traces(view, "front_2_3")["on the front (6)"]) == 6
+    assert "border" not in traces(view, "front")
+
+
+def test_the_page_knows_the_front(tmp_path: Path) -> None:
+    view = of_several(tmp_path, ["max", "max"])
+    head = view.head()
+    assert (head["front"], head["others"]) == ([6, 3, 1], ["other 1"])
+    assert ("On the front", "3", "trials") in head["facts"]
+    assert view.trials[2].row()["others"] == (6.0,)
+    assert [one["trial"] for one in view.summary["front"]] == [6, 3, 1]
+    assert view.summary["front"][0]["values"] == {"score": 9.0, "other 1": 1.0}
+    assert view.summary["best"] == view.summary["front"][0]
+    configs = [format_params(one["config"]) for one in view.summary["front"]]
+    assert result_lines(tmp_path, {**view.summary, "device_seconds": {"training": 1.0}})[2:7] == [
+        "front       trial     score  other 1  epoch  hyperparameters",
+        f"            006       9      1        1      {configs[0]}",
+        f"            003       5      6        1      {configs[1]}",
+        f"            001       1      8        1      {configs[2]}",
+        "            baseline  1      8",
+    ]
+    one = view_of([[0.1], [0.3]], tmp_path).head()
+    assert (one["front"], one["others"]) == ([2], [])
+
+
+def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:
+    return Plan(
+        experiment=replace(QUADRATIC, mode=mode, space=space),
+        options=SweepOptions(storage=folder.parent),
+        devices=Devices(DEVICE_TYPES["hpu"], (2,), "for a test"),
+        groups=2,
+        recipe="sample",
+        recipe_reason="for a test",
+        settings={},
+        budget=Budget(epochs=EPOCHS),
+        num_samples=9,
+        name=folder.name,
+        tracking_uri="",
+        facts=[],
+    )
+
+
+def view_of(
+    curves: list[list[float] | None], folder: Path, *, mode: Literal["max", "min"] = "max", running: bool = True
+) -> SweepView:
+    plan = plan_of(folder, mode)
+    state = state_of(curves, plan)
+    if not running:
+        state.close()
+        state.apply(SweepEnded(summary={}))
+    if state.trials.get(1) is not None and state.trials[1].curve:
+        place = plan.folder / "trial-001" / "checkpoint_000000"
+        place.mkdir(parents=True, exist_ok=True)
+        state.apply(CheckpointSaved(trial=1, place="trial-001/checkpoint_000000"))
+    view = SweepView.of(plan, state, "http://127.0.0.1:5000/#/experiments/1  (start the page with: make ui)")
+    return replace(view, device_time=state.device_time)
+
+
+MIXED: list[list[float] | None] = [
+    [0.2, 0.5, 0.6, 0.75], [0.1], None, [0.3, 0.4, math.nan], [0.2, 0], [0.3, 0.6, 0.5, 0.4], [0.05], [math.nan],
+]  # fmt: skip
+"""Trials of every status; of those that failed, one diverged and one raised."""
+
+
+def confirmed(folder: Path) -> SweepView:
+    """A sweep whose trial 2 was confirmed with three seeds, and so was the baseline."""
+    plan = replace(plan_of(folder), confirm=1, seeds=3)
+    fed = Fed(epochs=EPOCHS)
+    fed.state = state_of([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]], plan)
+    for number in range(6):
+        confirms = 1 + number // 3
+        config = {**fed.state.trials[confirms].config, "confirms": confirms, "seed": number % 3}
+        fed.trial(3 + number, 0.1 * number, 0.1 * number + 0.01, **config)
+    return SweepView.of(plan, fed.state, "http://127.0.0.1:5000")
+
+
+def data_in(page: str) -> Any:
+    """The data of a page."""
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.DOTALL)
+    return json.loads(data)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    folder = tmp_path_factory.mktemp("mixed")
+    return folder, draw_sweep(view_of(MIXED, folder))
+
+
+def test_a_sweep_is_drawn_into_its_folder_and_nothing_else_stays_there(drawn: tuple[Path, list[Path]]) -> None:
+    folder, files = drawn
+    assert (
+        sorted(path for path in folder.iterdir() if path.is_file())
+        == sorted(files)
+        == sorted(folder / name for name in [*pngs(NAMES), "report.html"])
+    )
+    for png in pngs(NAMES):
+        shown = imread(folder / png)
+        assert shown.shape[1] > 800
+        assert np.ptp(shown[..., :3]) > 0.8  # something dark on white
+
+
+def pngs(names: list[str]) -> list[str]:
+    return [f"{name}.png" for name in names]
+
+
+def test_the_report_has_all_trials_and_pictures_and_loads_nothing(drawn: tuple[Path, list[Path]]) -> None:
+    text = (drawn[0] / "report.html").read_text()
+    assert text.count(get_plotlyjs()) == 1
+    page = text.replace(get_plotlyjs(), "")
+    assert not re.search(r"<[^>]*(src|href)=|@import|fetch\(|nonce", page)
+    assert "<b>adamw" not in page  # it is in the data, where nothing is markup
+    data = data_in(page)
+    assert [picture["name"] for picture in data["pictures"]] == NAMES
+    trials = data["trials"]
+    statuses = ["finished", "stopped early", "failed", "failed", "running", "finished", "stopped early", "failed"]
+    assert [(trial["number"], trial["status"]) for trial in trials] == list(enumerate(statuses, start=1))
+    assert [trial["best"] for trial in trials] == [0.75, 0.1, None, 0.4, 0.2, 0.6, 0.05, None]
+    assert [trial["last"] for trial in trials] == [0.75, 0.1, None, 0.4, 0, 0.4, 0.05, None]
+    assert [trial["step"] for trial in trials][:4] == [4, 1, 0, 2]
+    assert trials[0]["seconds"] == 9
+    assert {trial["params"]["optimizer"] for trial in trials} == {"sgd", "<b>adamw</b>"}
+    assert data["head"]["facts"][2] == ["Trials", "8 of 9", ""]
+    assert data["head"]["counts"] == {"finished": 2, "stopped early": 2, "failed": 3, "running": 1}
+    assert data["head"]["best"]["load"].endswith("trial-001/checkpoint_000000/epoch.txt")
+    assert data["head"]["address"] == "http://127.0.0.1:5000/#/experiments/1"
+
+
+def test_stopped_failed_and_running_trials_are_seen_in_their_colours(tmp_path: Path) -> None:
+    history, curves = (picture.figure for picture in draw_pictures(view_of(MIXED, tmp_path))[:2])
+    assert history is not None
+    assert curves is not None
+    marks = {trace.name: trace for trace in history.data if trace.mode == "markers"}
+    assert {name: list(trace.x) for name, trace in marks.items()} == {
+        "finished (2)": [1, 6], "stopped early (2)": [2, 7], "failed (1)": [4], "running (1)": [5],
+    }  # fmt: skip
+    assert {t.name: t.marker.color for t in curves.data if t.name} == {n: t.marker.color for n, t in marks.items()}
+    assert len({trace.marker.color for trace in marks.values()}) == 4
+    best = next(trace for trace in history.data if trace.name == "best so far")
+    assert list(best.y) == [0.75] * 6
+    finished = next(trace for trace in curves.data if trace.mode == "lines")
+    assert [n for n in finished.customdata if n] == [1] * 4 + [6] * 4
+
+
+def test_of_an_interrupted_sweep_nothing_runs(tmp_path: Path) -> None:
+    trials = view_of(MIXED, tmp_path, running=False).trials
+    assert Counter(trial.status for trial in trials)["interrupted"] == 1
+    assert "running" not in {trial.status for trial in trials}
+    assert trials[2].reason == "an error ended it"
+    assert trials[3].reason == "diverged: score is nan after epoch 3"
+
+
+def test_the_report_says_why_a_sweep_ended_early(tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path, running=False)
+    ended = {"why": "the target <0.7> was reached", "status": 0, "at_once": False}
+    early = replace(view, summary={**view.summary, "complete": False, "ended_early": ended})
+    write_report(early, [], view.plan.report_file)
+    head = data_in(view.plan.report_file.read_text())["head"]
+    assert head["state"] == "ended early (the target <0.7> was reached)"
+    assert head["counts"]["interrupted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("curves", "missing"),
+    [
+        ([], NAMES),
+        ([[]], NAMES),  # the baseline alone, before its first report
+        ([[0.1, 0.2, 0.3, 0.4]], ["parallel_coordinates", "importance"]),
+        ([None, None, None], NAMES[:4]),  # they had devices
+        ([[math.nan], [math.inf], None], ["optimization_history", "learning_curves", *NAMES[2:4]]),
+        ([[0.5] * EPOCHS, [0.5] * EPOCHS], ["importance"]),
+        ([[0.2, 0.5], [0.4], [0.1] * EPOCHS], []),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(curves: list[list[float] | None], missing: list[str], tmp_path: Path) -> None:
+    view = view_of(curves, tmp_path)
+    pictures = draw_pictures(view)
+    assert [picture.name for picture in pictures if picture.figure is None] == missing
+    assert all(picture.caption.startswith("Not there: ") for picture in pictures if picture.figure is None)
+    write_report(view, pictures, view.plan.report_file)
+    assert "Not there: " in view.plan.report_file.read_text() or not missing
+
+
+def test_less_is_better_where_that_is_so(tmp_path: Path) -> None:
+    pictures = draw_pictures(view_of([[3.0, 2.0], [4.0, 1.0, 1.5, 1.2], [5.0]], tmp_path, mode="min"))
+    best: dict[str, Any] = {picture.name: picture.figure for picture in pictures}
+    assert [list(trace.y) for trace in best["optimization_history"].data if trace.name == "best so far"] == [[2, 1, 1]]
+    front = best["parallel_coordinates"].data[-1]  # drawn last, darkest
+    assert (front.y[0], front.line.color) == (0.0, "#08306b")
+
+
+def test_a_picture_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path)
+    view.device_time.intervals[0].device = "of no number"
+    pictures = {picture.name: picture for picture in draw_pictures(view)}
+    assert pictures["timeline"].caption.startswith("Could not be drawn: invalid literal for int()")
+    assert [name for name, picture in pictures.items() if picture.figure is not None] == NAMES[:-1]
+
+
+def test_an_image_that_fails_leaves_the_others_and_the_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Beside ordinary losses one that is finite, and larger than what matplotlib can draw."""
+    files = draw_sweep(view_of([[0.5, 0.4], [1.7e308, 1.6e308], [0.3, 0.2]], tmp_path, mode="min"))
+    assert "cannot be drawn" in caplog.text
+    assert {"report.html", "timeline.png"} <= {file.name for file in files}
+    assert all(file.is_file() for file in files)
+
+
+def test_a_choice_may_hold_what_matplotlib_takes_for_a_formula(tmp_path: Path) -> None:
+    figure = go.Figure(go.Bar(x=[1.0], y=["$text #$label"], text=["$a #$b"], textposition="outside", orientation="h"))
+    figure.update_layout(height=200, xaxis_range=[0, 1], yaxis_categoryarray=["$text #$label"], yaxis_range=[-1, 1])
+    write_png(figure, "$title #$x", "caption", tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_drawing_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plan = plan_of(tmp_path / "is-not-there")
+    state = state_of([[0.1], [0.2]], plan)
+    drawn: list[PicturesDrawn] = []
+    pictures = DrawPictures(plan, str, drawn.append)
+    pictures.show(SweepEnded(summary={}), state)
+    assert "the sweep could not be drawn" in caplog.text
+    assert not drawn
+
+
+def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    state = state_of([[0.1, 0.2], [0.3]], plan)
+    drawn: list[PicturesDrawn] = []
+    pictures = DrawPictures(plan, str, drawn.append)
+    pictures.tick(state)  # nothing was reported yet
+    config = state.trials[1].config
+    report = Reported(trial=1, step=2, value=0.2, metrics={}, config=config)
+    pictures.show(report, state)
+    pictures.tick(state)
+    state.close()
+    state.apply(SweepEnded(summary={}))
+    pictures.show(SweepEnded(summary={}), state)
+    assert [event.last for event in drawn] == [False, True]
+    assert plan.report_file in drawn[0].files
+
+
+def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_path: Path) -> None:
+    view = confirmed(tmp_path / "sweep")
+    view.plan.folder.mkdir()
+    files = {file.name for file in draw_sweep(view)}
+    assert "confirmation.png" in files
+    pictures: dict[str, Any] = {picture.name: picture.figure for picture in draw_pictures(view)}
+    lines, seeds, means = pictures["confirmation"].data
+    assert list(seeds.x) == [0] * 3 + [1] * 3
+    assert pictures["confirmation"].layout.xaxis.ticktext == ("baseline", "trial 2")
+    assert list(means.y) == pytest.approx([0.11, 0.41])
+    assert [end for end in lines.y if end is not None] == pytest.approx(
+        [0.11 - 0.2484, 0.11 + 0.2484, 0.41 - 0.2484, 0.41 + 0.2484], abs=1e-4
+    )
+    (points,) = pictures["optimization_history"].select_traces({"mode": "markers"})
+    assert list(points.x) == [1, 2]
+    data = data_in(view.plan.report_file.read_text())
+    assert [trial["confirms"] for trial in data["trials"]] == [0, 0, 1, 1, 1, 2, 2, 2]
+    assert data["head"]["confirmed"][-1].startswith("trial 002 beats the baseline by 0.3000")

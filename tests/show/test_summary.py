@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.result import result_lines
+from gaudi_tune.show.summary import summarise
+from tests.helpers.fed_state import Fed
+from tests.helpers.quadratic import QUADRATIC
+
+
+def test_the_checkpoint_of_a_point_is_of_its_report(storage: Path) -> None:
+    """And not of a later one with the same first value."""
+    objectives = ("score:max", "seconds:min")
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu", objectives=objectives))
+    fed = Fed(others=[Objective("seconds", "min")])
+    fed.begin(1)
+    for step, seconds in ((1, 3.0), (2, 5.0)):
+        fed.report(1, step, 0.5, seconds=seconds)
+        fed.save(1)
+        (plan.folder / "trial-001" / f"checkpoint_{step:06d}").mkdir(parents=True)
+    (of_trial,) = summarise(plan, fed.state, {})["front"]
+    assert (of_trial["values"], of_trial["epoch"]) == ({"score": 0.5, "seconds": 3.0}, 1)
+    assert of_trial["checkpoint"] == str(plan.folder / "trial-001" / "checkpoint_000001")
+    (plan.folder / "trial-001" / "checkpoint_000001").rmdir()
+    (of_trial,) = summarise(plan, fed.state, {})["front"]
+    assert (of_trial["epoch"], of_trial["checkpoint"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('cfg = {1: 2}; load("', '")'), ('f"{x!r:>{9}}"; load("', '", {})'), ("}{0}", "{"), ("{", "}")],
+)
+def test_a_line_that_loads_a_checkpoint_may_have_any_braces(before: str, after: str, storage: Path) -> None:
+    experiment = replace(QUADRATIC, load_line=f"{before}{{checkpoint}}{after}")
+    plan = make_plan(experiment, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.begin(1)
+    fed.report(1, 1, 0.5)
+    fed.save(1)
+    folder = plan.folder / "trial-001" / "checkpoint_000001"
+    folder.mkdir(parents=True)
+    assert summarise(plan, fed.state, {})["best"]["load"] == f"{before}{folder}{after}"
+
+
+def test_a_line_that_loads_a_checkpoint_is_text() -> None:
+    with pytest.raises(ValueError, match=r"load_line must be a line of Python with \{checkpoint\}.* but got 5"):
+        replace(QUADRATIC, load_line=5)  # type: ignore[arg-type]
+
+
+def test_the_best_may_have_failed_later_which_is_said(storage: Path) -> None:
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage, name="x", device="cpu"))
+    fed = Fed()
+    fed.trial(1, 0.1, 0.2, 0.3, 0.4)
+    fed.trial(2, 0.9, math.nan, outcome="failed", reason="diverged: score is nan at epoch 2")
+    fed.state.close()
+    first = result_lines(plan.folder, summarise(plan, fed.state, {}))[0]
+    assert first.startswith("best        trial 002: score 0.9 at epoch 1 (")
+    assert first.endswith("); later it failed: diverged: score is nan at epoch 2")
+    fed.report(1, 4, 0.95)
+    assert "failed" not in result_lines(plan.folder, summarise(plan, fed.state, {}))[0]

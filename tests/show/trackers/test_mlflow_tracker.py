@@ -1,0 +1,306 @@
+"""What MLflow has of a sweep, from events alone: without Ray, and with a real store."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from experiments.tune_bert import EXPERIMENT as BERT
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.trackers.mlflow_tracker import CHANGED, MlflowTracker
+from gaudi_tune.show.trackers.tracker import TRACKERS
+from gaudi_tune.sweep.record.events import (
+    Decided,
+    Decision,
+    Ending,
+    PicturesDrawn,
+    SweepBegan,
+    SweepEnded,
+    SweepEnding,
+)
+from tests.helpers.deliveries import free_port
+from tests.helpers.model_sweeps import make_checkpoint
+from tests.helpers.scripted import (
+    began,
+    ended,
+    happen,
+    over,
+    plan_of,
+    reported,
+    state_of,
+)
+
+INTERRUPTED = Ending("Ctrl-C", 130)
+
+
+def runs_of(plan: Plan) -> dict[str, Run]:
+    """The runs of a sweep by number of the trial; its own under "sweep"."""
+    client = MlflowClient(plan.tracking_uri)
+    known = client.get_experiment_by_name(plan.experiment.name)
+    assert known is not None
+    runs = client.search_runs([known.experiment_id])
+    (parent,) = [run for run in runs if run.info.run_name == plan.name]
+    children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    found = {run.data.tags["trial"]: run for run in children}
+    assert len(found) == len(children)
+    return {"sweep": parent, **found}
+
+
+def history(plan: Plan, run: Run, metric: str) -> list[tuple[int, float]]:
+    values = MlflowClient(plan.tracking_uri).get_metric_history(run.info.run_id, metric)
+    return [(value.step, value.value) for value in values]
+
+
+def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
+    return {file.path for file in MlflowClient(plan.tracking_uri).list_artifacts(run.info.run_id, folder)}
+
+
+def test_trials_on_the_front_have_a_tag_also_after_a_crash(storage: Path) -> None:
+    plan = plan_of(storage, "pareto", objectives=("score:max", "seconds:min"))
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), *(began(trial) for trial in (1, 2, 3)))
+    happen(tracker, state, reported(1, 1, 0.5, {"seconds": 5.0}), reported(2, 1, 0.4, {"seconds": 9.0}))
+    happen(tracker, state, reported(3, 1, 0.3, {"seconds": 1.0}))
+    tracker.close()
+    tags = {name: run.data.tags.get("pareto_front") for name, run in runs_of(plan).items()}
+    assert tags == {"sweep": None, "001": "true", "002": None, "003": "true"}
+    again = MlflowTracker(plan)
+    happen(again, state, SweepBegan(), reported(2, 2, 0.6, {"seconds": 2.0}))
+    over(again, state)
+    runs = runs_of(plan)
+    tags = {name: run.data.tags.get("pareto_front") for name, run in runs.items()}
+    assert tags == {"sweep": None, "001": "false", "002": "true", "003": "true"}
+    sweep = runs["sweep"].data
+    assert {name: sweep.metrics[name] for name in ("best_score", "best_seconds", "trials_on_front")} == {
+        "best_score": 0.6, "best_seconds": 1.0, "trials_on_front": 2,
+    }  # fmt: skip
+    assert sweep.params["objectives"] == "max score, min seconds"
+
+
+def test_the_run_of_the_sweep_has_what_the_confirmation_came_to(storage: Path) -> None:
+    plan = plan_of(storage, "confirmed", objectives=("score:max", "seconds:min"))
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan())
+    rows = [{"trial": number, "mean": 0.25 * number, "others": {"seconds": {"mean": number}}} for number in (1, 2)]
+    gain = {"mean": 0.25, "interval": None, "confidence": None}
+    confirmation = {"metric": "test_score", "baseline": rows[0], "rivals": rows[1:], "gain": gain}
+    state.close()
+    summary = {"device_seconds": {}, "best": None, "confirmation": confirmation}
+    happen(tracker, state, SweepEnded(summary=summary))
+    tracker.close()
+    sweep = runs_of(plan)["sweep"].data
+    assert {name: value for name, value in sweep.metrics.items() if name.startswith("confirmed/")} == {
+        "confirmed/test_score of baseline": 0.25, "confirmed/test_score of winner": 0.5,
+        "confirmed/seconds of baseline": 1, "confirmed/seconds of winner": 2, "confirmed/gain": 0.25,
+    }  # fmt: skip
+    assert sweep.tags["confirmed"].startswith("trial 002: +0.2500 against the baseline")
+
+
+def test_a_sweep_of_every_outcome(storage: Path) -> None:
+    plan = plan_of(storage, "outcomes")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    report, checkpoint = plan.folder / "report.html", plan.folder / "trial-002" / "checkpoint_000000"
+    report.write_text("drawn")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "epoch.txt").write_text("1")
+    happen(tracker, state, SweepBegan())
+    happen(tracker, state, *(began(trial) for trial in (1, 2, 3, 4)))
+    happen(tracker, state, reported(1, 1, 0.25), reported(2, 1, 0.5), reported(3, 1, 0.125), reported(4, 1, 0.0))
+    happen(tracker, state, Decided(trial=2, decision=Decision("stopped early", "below the others")))
+    happen(tracker, state, ended(2, "stopped early", "not among the best third of 4 at epoch 1"))
+    happen(tracker, state, reported(1, 2, 0.375), ended(1, "finished", "it has had its 4 epochs"))
+    happen(tracker, state, ended(3, "failed", "Traceback\nRuntimeError: on purpose"))
+    happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], last=True))
+    over(tracker, state, checkpoint)
+
+    runs = runs_of(plan)
+    assert {name: run.info.status for name, run in runs.items()} == {
+        "sweep": "KILLED", "001": "FINISHED", "002": "FINISHED", "003": "FAILED", "004": "KILLED",
+    }  # fmt: skip
+    one, two, three, four = (runs[number].data for number in ("001", "002", "003", "004"))
+    assert (one.params, one.tags["status"], one.tags["trial_id"]) == ({"x": "0.1", "seed": "1"}, "finished", "id-1")
+    assert runs["001"].info.run_name == "trial 001 x=0.1"
+    assert {"stopped_because", "failure"} & {*one.tags, *four.tags} == set()
+    assert (two.tags["status"], two.tags["stopped_because"]) == (
+        "stopped early", "not among the best third of 4 at epoch 1",
+    )  # fmt: skip
+    assert (three.tags["status"], three.tags["failure"]) == ("failed", "Traceback\nRuntimeError: on purpose")
+    assert set(one.metrics) - {"seconds/training", "seconds/waiting for a decision"} == {"score", "acc_1"}
+    assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.375)]
+
+    sweep = runs["sweep"].data
+    assert {name: sweep.metrics[name] for name in ("trials_finished", "trials_stopped_early", "trials_failed")} == {
+        "trials_finished": 1, "trials_stopped_early": 1, "trials_failed": 1,
+    }  # fmt: skip
+    assert history(plan, runs["sweep"], "best_score") == [(0, 0.25), (0, 0.5), (3, 0.5)]
+    assert (sweep.tags["best_trial"], sweep.tags["ended_early"]) == ("2", "Ctrl-C")
+    assert (sweep.params["num_samples"], sweep.metrics["seconds/training"]) == ("4", 4.5)
+    assert sweep.tags["version.torch"]
+    assert artifacts(plan, runs["sweep"]) == {"space.json", "summary.json", "report.html"}
+    assert artifacts(plan, runs["002"], "checkpoint") == {"checkpoint/epoch.txt"}
+    assert runs["sweep"].info.run_id in tracker.address
+    assert tracker.load_line() is None  # the experiment has no predictor
+
+
+def test_pictures_of_a_running_sweep_arrive_but_not_each_time(storage: Path) -> None:
+    plan = plan_of(storage, "drawn")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    first, soon, last = (plan.folder / f"{name}.html" for name in ("first", "soon", "last"))
+    for file in (first, soon, last):
+        file.write_text("drawn")
+    drawn = [PicturesDrawn(files=[file], last=file is last) for file in (first, soon, last)]
+    happen(tracker, state, SweepBegan(), *drawn)
+    tracker.close()
+    assert artifacts(plan, runs_of(plan)["sweep"]) == {"space.json", "first.html", "last.html"}
+
+
+def test_a_sweep_that_is_complete_or_ended_as_asked_is_finished(storage: Path) -> None:
+    for name, ending in (("complete", None), ("asked", Ending("the target was reached", 0))):
+        plan = plan_of(storage, name)
+        tracker, state = MlflowTracker(plan), state_of(plan)
+        happen(tracker, state, SweepBegan())
+        if ending is not None:
+            happen(tracker, state, SweepEnding(ending=ending))
+        else:
+            for trial in (1, 2, 3, 4):
+                happen(tracker, state, began(trial), reported(trial, 4, 0.5), ended(trial, "finished"))
+        over(tracker, state)
+        assert runs_of(plan)["sweep"].info.status == "FINISHED"
+
+
+def test_a_sweep_of_which_all_trials_failed_has_failed(storage: Path) -> None:
+    plan = plan_of(storage, "failed")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan())
+    for trial in (1, 2, 3, 4):
+        happen(tracker, state, began(trial), reported(trial, 1, 0.5), ended(trial, "failed"))
+    over(tracker, state)
+    assert runs_of(plan)["sweep"].info.status == "FAILED"
+
+
+def test_epochs_that_are_counted_from_0_are_there_once_each(storage: Path) -> None:
+    """A trial that lost its workers makes its first reports again."""
+    plan = plan_of(storage, "from-0")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    happen(tracker, state, *(reported(1, epoch, epoch / 4) for epoch in (0, 1, 0, 1, 2)))
+    over(tracker, state)
+    assert history(plan, runs_of(plan)["001"], "score") == [(0, 0.0), (1, 0.25), (2, 0.5)]
+
+
+def test_all_reports_of_an_epoch_are_there_once_each(storage: Path) -> None:
+    plan = plan_of(storage, "often")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    for epoch, count in ((1, 1), (1, 2), (1, 2), (2, 3), (1, 1), (1, 2), (2, 3), (2, 4)):
+        happen(tracker, state, replace(reported(1, epoch, count / 4), count=count))
+    over(tracker, state)
+    assert history(plan, runs_of(plan)["001"], "score") == [(1, 0.25), (1, 0.5), (2, 0.75), (2, 1.0)]
+
+
+def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
+    plan = plan_of(storage, "named")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    odd: dict[str, Any] = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0, "acc@1": 6}
+    odd |= {"is_best": True, "phase": "train"}  # no numbers
+    happen(tracker, state, SweepBegan(), began(1, layers="conv " * 100), reported(1, 1, 0.5, odd))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert [run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250, "acc_1")] == [1, 2, 3, 4, 5, 6]
+    assert not {"is_best", "phase"} & set(run.data.metrics)
+    assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
+
+
+def test_a_sweep_that_was_killed_goes_on_in_its_runs(storage: Path) -> None:
+    """The outbox knows more than the snapshot: trial 2 began, and trial 1 failed, after it was taken."""
+    plan = plan_of(storage, "killed")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    happen(tracker, state, reported(1, 2, 0.5), began(2), reported(2, 1, 0.375), ended(1, "failed", "killed"))
+    tracker.close()  # and no SweepEnded
+
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    state.restore(snapshot)
+    happen(tracker, state, SweepBegan(), began(1), began(2), reported(2, 1, 0.375))
+    happen(tracker, state, reported(1, 2, 0.5), reported(1, 3, 0.625), reported(2, 2, 0.4))
+    happen(tracker, state, ended(1, "finished"), ended(2, "finished"))
+    over(tracker, state)
+    runs = runs_of(plan)
+    assert set(runs) == {"sweep", "001", "002"}
+    assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.5), (3, 0.625)]
+    assert history(plan, runs["002"], "score") == [(1, 0.375), (2, 0.4)]
+    assert (runs["001"].info.status, runs["001"].data.tags["status"]) == ("FINISHED", "finished")
+    assert "failure" not in runs["001"].data.tags
+    assert (runs["sweep"].data.metrics["best_score"], runs["sweep"].data.tags["best_trial"]) == (0.625, "1")
+
+
+def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_are_tags(storage: Path) -> None:
+    plan = plan_of(storage, "changing")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25))
+    happen(tracker, state, began(1, x=0.7), reported(1, 2, 0.5, x=0.7))
+    # It takes over what another trial had an epoch ago.
+    happen(tracker, state, began(1, x=0.8, optimizer="adamw"), reported(1, 1, 0.4, x=0.8, optimizer="adamw"))
+    over(tracker, state)
+    run = runs_of(plan)["001"]
+    assert run.data.params["x"] == "0.1"
+    assert set(history(plan, run, f"{CHANGED}x")) == {(2, 0.7), (1, 0.8)}
+    assert set(history(plan, run, "score")) == {(1, 0.25), (2, 0.5), (1, 0.4)}
+    assert run.data.tags[f"{CHANGED}optimizer"] == "adamw"
+    assert f"{CHANGED}seed" not in run.data.metrics
+
+
+def test_the_end_of_a_sweep_without_a_server_names_the_command(
+    storage: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gaudi_tune.show.trackers.delivery.GIVE_UP_AFTER_S", 1)
+    uri = f"http://127.0.0.1:{free_port()}"
+    plan = replace(plan_of(storage, "away"), tracking_uri=uri)  # it was there when the plan was made
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
+    with caplog.at_level(logging.ERROR):
+        over(tracker, state)
+    assert f"gaudi-tune deliver {plan.folder} --tracking-uri {uri}" in caplog.text
+
+
+def test_a_tracker_opens_nothing_before_the_sweep_begins(storage: Path) -> None:
+    plan = plan_of(storage, "idle")
+    (tracker,) = [make(plan) for make in TRACKERS.values()]
+    tracker.close()
+    assert tracker.load_line() is None
+    assert list(plan.folder.iterdir()) == []
+
+
+def test_a_model_is_loaded_as_the_tracker_says(storage: Path, small_trial: dict[str, Any]) -> None:
+    plan = plan_of(storage, "model", BERT)
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    checkpoint = plan.folder / "trial-001" / "checkpoint_000000"
+    shutil.copytree(make_checkpoint(BERT, small_trial, storage), checkpoint)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), ended(1, "finished"))
+    over(tracker, state, checkpoint)
+    model = runs_of(plan)["sweep"].data.tags["best_model"]
+    line = tracker.load_line()
+    assert line is not None
+    assert f'load_model("{model}")' in line
+
+
+def test_the_first_report_of_a_trial_that_had_begun_before_a_kill_is_kept_at_step_0_too(storage: Path) -> None:
+    plan = plan_of(storage, "killed-early")
+    state = state_of(plan)
+    tracker = MlflowTracker(plan)
+    happen(tracker, state, SweepBegan(), began(1))
+    tracker.close()
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 0, 0.5), reported(1, 1, 0.6))
+    tracker.close()
+    (run,) = (run for name, run in runs_of(plan).items() if name != "sweep")
+    assert history(plan, run, "score") == [(0, 0.5), (1, 0.6)]

@@ -1,0 +1,127 @@
+"""Short sweeps through the API on real workers, with schedulers that pause trials and others that end them.
+
+The rest of the suite's sweeps run with asha, the default, and with fifo (on_ray/test_resume.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from ray import tune
+from ray.air.execution._internal import RayActorManager
+from ray.tune.experiment import Trial
+from ray.util import placement_group_table
+
+from gaudi_tune import build_tuner
+from gaudi_tune.define.options import SchedulerName
+from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.on_ray.tune_files import CONTROLLER
+from gaudi_tune.sweep.record.events import Ending
+from tests.helpers.groups import in_one_group
+from tests.helpers.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+"""Without mishaps, and with ranges that pbt can change."""
+
+
+def swept(
+    scheduler: SchedulerName, folder: Path, **changes: Any
+) -> tuple[tune.ResultGrid, dict[str, Any], optuna.Study]:
+    name = f"with-{scheduler}"
+    # No checkpoint fits: each goes as soon as it is not needed any more.
+    options: dict[str, Any] = {"num_samples": 7, "epochs": 9, "seed": 1, "checkpoint_budget": "1KB"}
+    options |= changes
+    results = in_one_group(build_tuner(PLAIN, name=name, storage=folder, scheduler=scheduler, **options)).fit()
+    if "confirm" in options:
+        assert not json.loads((folder / name / "summary.json").read_text())["complete"]
+        (state,) = (folder / name).glob("experiment_state-*.json")
+        statuses = [json.loads(trial)["status"] for trial, _ in json.loads(state.read_text())["trial_data"]]
+        assert "PAUSED" not in statuses, "a trial that was not promoted has ended, and is not started again"
+        results = in_one_group(build_tuner(PLAIN, resume=name, storage=folder)).fit()
+    there = {str(place) for place in (folder / name).glob("trial-*/checkpoint_*")}
+    named = {result.checkpoint.path for result in results if result.checkpoint}
+    assert named <= there
+    assert len(there) <= 2
+    best = results.get_best_result().checkpoint
+    assert best is not None and (Path(best.path) / "epoch.txt").is_file()
+    study = optuna.load_study(study_name=name, storage=f"sqlite:///{folder / name / STUDY_FILE}")
+    return results, json.loads((folder / name / "summary.json").read_text()), study
+
+
+def test_trials_are_added_in_the_process_of_a_sweep_that_is_over(ray_here: None, tmp_path: Path) -> None:
+    """Tune reads what is put back where it wrote its own files, which are still there."""
+    in_one_group(build_tuner(PLAIN, name="more", storage=tmp_path, scheduler="fifo", num_samples=2, epochs=1)).fit()
+    (of_before,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
+    results = in_one_group(build_tuner(PLAIN, resume="more", storage=tmp_path, add_trials=1)).fit()
+    assert sorted(Path(result.path).name for result in results) == ["trial-001", "trial-002", "trial-003"]
+    assert not results.errors
+    (state,) = (tmp_path / "more").glob(CONTROLLER.format("*"))
+    assert state != of_before
+    assert len(json.loads(state.read_text())["trial_data"]) == 3
+
+
+def test_promotion_resumes_paused_trials_on_a_warm_group_ends_the_rest_and_confirms_the_best(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, add_actor, started = SweepRun.on_trial_start, RayActorManager.add_actor, []
+
+    def end_in_the_confirmation(
+        run: SweepRun, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        began(run, iteration, trials, trial)
+        if number_of(trial) == 9 and run.plan.resumed is False:
+            run.early_end.ask(Ending("for a test", 0))
+
+    def count(manager: RayActorManager, *asked: Any, **more: Any) -> Any:
+        started.append(manager)
+        return add_actor(manager, *asked, **more)
+
+    monkeypatch.setattr(SweepRun, "on_trial_start", end_in_the_confirmation)
+    monkeypatch.setattr(RayActorManager, "add_actor", count)
+    results, summary, study = swept("asha-promote", tmp_path, confirm=1, seeds=2)
+    assert not results.errors
+    assert len(started) == len(set(started)) == 2, "one trial actor, and one more after the resume"
+    assert summary["complete"]
+    assert sum(summary["trials"].values()) == 7 + 2 * 2
+    assert summary["trials"]["finished"] >= 1 + 4
+    assert summary["trials"]["stopped early"] >= 3
+    confirmation = summary["confirmation"]
+    (rival,) = confirmation["rivals"]
+    # All seeds of this loop reach the same, and there is no test data.
+    assert (rival["trial"], confirmation["metric"]) == (summary["best"]["trial"], "score")
+    assert rival["scores"] == [summary["best"]["value"]] * 2
+    assert rival["seeds"] == confirmation["baseline"]["seeds"]
+    assert confirmation["gain"]["mean"] > 0
+    for result in results:
+        assert result.metrics_dataframe is not None
+        epochs = list(result.metrics_dataframe["epoch"])
+        assert epochs == list(range(1, len(epochs) + 1))  # resumed where it was paused, nothing twice
+        assert len(epochs) in (1, 3, 9)
+    assert len(study.trials) == 7
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    booked = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert booked == []
+
+
+@pytest.mark.parametrize(("scheduler", "may_end_at"), [("hyperband", {1, 3, 9}), ("median", set(range(1, 10)))])
+def test_weak_trials_end_early_and_the_best_at_its_end(
+    scheduler: SchedulerName, may_end_at: set[int], ray_here: None, tmp_path: Path
+) -> None:
+    results, summary, study = swept(scheduler, tmp_path, num_samples=12, search="random")
+    assert not results.errors
+    assert summary["complete"]
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    ended_at = {abs(trial.params["x"]): max(trial.intermediate_values) for trial in study.trials}
+    assert set(ended_at.values()) <= may_end_at
+    assert ended_at[min(ended_at)] == 9
+    assert ended_at[max(ended_at)] < 9
+    assert all(len(trial.intermediate_values) == max(trial.intermediate_values) for trial in study.trials)

@@ -1,0 +1,221 @@
+"""Which sweeps can go on, and with what; no sweep runs here, the files are as one would have left them."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.sweep.record.events import Ending
+from gaudi_tune.sweep.record.lock import SweepLock
+from gaudi_tune.sweep.record.sweep_file import (
+    SWEEP_FILE,
+    last_summaries,
+    name_for,
+    read_summary,
+    read_sweep_file,
+    sweep_of_checkpoint,
+    write_sweep_file,
+)
+from tests.helpers.earlier_sweeps import options_of_sweep
+from tests.helpers.quadratic import QUADRATIC
+
+PLAIN = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+STORE = "sqlite:////data/mlflow.db"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep of 8 trials, 2 at a time, that was interrupted."""
+    plan = plan_in(tmp_path)
+    plan.folder.mkdir()
+    write_sweep_file(plan)
+    return plan.folder
+
+
+def plan_in(storage: Path, **changes: Any) -> Plan:
+    options = SweepOptions(
+        name="sweep", storage=storage, num_samples=8, seed=7, register="digits", tracking_uri=STORE, time_budget=30.0,
+        target=0.9, retries=5,
+    )  # fmt: skip
+    plan = Plan(
+        experiment=PLAIN,
+        options=options,
+        devices=Devices(DEVICE_TYPES["cpu"], (2,), "for a test"),
+        groups=2,
+        recipe="full",
+        recipe_reason="for a test",
+        settings={},
+        budget=Budget(epochs=4),
+        num_samples=8,
+        name="sweep",
+        tracking_uri=STORE,
+        facts=[],
+    )
+    return replace(plan, **changes)
+
+
+def test_it_keeps_the_budget_that_was_decided(folder: Path) -> None:
+    kept = read_sweep_file(folder).options
+    assert {name: kept[name] for name in ("epochs", "steps", "seconds", "grace", "reduction")} == {
+        "epochs": 4, "steps": None, "seconds": None, "grace": None, "reduction": 3,
+    }  # fmt: skip
+
+
+def test_it_keeps_the_time_at_which_it_began(folder: Path) -> None:
+    began = read_sweep_file(folder).began
+    write_sweep_file(plan_in(folder.parent, began=began))
+    assert read_sweep_file(folder).began == began
+    write_sweep_file(plan_in(folder.parent))
+    assert read_sweep_file(folder).began > began
+
+
+def resumed(folder: Path, **changes: Any) -> SweepOptions:
+    given = SweepOptions(storage=folder.parent, **{"resume": folder.name, **changes})
+    return options_of_sweep("quadratic", given, STORE)
+
+
+def test_it_keeps_what_it_began_with_and_takes_the_rest_from_the_command_line(folder: Path) -> None:
+    options = resumed(folder, add_trials=3, time_budget=5.0, retries=1)
+    assert (options.name, options.seed, options.num_samples) == ("sweep", 7, 11)
+    assert (options.time_budget, options.retries, options.register) == (5.0, 1, "digits")
+    kept = resumed(folder, register="other")
+    assert (kept.register, kept.time_budget, kept.target, kept.retries) == ("other", 30.0, 0.9, 5)
+    assert resumed(folder, retries=3).retries == 3, "the usual value was given"
+    assert STORE not in (folder / SWEEP_FILE).read_text()
+
+
+def test_it_goes_on_without_the_limit_at_which_it_ended(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    summary: dict[str, Any] = {"trials": {}, "best": None, "ended_early": Ending("", 0, option="target")._asdict()}
+    (folder / SUMMARY_FILE).write_text(json.dumps(summary))
+    assert (resumed(folder).target, resumed(folder).time_budget) == (None, 30.0)
+    assert "it goes on without --target 0.9, at which it ended" in caplog.text
+    assert resumed(folder, target=0.95).target == 0.95
+
+
+def test_a_sweep_is_no_checkpoint_and_says_which_it_has(folder: Path) -> None:
+    with pytest.raises(SweepError, match=f"that is a sweep; .* such as {folder}/trial-001/checkpoint_000000"):
+        sweep_of_checkpoint(folder, "quadratic")
+    best = {"checkpoint": "/somewhere/trial-007/checkpoint_000003"}
+    (folder / SUMMARY_FILE).write_text(json.dumps({"trials": {}, "best": best}))
+    with pytest.raises(SweepError, match="such as /somewhere/trial-007/checkpoint_000003"):
+        sweep_of_checkpoint(folder, "quadratic")
+    with pytest.raises(SweepError, match="--evaluate gone: there is no such folder"):
+        sweep_of_checkpoint(Path("gone"), "quadratic")
+
+
+def test_numbers_that_are_none_in_json_are_kept(folder: Path) -> None:
+    plan = plan_in(folder.parent)
+    space = {"x": {"choice": [1.0, math.inf]}}
+    options = replace(plan.options, space=space)
+    write_sweep_file(replace(plan, options=options, learned=[{"x": math.inf}], earlier_config={"x": -math.inf}))
+    kept = read_sweep_file(folder)
+    assert (kept.options["space"], kept.learned, kept.earlier_config) == (space, [{"x": math.inf}], {"x": -math.inf})
+
+
+def test_a_summary_that_is_anothers_is_none(folder: Path) -> None:
+    for text in ("[]", "{", "{}", '{"seconds_each": null}', '{"trials": 3, "best": null}'):
+        (folder / SUMMARY_FILE).write_text(text)
+        assert read_summary(folder) == {}
+    assert list(last_summaries(folder.parent)) == [("sweep", {})]
+    (folder / SUMMARY_FILE).unlink()
+    assert list(last_summaries(folder.parent)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"resume": "other"}, "--resume other: no such sweep in .*; found there: sweep"),
+        ({"resume": "/tmp/sweep"}, "/tmp/sweep: give the sweep's name, and the folder .* as --storage"),
+        ({"resume": ""}, "--resume : give the sweep's name"),
+        ({"num_samples": 9, "seed": 2, "settings": ("a=1",)}, "leave out --num-samples, --seed, --set"),
+    ],
+)
+def test_what_cannot_be_resumed_is_said(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        resumed(folder, **changes)
+
+
+def test_a_sweep_of_another_experiment_is_not_resumed(folder: Path) -> None:
+    with pytest.raises(SweepError, match="--resume sweep: that is a sweep of quadratic, not of bert"):
+        options_of_sweep("bert", SweepOptions(storage=folder.parent, resume="sweep"), STORE)
+
+
+def test_a_sweep_that_is_tracked_elsewhere_is_not_resumed(folder: Path) -> None:
+    with pytest.raises(SweepError, match=r"another tracking store than sqlite:///other\.db; give"):
+        options_of_sweep("quadratic", SweepOptions(storage=folder.parent, resume="sweep"), "sqlite:///other.db")
+
+
+def test_a_sweep_that_runs_is_not_resumed(folder: Path) -> None:
+    lock = SweepLock(folder)
+    with pytest.raises(SweepError, match="--resume sweep: this sweep is running"):
+        resumed(folder)
+    lock.release()
+    assert resumed(folder).name == "sweep"
+
+
+@pytest.mark.parametrize("way", [shutil.copytree, shutil.move])
+def test_a_copied_or_renamed_folder_does_not_go_on_as_the_original(
+    folder: Path, way: Callable[[Any, Any], Any]
+) -> None:
+    way(folder, folder.with_name("other"))
+    with pytest.raises(
+        SweepError,
+        match=r"--resume other: this is a copy of the sweep sweep, or .* renamed; .*Rename the folder",
+    ):
+        resumed(folder, resume="other")
+
+
+def test_a_sweep_that_was_moved_with_its_name_goes_on_where_it_is(folder: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "sweep")
+    options = resumed(moved)
+    assert options.storage / str(options.name) == moved
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda text: text[:40],
+            r"sweep\.json is torn, or is not the file of a sweep .*start a new sweep",
+        ),
+        (lambda text: "", r"sweep\.json is torn"),
+        (lambda text: "{}", r"sweep\.json is torn, or is not the file of a sweep \(Field required\)"),
+        (lambda text: "[]", r"sweep\.json is torn, or is not the file of a sweep"),
+        (
+            lambda text: json.dumps({**json.loads(text), "options": {}}),
+            r"not the file of a sweep \(KeyError",
+        ),
+        (lambda text: text.replace('"seed"', '"sead"'), "another version of this project began it .*sead"),
+        (lambda text: text.replace('"num_samples"', '"samples"'), "another version of this project began it .*num_sam"),
+    ],
+)
+def test_a_file_that_is_torn_or_of_something_else_is_an_error(
+    folder: Path, change: Callable[[str], str], message: str
+) -> None:
+    (folder / SWEEP_FILE).write_text(change((folder / SWEEP_FILE).read_text()))
+    with pytest.raises(SweepError, match=message):
+        resumed(folder)
+
+
+def test_two_sweeps_that_are_planned_in_the_same_second_have_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda form: "20990101-000000")
+    unnamed = SweepOptions(storage=tmp_path)
+    assert [name_for("bert", unnamed) for _ in range(2)] == ["bert-20990101-000000", "bert-20990101-000000-2"]
+    (tmp_path / "bert-20990101-000000-3").mkdir()  # of another process
+    assert name_for("bert", unnamed) == "bert-20990101-000000-4"

@@ -1,0 +1,120 @@
+"""Which trials are trained again after the search, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+from ray.tune.search import Searcher
+
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.sweep.search.confirmation_trials import confirmations
+from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.study_record import in_brief
+from tests.helpers.fed_state import Fed
+from tests.helpers.searchers import SCORE
+
+
+def searched(**changes: Any) -> Fed:
+    """A search of four trials that is over: the third is the best, the fourth failed, the second was stopped."""
+    fed = Fed(trials=4, **{"confirm": 2, "seeds": 2, **changes})
+    fed.trial(1, 0.1, 0.3, x=1)
+    fed.trial(2, 0.5, outcome="stopped early", x=2)
+    fed.trial(3, 0.7, 0.6, x=3)
+    fed.trial(4, 0.9, outcome="failed", x=4)
+    return fed
+
+
+def keys(configs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(config["confirms"], config["x"]) for config in configs]
+
+
+def test_the_baseline_and_the_best_are_trained_again_with_the_same_seeds() -> None:
+    found = confirmations(searched().state, 7, over=True)
+    assert keys(found) == [(1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (2, 2)]
+    seeds = [config["seed"] for config in found]
+    assert seeds == seeds[:2] * 3 and seeds[0] != seeds[1]
+    assert {config["seed"] for config in confirmations(searched().state, 8, over=True)}.isdisjoint(seeds)
+
+
+def test_before_the_search_is_over_only_the_baseline_is_known() -> None:
+    fed = Fed(trials=4, confirm=1, seeds=3)
+    assert confirmations(fed.state, 0, over=False) == []
+    fed.trial(1, 0.1, outcome=None, x=1)
+    assert confirmations(fed.state, 0, over=False) == []
+    fed.report(1, 2, 0.1, "pause")
+    assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
+    fed.end(1)
+    fed.trial(2, 0.5, outcome=None)
+    assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
+
+
+def test_a_baseline_that_is_the_best_is_trained_again_once_and_so_is_the_next() -> None:
+    fed = searched(mode="min", confirm=1)
+    assert keys(confirmations(fed.state, 0, over=True)) == [(1, 1), (1, 1), (2, 2), (2, 2)]
+
+
+def test_without_confirmation_nothing_is_trained_again() -> None:
+    assert confirmations(searched(confirm=0, seeds=0).state, 0, over=True) == []
+
+
+def test_the_sweep_is_complete_when_all_that_can_be_confirmed_is() -> None:
+    fed = searched(confirm=3)  # three others, of which one failed
+    assert (fed.state.expected, fed.state.complete) == (4 + 2 * 3, False)
+    for number, config in enumerate(confirmations(fed.state, 0, over=True), start=5):
+        fed.trial(number, 0.95, **config)
+    assert fed.state.complete
+    assert fed.state.best is fed.state.trials[3]
+    assert len(fed.state.since_best) == 1
+
+
+def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_which_it_has(tmp_path: Path) -> None:
+    fed = Fed(trials=2, confirm=1, seeds=2)
+
+    def make() -> StudySearcher:
+        searcher = StudySearcher(
+            SearchSpace({"x": optuna.distributions.FloatDistribution(0.0, 9.0)}),
+            objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
+            storage=storage, budget=Budget(epochs=1), num_trials=2,
+        )  # fmt: skip
+        searcher.after_search = lambda over: confirmations(fed.state, 0, over=over)
+        return searcher
+
+    storage = optuna.storages.InMemoryStorage()
+    searcher = make()
+    searcher.set_max_concurrency(2)
+    for number, score in ((1, 0.1), (2, 0.2)):
+        config = searcher.suggest(f"id{number}")
+        assert isinstance(config, dict) and "confirms" not in config
+        fed.trial(number, score, outcome=None, **config)
+    assert searcher.suggest("id3") is None, "both groups are taken"
+    for number, score in ((1, 0.1), (2, 0.2)):
+        searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1})
+        fed.end(number)
+    proposed = [searcher.suggest("id3"), searcher.suggest("id4")]
+    assert [config["confirms"] for config in proposed if isinstance(config, dict)] == [1, 1]
+    assert searcher.suggest("id5") is None, "both groups are taken again"
+    searcher.on_trial_complete("id3", {"score": 0.9, "epoch": 1})
+    file = tmp_path / "searcher"
+    searcher.save(str(file))
+    restored = make()
+    restored.restore(str(file))
+    restored.set_max_concurrency(2)
+    config = restored.suggest("id5")
+    assert isinstance(config, dict) and config["confirms"] == 2
+    restored.on_trial_complete("id4")
+    last = restored.suggest("id6")
+    assert (
+        isinstance(last, dict) and (last["confirms"], last["x"]) == (2, config["x"]) and last["seed"] != config["seed"]
+    )
+    restored.on_trial_complete("id5")
+    assert restored.suggest("id7") == Searcher.FINISHED
+    assert len(restored.trials()) == 2, "the study is that of the search"
+    restored.num_trials = 3  # as --add-trials does
+    added = restored.suggest("id7")
+    assert isinstance(added, dict)
+    found = in_brief(restored.trials(), "max")
+    assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
+    assert found[2]["config"]["x"] == added["x"]

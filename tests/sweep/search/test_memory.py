@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna import Study
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState
+from ray import tune
+
+from gaudi_tune.define.objective import Mode, Objective
+from gaudi_tune.devices.device import OUT_OF_MEMORY
+from tests.helpers.searchers import BUDGET, proposal, searcher_in, train, trials
+
+
+def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
+    """One has reported, which says that it fits, and then failed."""
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        proposal(searcher, name)
+    searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
+    searcher.on_error("a", "ValueError: something else")
+    searcher.on_trial_complete("a", error=True)
+    for name in "bc":
+        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_trial_complete(name, error=True)
+    assert all(proposal(searcher, name) for name in "defgh")
+
+
+def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "ab":
+        proposal(searcher, name)
+        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_trial_complete(name, error=True)
+    assert proposal(searcher, "c")
+
+
+LARGE: dict[str, tuple[dict[str, Any], int]] = {
+    "choices": ({"size": tune.choice([32, 64, 128, 256, 512, 1024])}, 128),
+    "whole numbers": ({"size": tune.randint(1, 1025)}, 512),
+}
+"""Spaces of which half fits, and the largest size that does; the larger the better."""
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: Path) -> None:
+    sizes, largest = LARGE[kind]
+    space, out_of_memory = {**sizes, "lr": tune.loguniform(1e-4, 1.0)}, []
+    baseline = {"size": 64, "lr": 1e-2}
+    searcher = searcher_in(tmp_path, space, baseline=baseline, sampler="tpe", storage=InMemoryStorage())
+    for number in range(80):
+        config, trial_id = proposal(searcher, str(number)), str(number)
+        if config["size"] > largest:
+            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller pass_size needs less")
+            searcher.on_trial_complete(trial_id, error=True)
+            out_of_memory.append(number)
+        else:
+            train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
+    assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
+    (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
+    assert OUT_OF_MEMORY in why
+
+
+class Listening(RandomSampler):
+    """Proposes at random, and notes the values that it is given of its proposals."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.given: list[float] = []
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        super().after_trial(study, trial, state, values)
+        self.given += values or ()
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tmp_path: Path) -> None:
+    sampler, objectives = Listening(0), [Objective("score", mode)]
+    searcher = searcher_in(
+        tmp_path, {"size": tune.randint(1, 1025)}, baseline={}, sampler=sampler, objectives=objectives
+    )
+    for number in range(12):
+        config, name = proposal(searcher, str(number)), str(number)
+        if config["size"] > 512:
+            searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+            searcher.on_trial_complete(name, error=True)
+        else:
+            train(searcher, name, *[config["size"] / 512] * BUDGET.total)
+    values = [trial.value for trial in trials(searcher) if trial.value is not None]
+    sampler.given.clear()
+    for name in "abcdef":
+        proposal(searcher, name)
+    assert sampler.given and set(sampler.given) == {min(values) if mode == "max" else max(values)}

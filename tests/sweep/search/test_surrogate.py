@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.private.optuna import study_attributes
+from gaudi_tune.sweep.search.samplers import make_sampler
+from gaudi_tune.sweep.search.searcher import TOLD
+from gaudi_tune.sweep.search.surrogate import Surrogate, Told
+from tests.helpers.searchers import proposal, searcher_in, seen, states, told, train, trials
+
+
+@pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
+def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
+    tmp_path: Path, budget: Budget, seconds_each: float | None
+) -> None:
+    searcher = searcher_in(tmp_path, budget=budget)
+    proposal(searcher, "a")
+    for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
+        searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
+    (known,) = Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).trials
+    assert known.user_attrs.get("seconds_each") == seconds_each
+
+
+def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abcd":
+        searcher.suggest(name)
+    train(searcher, "a", 0.5, 0.9, 0.8)
+    train(searcher, "b", 0.5)
+    searcher.on_trial_complete("c", {"score": 0.2, "epoch": 1})
+    complete = TrialState.COMPLETE
+    assert told(searcher) == [
+        (complete, 0.9),
+        (complete, 0.5),
+        (complete, 0.2),
+        (TrialState.RUNNING, None),
+    ]
+    assert states(searcher) == [complete, TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING]
+    assert [trial.intermediate_values for trial in seen(searcher)] == [{1: 0.5, 2: 0.9, 3: 0.8}, {1: 0.5}, {1: 0.2}, {}]
+
+
+def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "abc":
+        searcher.suggest(name)
+    train(searcher, "a", 0.1, 0.2, 0.3)
+    searcher.on_trial_result("b", {"score": 0.9, "epoch": 1})
+    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
+    searcher.on_trial_complete("c", None, error=True)
+    assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
+    assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
+    assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
+
+
+def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    searcher.suggest("a")
+    train(searcher, "a", 0.9)
+    searcher.on_trial_complete("a", None, error=True)
+    assert told(searcher) == [(TrialState.FAIL, None)]
+
+
+def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path, sampler="random")
+    kept = Surrogate(searcher._record.memory)
+    random = optuna.samplers.RandomSampler()
+    for number in range(70):  # more than there is room for at first
+        name = str(number)
+        searcher.suggest(name)
+        for epoch in range(1, 1 + number % 4):
+            searcher.on_trial_result(name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
+            if number % 5 == 0:
+                kept.study(random)
+        if number % 3:
+            last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
+            searcher.on_trial_complete(name, last, error=number % 11 == 0)
+    rebuilt = Surrogate(searcher._record.memory).study(random).get_trials()
+    assert kept.study(random).get_trials() == rebuilt
+    assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_run(tmp_path: Path, sampler: str) -> None:
+    searcher = searcher_in(tmp_path, sampler="random")
+    for number in range(60):
+        searcher.suggest(str(number))
+        searcher.on_trial_result(str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
+        if number % 2:
+            searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
+    for number in range(3):
+        searcher.suggest(f"has not reported {number}")
+    surrogate = Surrogate(searcher._record.memory)
+    every = surrogate.study(make_sampler(sampler, 0)).get_trials(deepcopy=False)
+    model = surrogate.study(make_sampler(sampler, 0), of=Told(best=2, others=18))
+    told = model.get_trials(deepcopy=False)
+    assert [trial.number for trial in told[-3:]] == [60, 61, 62]
+    assert all(trial is every[trial.number] for trial in told)
+    values = sorted((trial.values[0] for trial in told[:-3]), reverse=True)
+    ranked = sorted((trial.values[0] for trial in every[:60]), reverse=True)
+    assert values[:2] == ranked[:2]
+    assert len(values) == 20
+    assert values != ranked[:20]
+    assert model.best_trial.values == values[:1]
+    assert set(model.ask(searcher._space.of_study).params) == set(every[0].params)
+    searcher.on_trial_complete("has not reported 0", error=True)
+    few = surrogate.study(make_sampler(sampler, 0), of=Told(best=30, others=30))
+    assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
+
+
+def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TOLD, type(make_sampler("gp", 0)), Told(best=6, others=6))
+    made, seen = Surrogate.study, list[int]()
+
+    def watched(*arguments: Any, **named: Any) -> optuna.Study:
+        seen.append(len((study := made(*arguments, **named)).get_trials(deepcopy=False)))
+        return study
+
+    monkeypatch.setattr(Surrogate, "study", watched)
+    searcher = searcher_in(tmp_path, sampler="gp")
+    for number in range(30):
+        searcher.suggest(str(number))
+        searcher.on_trial_complete(str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
+    assert max(seen) == 12
+    kernels = study_attributes(searcher._record.memory)["gp:kernels"]
+    assert kernels["trials"] > 24, "fitted again, although no more are told of"

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from gaudi_tune.training.fresh_start import seed_host
+from gaudi_tune.training.loading import Batch, Loader, TrainSampler, eval_batches
+from tests.helpers.small_task import SmallConfig
+
+SIZE = 25
+
+
+class Noisy(Dataset[Any]):
+    """Each sample is its index, with noise as augmentation would add."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        return {"labels": torch.tensor(indices), "noise": torch.rand(len(indices))}
+
+
+def sampler_of(rank: int = 0, world: int = 1, pass_size: int = 0) -> TrainSampler:
+    config = SmallConfig(epochs=1, batch_size=8, pass_size=pass_size, seed=3)
+    return TrainSampler(SIZE, config, rank, world)
+
+
+@pytest.mark.parametrize(("world", "pass_size", "passes"), [(2, 0, 1), (4, 2, 1), (2, 3, 2)])
+def test_workers_together_train_on_the_batches_of_one(world: int, pass_size: int, passes: int) -> None:
+    ranks = [sampler_of(rank, world, pass_size) for rank in range(world)]
+    alone = sampler_of()
+    for epoch in range(2):
+        for sampler in (alone, *ranks):
+            sampler.start_at(epoch, 0)
+        taken = [list(sampler) for sampler in ranks]
+        for step, whole in enumerate(alone):
+            own = [taken[r][step * passes + part].indices for r in range(world) for part in range(passes)]
+            assert sorted(index for indices in own for index in indices) == sorted(whole.indices)
+    assert len(list(alone)) == len(alone) == SIZE // 8
+
+
+def test_every_epoch_has_its_order_and_repeats_it() -> None:
+    sampler = sampler_of()
+    orders = []
+    for epoch in (0, 1, 0):
+        sampler.start_at(epoch, 0)
+        orders.append([batch.indices for batch in sampler])
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_an_epoch_can_be_entered_at_any_step() -> None:
+    sampler = sampler_of(pass_size=4)
+    whole = list(sampler)
+    sampler.start_at(0, 2)
+    assert list(sampler) == whole[4:]
+    assert len(sampler) == 2
+
+
+@pytest.mark.parametrize("loader_workers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_augmentation_depends_neither_on_the_process_nor_on_what_came_before(loader_workers: int) -> None:
+    sampler = sampler_of()
+    torch.manual_seed(0)
+    sampler.start_at(1, 0)
+    first = [batch["noise"] for batch in Loader(Noisy(), sampler, 0)]
+    left = torch.rand(1)
+    sampler.start_at(1, 1)
+    later = [batch["noise"] for batch in Loader(Noisy(), sampler, loader_workers)]
+    assert all(torch.equal(a, b) for a, b in zip(first[1:], later, strict=True))
+    torch.manual_seed(0)
+    assert torch.equal(left, torch.rand(1))  # loading leaves the process's own generator alone
+
+
+def test_loading_leaves_the_generators_of_python_and_numpy_alone() -> None:
+    seed_host(0)
+    expected = random.random(), np.random.random()
+    seed_host(0)
+    assert len(list(Loader(Noisy(), sampler_of(), 0))) == SIZE // 8
+    assert (random.random(), np.random.random()) == expected
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_each_validation_sample_is_in_one_batch(world: int) -> None:
+    size = 131
+    loaded = [index for rank in range(world) for batch in eval_batches(size, rank, world) for index in batch.indices]
+    assert sorted(loaded) == list(range(size))

@@ -1,0 +1,64 @@
+"""A script as a train loop, in this process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import tune_script
+from gaudi_tune.training.script_loop import config_of_trial, run_script
+from tests.helpers.sessions import reports_of
+
+SCRIPT = """
+import argparse
+import sys
+from dataclasses import dataclass
+
+from gaudi_tune import report, tune
+
+from experiments import tune_script
+
+@dataclass
+class Point:
+    x: "float"
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--momentum", type=float, default=0.9)
+trial = tune_script({"lr": tune.uniform(0, 1)}, metric="loss", mode="min")
+options = parser.parse_args([], argparse.Namespace(**trial))
+if __name__ == "__main__":
+    assert sys.modules["__main__"].Point is Point
+    report({"loss": Point(options.lr).x, "momentum": options.momentum, "file": __file__, "argv": len(sys.argv)})
+"""
+
+
+def test_every_trial_runs_it_from_its_first_line(tmp_path: Path) -> None:
+    before = sys.modules["__main__"], list(sys.argv)
+
+    def loop(config: dict[str, Any]) -> None:
+        run_script(config, path="/somewhere/train.py", source=SCRIPT)
+
+    for lr in (0.5, 0.25):
+        (report,) = reports_of(loop, {"lr": lr, "epochs": 1, "seed": 0})
+        assert report == {"loss": lr, "momentum": 0.9, "file": "/somewhere/train.py", "argv": 1}
+    assert (sys.modules["__main__"], sys.argv) == before
+    assert config_of_trial() is None
+
+
+def test_what_a_script_raises_leaves_nothing_behind() -> None:
+    before = sys.modules["__main__"]
+    with pytest.raises(ZeroDivisionError) as raised:
+        run_script({}, path="/somewhere/train.py", source="1 / 0")
+    assert str(raised.traceback[-1].path) == "/somewhere/train.py"
+    assert sys.modules["__main__"] is before
+    assert config_of_trial() is None
+
+
+def test_a_notebook_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    with pytest.raises(ValueError, match="in a notebook, give build_tuner a train loop"):
+        tune_script({}, metric="loss")

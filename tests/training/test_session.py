@@ -1,0 +1,68 @@
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.train import Checkpoint
+
+from gaudi_tune.training.session import open_session, report
+from tests.helpers.sessions import Collector, reports_of
+from trainables import runtime as train
+
+
+def test_without_ray_there_is_one_worker_and_reports_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    context = train.get_context()
+    assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank()) == (1, 0, 0)
+    assert train.get_checkpoint() is None
+    with caplog.at_level(logging.INFO):
+        train.report({"epoch": 1, "val_loss": 0.25})
+    assert "'val_loss': 0.25" in caplog.text
+
+
+def test_a_loop_as_in_rays_documentation_reports_a_checkpoint_it_has_written(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.mkdir()
+    (written / "model.txt").write_text("weights")
+    asked_for = tmp_path / "asked for"
+    with open_session(Collector(start_from=asked_for, save_at=1, save_to=asked_for)):
+        train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(written))
+        checkpoint = train.get_checkpoint()
+    assert checkpoint is not None
+    assert (Path(checkpoint.path) / "model.txt").read_text() == "weights"
+    assert train.get_checkpoint() is None  # the session is over
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ([0.5, 0.6], "list"),
+        (torch.ones(2), r"Tensor of shape \(2,\)"),
+        (np.ones((2, 3)), r"ndarray of shape \(2, 3\)"),
+        (threading.Lock(), "lock"),
+    ],
+)
+def test_what_is_no_metric_is_an_error_that_names_it(value: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=rf"the metric 'recalls' must be a number or a text, but is a {what};"):
+        reports_of(lambda config: report({"loss": 0.1, "recalls": value}), {})
+
+
+def test_the_name_of_a_metric_is_a_text() -> None:
+    with pytest.raises(ValueError, match="the name of a metric must be a text, but is 3; name it '3'"):
+        reports_of(lambda config: report({"loss": 0.1, 3: 0.5}), {})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("wrong", [0.5, [0.5], None])
+def test_metrics_have_names(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"report\(\) takes metrics by name, such as \{'loss': 0.5\}, but got "):
+        reports_of(lambda config: report(wrong), {})
+
+
+def test_numbers_of_torch_and_numpy_are_numbers() -> None:
+    (reported,) = reports_of(
+        lambda config: report({"a": torch.tensor(0.5), "b": np.float32(2), "c": "text", "d": True}), {}
+    )
+    assert reported == {"a": 0.5, "b": 2.0, "c": "text", "d": True}
+    assert [type(value) for value in reported.values()] == [float, float, str, bool]
