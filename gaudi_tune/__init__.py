@@ -1,45 +1,65 @@
-"""Experiments to run, and the programmatic API: ``from experiments import build_tuner``."""
+"""Hyperparameter search for PyTorch training with Ray Tune, on worker groups that stay warm from trial to trial.
 
-from pathlib import Path
+    from gaudi_tune import Experiment, main
+
+Every name is imported when it is first used: a worker needs none of what the command line needs, and ``--help`` needs
+no Ray.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-import trainables
-
-if Path(str(trainables.__file__)).parents[1] != Path(__file__).parents[1]:
-    raise ImportError(
-        f"{Path(str(trainables.__file__)).parent} hides the package trainables of gaudi-tune, and no train loop runs "
-        f"without that; give it another name"
-    )
-
-from gaudi_tune.base.errors import SweepError
-from gaudi_tune.cli.command_line import main
-from gaudi_tune.cli.tune_script import tune_script
-from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.experiment import Experiment, Recipe
-from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.define.published_run import OtherBaseline, Published
-from gaudi_tune.define.search_space import WithPrior
-from gaudi_tune.training.session import report
 
 if TYPE_CHECKING:
     from ray import tune
 
+    from gaudi_tune.base.errors import SweepError
+    from gaudi_tune.cli.command_line import main
+    from gaudi_tune.cli.tune_script import tune_script
+    from gaudi_tune.define.budget import Budget
+    from gaudi_tune.define.experiment import Experiment, Recipe
+    from gaudi_tune.define.options import SweepOptions
+    from gaudi_tune.define.published_run import OtherBaseline, Published
+    from gaudi_tune.define.search_space import WithPrior
     from gaudi_tune.on_ray.tuner import build_tuner
+    from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, report
+    from gaudi_tune.training.trial_config import TrialConfig
 
 __all__ = [
-    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SweepError", "SweepOptions", "WithPrior",
-    "build_tuner", "main", "report", "tune", "tune_script",
+    "Budget", "Experiment", "OtherBaseline", "Published", "Recipe", "SaveFunction", "SweepError", "SweepOptions",
+    "TrialConfig", "WithPrior", "build_tuner", "get_checkpoint", "get_context", "main", "report", "tune", "tune_script",
 ]  # fmt: skip
+
+_HOMES = {
+    "Budget": "gaudi_tune.define.budget",
+    "Experiment": "gaudi_tune.define.experiment",
+    "OtherBaseline": "gaudi_tune.define.published_run",
+    "Published": "gaudi_tune.define.published_run",
+    "Recipe": "gaudi_tune.define.experiment",
+    "SaveFunction": "gaudi_tune.training.session",
+    "SweepError": "gaudi_tune.base.errors",
+    "SweepOptions": "gaudi_tune.define.options",
+    "TrialConfig": "gaudi_tune.training.trial_config",
+    "WithPrior": "gaudi_tune.define.search_space",
+    "build_tuner": "gaudi_tune.on_ray.tuner",
+    "get_checkpoint": "gaudi_tune.training.session",
+    "get_context": "gaudi_tune.training.session",
+    "main": "gaudi_tune.cli.command_line",
+    "report": "gaudi_tune.training.session",
+    "tune": "ray",
+    "tune_script": "gaudi_tune.cli.tune_script",
+}
+"""The module that defines each public name; ``tune`` is Ray's, for ranges such as ``tune.loguniform(1e-4, 1e-1)``."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Ray when it is asked for: ``--help`` does without."""
-    if name == "build_tuner":
-        from gaudi_tune.on_ray.tuner import build_tuner
+    """Import a public name from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
-        return build_tuner
-    if name == "tune":  # ranges for spaces: tune.loguniform(1e-4, 1e-1)
-        from ray import tune
 
-        return tune
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted({*globals(), *__all__})

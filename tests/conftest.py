@@ -1,4 +1,4 @@
-"""What tests share: one Ray, one MLflow store, the sample data, a small trial of BERT; and which tests are quick.
+"""What tests share: one Ray, one MLflow store, a team's server, sample data, a small trial of BERT; and what is quick.
 
 A test that starts Ray has the mark ``workers``, one that starts another process ``processes``. Fixtures of ``STARTERS``
 give it; a test or file that starts one itself says so. The others are the quick tests, of ``make check``: one that
@@ -32,6 +32,7 @@ from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.private.setup_worker import FORK_SERVER
 from search_spaces.bert import BASELINE
 from tests.helpers.host import Host
+from tests.helpers.team_server import PASSWORDS, Bucket, TeamServer, sign_in, team_server
 from tests.helpers.webhook import Webhook
 
 STARTERS = {"ray_here": "workers", "bucket": "processes", "team": "processes", "server": "processes"}
@@ -155,3 +156,24 @@ def webhook() -> Iterator[Webhook]:
 def storage(tmp_path: Path) -> Path:
     """A folder for sweeps."""
     return tmp_path / "results"
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Bucket]:
+    bucket = Bucket()
+    yield bucket
+    bucket.close()
+
+
+@pytest.fixture(scope="session")
+def team(bucket: Bucket) -> Iterator[TeamServer]:
+    """The server with two users: ada logs to every experiment, the guest reads."""
+    with team_server(bucket) as server:
+        server.ask("/api/2.0/mlflow/experiments/create", {"name": "delivery"})
+        yield server
+
+
+@pytest.fixture
+def ada(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test is ada, who has a password of MLflow, and none of S3."""
+    sign_in(monkeypatch, "ada", PASSWORDS["ada"])

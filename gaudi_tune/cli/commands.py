@@ -1,10 +1,13 @@
-"""``gaudi-tune``, or ``gaudi-tune``: Run a script's experiment, and look at earlier sweeps.
+"""``gaudi-tune``, or ``python -m gaudi_tune``: Run a script's experiment, look at earlier sweeps, and check a machine.
 
     gaudi-tune run my.py[:EXPERIMENT] [options of a sweep]
     gaudi-tune ls [FOLDER] [--json]
     gaudi-tune show SWEEP [--json]
     gaudi-tune compare SWEEP SWEEP... [--json]
     gaudi-tune rerun SWEEP [--trial N] [--seeds 5] [options of a sweep]
+    gaudi-tune doctor
+    gaudi-tune published [SCRIPT...] [--json]
+    gaudi-tune deliver SWEEP... [--tracking-uri URI]
 
 SWEEP is a name in the results, or a folder.
 """
@@ -27,7 +30,7 @@ from gaudi_tune.define.config_file import merged
 from gaudi_tune.define.options import DEFAULT_STORAGE
 
 COMMAND = "gaudi-tune"
-"""What an installation has; unlike Python with ``-m`` it does not look for modules in the current folder."""
+"""The command of an installation."""
 AGAIN = (
     "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "seconds", "eval_every",
     "skip_bad_images", "space",
@@ -88,7 +91,15 @@ def _parser() -> argparse.ArgumentParser:
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
     for own, what in ((show, "of SWEEP"), (compare, "of the SWEEPs"), (rerun, "of SWEEP, and of the new sweep")):
         own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=f"the folder {what}")
-    for own in (ls, show, compare):
+    words = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
+    note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
+    command("doctor", _doctor, words, epilog=note)
+    published = command("published", _published, "print what is published of each experiment, and its baselines")
+    published.add_argument("scripts", nargs="*", type=Path, metavar="SCRIPT", help="default: experiments/tune_*.py")
+    deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
+    deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
+    deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
+    for own in (ls, show, compare, published):
         own.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -156,9 +167,25 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
     return command_line.run(experiment, options, [*asked.program, "run", began.script])
 
 
+def _doctor(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from gaudi_tune.devices.doctor import diagnose
+
+    return diagnose()
+
+
+def _published(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from gaudi_tune.cli.published import in_words, published_runs
+
+    runs = published_runs(asked.scripts)
+    _print(runs, in_words(runs), asked.json)
+    return 0
+
+
+def _deliver(asked: argparse.Namespace, others: Sequence[str]) -> int:
+    from gaudi_tune.cli.deliver import deliver
+
+    return deliver(asked.folders, asked.tracking_uri)
+
+
 def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:
     print(json.dumps(found, indent=2, default=str) if as_json else "\n".join(lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

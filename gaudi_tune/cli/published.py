@@ -1,33 +1,46 @@
-"""Print what is published of every experiment, and the baseline that repeats it on 1 and on 8 workers.
+"""``gaudi-tune published``: what is published of an experiment, and the baseline that repeats it on 1 and 8 workers.
 
-    gaudi-tune published [--json]
-
-Starts nothing. With --json one object: ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``; an
-experiment's other baselines are ``"baselines"`` in it, each of the same form.
+Starts nothing. As JSON it is ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``; the other
+baselines of an experiment are ``"baselines"`` in it, each of the same form.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted, format_params
+from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.options import HOME
 from gaudi_tune.define.published_run import Published
 
 WIDTHS = (1, 8)
 """Workers of a trial for which the baselines are printed."""
 
 
-def experiments() -> list[Experiment]:
-    """Return the experiment of each ``experiments/tune_*.py``, by file name."""
-    scripts = sorted(file.stem for file in Path(__file__).parent.glob("tune_*.py"))
-    return [importlib.import_module(f"experiments.{script}").EXPERIMENT for script in scripts]
+def published_runs(scripts: Sequence[Path]) -> dict[str, Any]:
+    """Return, by name of the experiment, what :func:`published` says of the ``EXPERIMENT`` in each script.
+
+    Args:
+        scripts: The scripts; none means ``experiments/tune_*.py`` of the checkout or the current folder.
+
+    Raises:
+        SweepError: There is no such script, or it has no ``EXPERIMENT``.
+    """
+    scripts = scripts or sorted((HOME / "experiments").glob("tune_*.py"))
+    if not scripts:
+        raise SweepError(f"published: there is no {HOME}/experiments/tune_*.py; name the scripts of experiments")
+    experiments = [load_experiment(f"{script}:EXPERIMENT")[0] for script in scripts]
+    return {experiment.name: published(experiment) for experiment in experiments}
+
+
+def in_words(runs: Mapping[str, Any]) -> list[str]:
+    """Return what :func:`published_runs` found in words, a line each."""
+    return [line for name, run in runs.items() for line in lines(name, run)]
 
 
 def published(experiment: Experiment) -> dict[str, Any]:
@@ -69,18 +82,3 @@ def lines(name: str, found: dict[str, Any]) -> list[str]:
             for line in lines(f"{name} --baseline {other}", described)
         ),
     ]
-
-
-def main() -> None:
-    """Print all of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    found = {experiment.name: published(experiment) for experiment in experiments()}
-    if parser.parse_args().json:
-        print(json.dumps(found))
-        return
-    print("\n".join(line for name, one in found.items() for line in lines(name, one)))
-
-
-if __name__ == "__main__":
-    main()

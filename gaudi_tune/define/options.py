@@ -17,7 +17,7 @@ from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
 
-PROJECT_ROOT = Path(__file__).resolve().parents[3]
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""
 _MAIN = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).resolve()
 _INSTALLED = _MAIN.is_relative_to(Path(sys.prefix).resolve())  # gaudi-tune, whose environment may be in the checkout

@@ -1,12 +1,11 @@
-"""What a Gaudi user runs first: is everything here that a sweep needs, and if not, how to fix it.
+"""``gaudi-tune doctor``, which a Gaudi user runs first: is everything here that a sweep needs, and if not, what helps.
 
-gaudi-tune doctor
+It looks at variables, versions, the modules and the processes that use them, memory, and the HPUs that Ray finds. Then
+it multiplies on every HPU and sums over all of them, with one process per HPU, as a sweep does.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -20,22 +19,9 @@ from gaudi_tune.devices.checks import Finding
 from gaudi_tune.devices.gaudi_node import MODULES, has_habana
 from gaudi_tune.devices.hpu import HPU
 
-WHAT_IT_DOES = """
-Checks that this machine has everything a sweep on Gaudi needs, and says how to fix what is wrong.
 
-Looks at variables, versions, the modules and the processes that use them, memory, and the HPUs that Ray finds. Then it
-multiplies on every HPU and sums over all of them, with one process per HPU, as a sweep does. This takes about a
-minute. Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0.
-"""
-
-
-def main() -> None:
-    """Run all checks, print a table, and exit with 1 if something needs fixing."""
-    argparse.ArgumentParser(
-        prog="gaudi-tune doctor",
-        description=WHAT_IT_DOES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+def diagnose() -> int:
+    """Run all checks, print a table, and return the exit status: 1 if something needs fixing."""
     console = Console(highlight=False)
     with console.status("checking ..."):
         findings = list(examine())
@@ -45,7 +31,7 @@ def main() -> None:
         # As Text: rich would read brackets in a command line as markup.
         table.add_row(mark, finding.what, Text(finding.found), Text(finding.fix))
     console.print(table)
-    sys.exit(1 if any(finding.fix and not finding.warns for finding in findings) else 0)
+    return 1 if any(finding.fix and not finding.warns for finding in findings) else 0
 
 
 def examine() -> Iterator[Finding]:

@@ -36,8 +36,7 @@ from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
 from gaudi_tune.training.profiling import profiling
-from gaudi_tune.training.session import SaveFunction, get_context, open_session
-from trainables import runtime
+from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +140,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
         with (
             open_session(session),
             profiling(start["profile"]),
-            ray_train.answered_by(runtime.report, runtime.get_checkpoint),
+            ray_train.answered_by(report, get_checkpoint),
             environment_restored(),
         ):
             train_loop(start["config"])

@@ -138,7 +138,7 @@ def _imported_by_script() -> list[str]:
         elif isinstance(value, type | FunctionType):
             names.add(str(value.__module__))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
-    left_out = {*NOT_COPIED, "experiments", "trainables", "search_spaces"}
+    left_out = {*NOT_COPIED, "gaudi_tune"}
     installed = [name for name, file in files.items() if file and re.search(r"/(site|dist)-packages/", file)]
     return sorted(name for name in installed if name.partition(".")[0] not in left_out)
 

@@ -10,13 +10,11 @@ import os
 import pickle
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle
 from ray.util import inspect_serializability
 
-import trainables
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.connect import added_to_sys_path
@@ -24,8 +22,6 @@ from gaudi_tune.private.ray_core import CLASS_MAY_HAVE
 from gaudi_tune.sweep.record.sweep_file import SweepFile
 from gaudi_tune.training.training_config import TrainingConfig, check_batch
 
-OURS = Path(str(trainables.__file__)).parent
-"""The package that every worker imports."""
 SENT_BESIDES = 10**6
 """Bytes for what goes to a trial actor with the train loop: its class, and the settings."""
 KEEPS_PARAMETERS = "ray.tune.registry"
@@ -70,10 +66,6 @@ def check_sent(plan: Plan) -> None:
     """
     experiment, joined = plan.experiment, plan.cluster is not None
     experiment.config_class.resolve_types()
-    there = (Path(folder).absolute() / OURS.name for folder in sys.path)
-    found = next((folder for folder in there if (folder / "__init__.py").is_file()), OURS)
-    if found.resolve() != OURS.resolve():
-        raise SweepError(f"{found} hides the package trainables of gaudi-tune from the workers; give it another name")
     for what, sent in (("train_loop", experiment.train_loop), ("config_class", experiment.config_class)):
         try:
             reader = _Reader(io.BytesIO(pickled := cloudpickle.dumps(sent)))

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from tests.helpers.deliveries import count_delivered

@@ -36,7 +36,7 @@ def test_every_option_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.processes
 def test_help_shows_the_options_in_groups_a_line_each() -> None:
-    command = [sys.executable, "-c", "from experiments import main; main(None, 'A test.', ['--help'])"]
+    command = [sys.executable, "-c", "from gaudi_tune import main; main(None, 'A test.', ['--help'])"]
     environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
     text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     lines = text.splitlines()
@@ -57,7 +57,7 @@ def test_the_manual_explains_every_option() -> None:
 @pytest.mark.processes
 def test_help_imports_nothing_that_takes_seconds() -> None:
     code = (
-        "import sys; from experiments import main\n"
+        "import sys; from gaudi_tune import main\n"
         "try: main(None, 'A test.', ['--help'])\n"
         "except SystemExit: print(sorted({'mlflow', 'optuna', 'pandas', 'ray', 'sklearn', 'torch'} & set(sys.modules)))"
     )

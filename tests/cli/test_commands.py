@@ -317,13 +317,13 @@ def test_a_sweep_of_which_all_trials_failed_is_to_be_begun_again(
 def test_run_explains_itself_without_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run SCRIPT [options of a sweep]" in said(capsys, "run", "--help")
     assert main(["run"]) == 2
-    assert "run: give the script, such as: gaudi-tune run my.py" in capsys.readouterr().err
+    assert "run: give the script, such as: python -m gaudi_tune run my.py" in capsys.readouterr().err
 
 
 def test_a_trial_is_trained_again_with_what_its_sweep_had(
     storage: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.write_text("from experiments import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
+    script.write_text("from gaudi_tune import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
     # In the range that the sweep had, and outside that of the script.
     wider = {"x": {"uniform": [2.0, 3.0], "baseline": 2.5}}
     had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
@@ -359,7 +359,7 @@ class RunsWhenRead:
 def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
     storage: Path, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.write_text("from experiments import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
+    script.write_text("from gaudi_tune import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
     ran = tmp_path / "ran"
     hostile = pickle.dumps(RunsWhenRead(ran))
     kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
@@ -463,43 +463,8 @@ def test_lists_and_pages_import_nothing_that_takes_seconds(storage: Path) -> Non
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-ENTRY = "import sys\nfrom gaudi_tune.cli.commands import main\nsys.exit(main())\n"
-"""What an installer makes of the command in pyproject.toml."""
-
-
-def in_folder(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python there, with the project from elsewhere, as an installed one is."""
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.processes
-def test_a_folder_of_ones_own_hides_the_package_and_the_command_does_without(tmp_path: Path) -> None:
-    assert 'gaudi-tune = "gaudi_tune.cli.commands:main"' in (PROJECT_ROOT / "pyproject.toml").read_text()
-    here, bin_ = tmp_path / "here", tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "gaudi-tune").write_text(ENTRY)
-    (here / "experiments").mkdir(parents=True)
-    (here / "experiments" / "__init__.py").touch()
-    (here / "my.py").write_text(SCRIPT.replace("LARGE", "main(SMALL)\n_"))
-    listing = in_folder(here, str(bin_ / "gaudi-tune"), "ls", ".")
-    assert listing.stdout == "no sweeps in .\n", listing.stderr
-    assert "cannot import name 'Experiment'" in in_folder(here, "my.py", "--dry-run").stderr
-    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
-    assert "dry run: all checks passed" in planned.stdout, planned.stderr
-    (here / "trainables").mkdir()
-    (here / "trainables" / "__init__.py").touch()
-    planned = in_folder(here, str(bin_ / "gaudi-tune"), "run", "my.py", "--dry-run", "--device", "cpu")
-    assert f"error: {here / 'trainables'} hides the package trainables of gaudi-tune from the workers" in planned.stderr
-    (here / "experiments" / "__init__.py").unlink()
-    hidden = in_folder(here, "my.py", "--dry-run").stderr
-    assert f"ImportError: {here / 'trainables'} hides the package trainables of gaudi-tune" in hidden
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("command", ["-m experiments ls .", "-m experiments --help", "my.py --help"])
+@pytest.mark.parametrize("command", ["-m gaudi_tune ls .", "-m gaudi_tune --help", "my.py --help"])
 def test_a_reader_may_leave(command: str, tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(SCRIPT + "main(SMALL)\n")
     reads, writes = os.pipe()

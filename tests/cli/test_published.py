@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+import types
 from typing import Any
 
 import pytest
 
 from gaudi_tune import Experiment, SweepOptions
-from gaudi_tune.cli import published
+from gaudi_tune.cli.commands import main
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
+from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.apply import Asked, apply_options, check_space
 from gaudi_tune.training.training_config import TrainingConfig, passes_of
 from trainables import resnet50_imagenet, vit
 
-BY_NAME = {experiment.name: experiment for experiment in published.experiments()}
+SCRIPTS = sorted((PROJECT_ROOT / "experiments").glob("tune_*.py"))
+EXPERIMENTS = [importlib.import_module(f"experiments.{script.stem}").EXPERIMENT for script in SCRIPTS]
+BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 PLAIN = {"optimizer": "sgd", "weight_decay": 0.0, "schedule": "constant", "warmup": 0.0}
 TABLE = {"optimizer": "sgd", "weight_decay": 1e-4, "schedule": "published", "warmup": 0.0, "label_smoothing": 0.0}
 BASELINES: dict[tuple[str, int], dict[str, Any]] = {
@@ -118,7 +123,7 @@ def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
 
 def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate() -> None:
     for recipe, rungs in (("full", [5, 15, 45]), ("sample", [4])):
-        budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget  # type: ignore[index]
+        budget = BY_NAME["resnet50-imagenet"].recipes[recipe].budget
         assert budget.rungs() == rungs
         drops = [share * budget.total for share, _ in resnet50_imagenet.PUBLISHED_TABLE]
         assert not any(drop - 1 <= rung <= drop for rung in rungs for drop in drops[1:] if drop > 4)
@@ -149,8 +154,10 @@ def test_every_space_holds_its_baseline_at_every_width(name: str, workers: int, 
 def test_it_is_printed_for_programs_and_for_people(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["published", "--json"])
-    published.main()
+    for name, value in (("argv", ["pytest"]), ("path", list(sys.path))):
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    assert main(["published", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == set(BY_NAME)
     assert found["vit"]["baseline"]["1"]["batch_size"] == 256
@@ -161,8 +168,7 @@ def test_it_is_printed_for_programs_and_for_people(
     assert [of_s1[figure] for figure in figures] == [2, 0.9605, 24.7, 1.37, 43.0]
     assert found["bert"]["published"]["total_s"] == 3 * 60 + 53
     assert all(one["source"] for one in found.values())
-    monkeypatch.setattr(sys, "argv", ["published"])
-    published.main()
+    assert main(["published", *map(str, SCRIPTS)]) == 0
     printed = capsys.readouterr().out
     assert "  baseline, 8 workers: lr=0.8 batch_size=2048 " in printed
     assert found["resnet50-imagenet"]["baselines"]["lars"]["baseline"]["8"]["lr"] == 9.0

@@ -119,11 +119,11 @@ def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_kind_of_device_is_one_short_module_and_nothing_else_asks_for_kinds() -> None:
-    room = PROJECT_ROOT / "trainables" / "runtime" / "devices"
+    room = PROJECT_ROOT / "gaudi_tune" / "devices"
     for module in ("device", "in_worker", *DEVICE_TYPES):
         assert len((room / f"{module}.py").read_text().splitlines()) < 150, module
     asks = re.compile(r"""kind [!=]= "(hpu|cuda|cpu)"|torch\.(cuda|hpu|xpu)\.""")
-    for folder in ("experiments", "search_spaces", "trainables"):
+    for folder in ("gaudi_tune", "experiments", "search_spaces", "trainables"):
         for file in (PROJECT_ROOT / folder).rglob("*.py"):
             assert file.is_relative_to(room) or not asks.search(file.read_text()), file
 

@@ -21,7 +21,7 @@ FILES = ("trainables/line.py", "search_spaces/line.py", "experiments/tune_line.p
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The packages of this project in a folder of the test's own, and the three files as the page has them."""
+    """The models of this project in a folder of the test's own, and the three files as the page has them."""
     for package in ("experiments", "search_spaces", "trainables"):
         shutil.copytree(PROJECT_ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     page = (PROJECT_ROOT / "docs" / "own-model.md").read_text()
@@ -35,7 +35,12 @@ def test_three_files_make_a_sweep_whose_trials_go_on_from_their_checkpoints(proj
     options = ["--name", "sixth", "--storage", "results", "--device", "cpu", "--workers-per-trial", "2"]
     script = [sys.executable, "experiments/tune_line.py", *options, "--scheduler", "asha-promote"]  # which pauses
     done = subprocess.run(
-        script, cwd=project, env={**os.environ, "PYTHONPATH": str(project)}, capture_output=True, text=True, check=False
+        script,
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": f"{project}:{PROJECT_ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((project / "results" / "sixth" / "summary.json").read_text())

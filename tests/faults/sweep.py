@@ -31,7 +31,7 @@ UP_WITHIN_S = 600
 """How long the groups may take to train again after a fault."""
 GONE_WITHIN_S = 30
 """How long the processes of a driver that ended may take to end, too."""
-DRIVER = "from experiments import main; from tests.faults.accumulating import ACCUMULATING; main(ACCUMULATING)"
+DRIVER = "from gaudi_tune import main; from tests.faults.accumulating import ACCUMULATING; main(ACCUMULATING)"
 
 
 class Sweep:

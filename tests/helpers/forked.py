@@ -67,7 +67,7 @@ def _forks() -> socket.socket:
         subprocess.Popen(
             [sys.executable, "-c", program],
             pass_fds=[its.fileno()],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
     return ours
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of tests/, which has an "experiments" of its own
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 from gaudi_tune.define.options import PROJECT_ROOT
 from tests.helpers import tutorial
 from tests.helpers.mlflow_pages import MlflowPages, chromium, resize

@@ -1,6 +1,8 @@
 """docs/tutorial.md as what it tells people to do: the files, and the commands in their order.
 
-In an empty folder, with the checkout as PYTHONPATH: ``python -c "from tests import tutorial; tutorial.main(2)"``
+In an empty folder, with the checkout as PYTHONPATH::
+
+    python -c "from tests.helpers import tutorial; tutorial.main(2)"
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No source outside of internals imports what a library keeps private; ruff (SLF) looks after attributes."""
+"""No source outside of private imports what a library keeps private; ruff (SLF) looks after attributes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 
-INTERNALS = PROJECT_ROOT / "trainables" / "runtime" / "internals"
-OWN = {"experiments", "search_spaces", "trainables"}
+PRIVATE = PROJECT_ROOT / "gaudi_tune" / "private"
+OWN = {"gaudi_tune", "experiments", "search_spaces", "trainables"}
 UNDOCUMENTED = ("ray.air.execution", "ray.core.generated", "mlflow.system_metrics", "mlflow.utils")
 """Without a name that says so."""
 
@@ -39,7 +39,7 @@ def test_no_other_source_imports_private_names_or_modules() -> None:
     wrong = [
         f"{file.relative_to(PROJECT_ROOT)}: {name}"
         for file in sources()
-        if INTERNALS not in file.parents
+        if PRIVATE not in file.parents
         for name in imported(ast.parse(file.read_text()))
         if is_private(name)
     ]
@@ -60,17 +60,17 @@ def test_the_rule_sees_each_kind_of_private_import(line: str) -> None:
     assert [is_private(name) for name in imported(ast.parse(line))] == [True]
 
 
-def test_internals_knows_nothing_of_this_project() -> None:
+def test_private_knows_nothing_of_this_project() -> None:
     own = [
         f"{file.name}: {name}"
-        for file in sorted(INTERNALS.glob("*.py"))
+        for file in sorted(PRIVATE.glob("*.py"))
         for name in imported(ast.parse(file.read_text()))
         if name.split(".")[0] in OWN
     ]
     assert own == []
 
 
-def test_every_module_of_internals_has_contract_tests() -> None:
+def test_every_module_of_private_has_contract_tests() -> None:
     tested = " ".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
-    modules = [file.stem for file in INTERNALS.glob("*.py") if file.stem != "__init__"]
-    assert [name for name in modules if f"internals.{name} import" not in tested and f" {name}" not in tested] == []
+    modules = [file.stem for file in PRIVATE.glob("*.py") if file.stem != "__init__"]
+    assert [name for name in modules if f"private.{name} import" not in tested and f" {name}" not in tested] == []

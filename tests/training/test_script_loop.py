@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import tune_script
+from gaudi_tune import tune_script
 from gaudi_tune.training.script_loop import config_of_trial, run_script
 from tests.helpers.sessions import reports_of
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from gaudi_tune import report, tune
 
-from experiments import tune_script
+from gaudi_tune import tune_script
 
 @dataclass
 class Point:

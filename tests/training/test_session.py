@@ -8,9 +8,9 @@ import pytest
 import torch
 from ray.train import Checkpoint
 
+import gaudi_tune as train
 from gaudi_tune.training.session import open_session, report
 from tests.helpers.sessions import Collector, reports_of
-from trainables import runtime as train
 
 
 def test_without_ray_there_is_one_worker_and_reports_are_logged(caplog: pytest.LogCaptureFixture) -> None:

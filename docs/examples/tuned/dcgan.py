@@ -12,8 +12,7 @@ import torch
 import torch.nn as nn
 import torch.optim as optim
 import torch.utils.data
-from gaudi_tune import report, tune
-from experiments import tune_script
+from gaudi_tune import report, tune, tune_script
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser()

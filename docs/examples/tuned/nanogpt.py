@@ -11,8 +11,7 @@ import os
 from contextlib import nullcontext
 
 import torch
-from gaudi_tune import Budget, report, tune
-from experiments import tune_script
+from gaudi_tune import Budget, report, tune, tune_script
 from torch.distributed import destroy_process_group, init_process_group
 from torch.nn.parallel import DistributedDataParallel as DDP
 

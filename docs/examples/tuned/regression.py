@@ -9,8 +9,7 @@ from itertools import count
 
 import torch
 import torch.nn.functional as F
-from gaudi_tune import report, tune
-from experiments import tune_script
+from gaudi_tune import report, tune, tune_script
 
 config = tune_script({"lr": tune.loguniform(1e-3, 10.0)}, metric="loss", mode="min")
 

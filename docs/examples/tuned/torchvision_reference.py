@@ -10,8 +10,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from gaudi_tune import report, tune
-from experiments import tune_script
+from gaudi_tune import report, tune, tune_script
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset

@@ -14,7 +14,7 @@ import requests
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.cli.deliver import main
+from gaudi_tune.cli.commands import main
 from gaudi_tune.show.trackers.delivery import Sender, deliver_left
 from gaudi_tune.show.trackers.mlflow_runs import MAX_TRIES, MlflowRuns
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox
@@ -65,7 +65,7 @@ def test_what_a_sweep_left_is_delivered_by_command(
     with (folder / RECORDS_FILE).open("ab") as file:
         file.write(b'{"version": 1, "kind": "Upd')
     first.close()
-    command = [str(folder), "--tracking-uri", server.uri]
+    command = ["deliver", str(folder), "--tracking-uri", server.uri]
     assert main(command) == 0
     check_delivered(server.uri, "left")
     assert main(command) == 0
@@ -82,7 +82,7 @@ def test_the_command_refuses_what_is_not_its_to_deliver(
     outbox_in(torn, records_of("torn", server.uri)[1:]).close()
     outbox_in(runs, records_of("runs", server.uri)).close()
     lock = SweepLock(runs)
-    assert main([*map(str, (tmp_path, elsewhere, torn, runs)), "--tracking-uri", server.uri]) == 2
+    assert main(["deliver", *map(str, (tmp_path, elsewhere, torn, runs)), "--tracking-uri", server.uri]) == 2
     lock.release()
     none, other, first_is_lost, running = capsys.readouterr().err.splitlines()
     assert none == f"error: {tmp_path}: there is no {RECORDS_FILE} here; give the folder of a sweep"
@@ -109,7 +109,7 @@ def test_the_command_says_that_a_server_is_away(
     monkeypatch.setattr("gaudi_tune.show.trackers.delivery.GIVE_UP_AFTER_S", 1)
     uri = f"http://127.0.0.1:{free_port()}"
     outbox_in(tmp_path / "away", records_of("away", uri)).close()
-    assert main([str(tmp_path / "away"), "--tracking-uri", uri]) == 2
+    assert main(["deliver", str(tmp_path / "away"), "--tracking-uri", uri]) == 2
     assert f"MLflow at {uri} accepted nothing for 1 s" in capsys.readouterr().err
 
 

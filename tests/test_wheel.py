@@ -1,0 +1,91 @@
+"""What a wheel installs: one package, which a user's own folders of any name leave alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gaudi_tune.define.options import PROJECT_ROOT
+
+pytestmark = pytest.mark.processes
+
+SCRIPT = """
+from ray import tune
+
+import search_spaces
+import trainables
+from gaudi_tune import Experiment, main, report
+
+
+def train_loop(config):
+    for epoch in range(1, config["epochs"] + 1):
+        report({"loss": trainables.loss(config["x"]) + 1 / epoch})
+
+
+main(Experiment(train_loop=train_loop, space=search_spaces.SPACE, metric="loss", mode="min"))
+"""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """Run a command there, without the checkout on its path, and return what it printed."""
+    ran = subprocess.run(
+        [*map(str, command)], cwd=folder, env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of what git knows of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT_ROOT, capture_output=True, check=True).stdout
+    for name in filter(None, files.decode().split("\0")):
+        if (PROJECT_ROOT / name).is_file():
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "source" / name).write_bytes((PROJECT_ROOT / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    run(*pip, "--wheel-dir", folder, folder / "source", folder=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that has the wheel and this environment's libraries, but not the checkout."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
+    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    # Python reads no .pth files of folders that a .pth file names, and so none that leads to the checkout.
+    (own / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    python = folder / "bin" / "python"
+    install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--quiet"]
+    run(*install, wheel, folder=folder)
+    return python
+
+
+def test_it_installs_one_package_with_its_types(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"gaudi_tune"}
+    assert {"gaudi_tune/py.typed", "gaudi_tune/show/pictures/report.html"} <= set(names)
+
+
+def test_it_tunes_beside_folders_of_any_name(python: Path, tmp_path: Path) -> None:
+    for package in ("experiments", "trainables"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("def loss(x): return x * x\n")
+    (tmp_path / "search_spaces.py").write_text("from ray import tune\n\nSPACE = {'x': tune.uniform(-1.0, 1.0)}\n")
+    (tmp_path / "my.py").write_text(SCRIPT)
+    options = ["--num-samples", "3", "--epochs", "2", "--device", "cpu", "--name", "beside", "--confirm", "0"]
+    run(python, "my.py", *options, folder=tmp_path)
+    summary = json.loads((tmp_path / "results" / "beside" / "summary.json").read_text())
+    assert sum(summary["trials"].values()) == 3
+    assert "beside" in run(python.with_name("gaudi-tune"), "ls", folder=tmp_path)
+    assert "beside" in run(python, "-m", "gaudi_tune", "ls", folder=tmp_path)
