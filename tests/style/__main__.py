@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("gaudi_tune", "experiments", "search_spaces", "trainables")
-MOST_FUNCTION_WORDS = """
+MOST_FUNCTION_WORDS = 0.01
+"""Share of the bound names that may be function words."""
+FUNCTION_WORDS = """
 a above after again all also an and another any apart as asked at away back become been before began begun being below
 beside besides both brought but by called came can chosen come could did do does done down each either else enough
 ever every few first for found from full further gave get given go goes gone got had has have having held her here him
