@@ -181,7 +181,7 @@ def _run(experiment: Experiment, options: SweepOptions, called: Sequence[str]) -
         from gaudi_tune.show.trackers.outbox import is_delivered
 
         kept = KeptSweep.at(plan.folder, plan.folder.parent)
-        if kept.summary.get("complete") and is_delivered(plan.folder):
+        if kept.summary.get("complete") and not kept.summary.get("missing") and is_delivered(plan.folder):
             print("\n".join(["", *kept.result(), "", "nothing is left to do (--add-trials N makes the sweep longer)"]))
             return exit_status(kept.summary), kept.summary
     with no_collection():

@@ -28,6 +28,8 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Write nothing before Tune asks for it."""
         self._folder, self._state, self._scheduler = folder, state, scheduler
         self._log, self._in_log = StateLog(folder), dict[str, Any]()  # Tune's trials as the log has them
+        self.is_complete = True
+        """Whether the log has got all that it was given."""
         self._put_back = resumed  # whether there are files for Tune to read
         self._not_restored: set[int] = set()  # trials that Tune has yet to read
 
@@ -35,10 +37,9 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         """Append to the log what has changed since the time before."""
         everything = self._log.wants_all
         changed = [one for one, state in trials.items() if everything or self._in_log.get(one) is not state]
+        self.is_complete = False
         try:
             of_tune = as_part(trials, changed, controller, search_alg)
-            if of_tune is None:  # a later record has it
-                return
             record = {"tune": of_tune, **self.snapshot(None if everything else self._state.changed)}
             self._log.append(record, [trial.number for trial in self._state.paused])
         except OSError as error:  # the next may find room
@@ -46,6 +47,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             return
         self._in_log = dict(trials)
         self._state.changed.clear()
+        self.is_complete = True
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with these trials; with all if None."""

@@ -20,7 +20,7 @@ from ray.tune.schedulers import TrialScheduler
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.budget import REPORTS
-from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
@@ -43,6 +43,7 @@ from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
+from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.confirmation_trials import confirmations
 from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -378,7 +379,21 @@ class SweepRun(KeptInProcess, tune.Callback):
             for tracker in self.trackers:
                 with errors_are_logged():
                     tracker.close()
-            self.searcher.close()
+            self._say_what_is_missing(self.searcher.close())
+
+    def _say_what_is_missing(self, trials: int) -> None:
+        """Say and keep what the log of the sweep and the study's database have not got; ``trials`` are of the study."""
+        assert self.summary is not None
+        missing = [
+            *([f"{STUDY_FILE} does not have {trials} trials in full"] if trials else []),
+            *([] if self.on_disk.is_complete else [f"{STATE_LOG} does not have the last state"]),
+        ]
+        if not missing:
+            return
+        self.summary["missing"] = missing
+        write_summary(self.plan.summary_file, self.summary)
+        fix = "" if STATE_LOG in missing[-1] else f"; this writes them: {self.plan.how_to_resume()}"
+        logger.error("%s: %s%s", self.plan.folder, " and ".join(missing), fix)
 
     def _address(self) -> str:
         return in_words(self.trackers[0]) if self.trackers else ""

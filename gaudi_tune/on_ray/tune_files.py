@@ -51,17 +51,14 @@ def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
 
 def as_part(
     trials: Mapping[str, tuple[str, str]], changed: Iterable[str], controller: str, search_alg: Any
-) -> dict[str, Any] | None:
-    """Return Tune's part of a record of the log, with the trials that have changed; None if the study's database does
-    not have all trials yet.
+) -> dict[str, Any]:
+    """Return Tune's part of a record of the log, with the trials that have changed.
 
     See :meth:`~gaudi_tune.private.tune_state.StateKeeper.keep_state`.
     """
     with tempfile.TemporaryDirectory() as folder:
         search_alg.save_to_dir(folder, session_str=PUT_BACK)
         proposals, searcher = (Path(folder, name.format(PUT_BACK)).read_bytes() for name in (PROPOSALS, SEARCHER))
-    if not json.loads(searcher)["flushed"]:
-        return None
     changes = {trial: trials[trial] for trial in changed}
     return {CONTROLLER: controller, PROPOSALS: proposals, SEARCHER: searcher, TRIALS: changes}
 
@@ -96,12 +93,12 @@ def kept_state_of(folder: Path, see: Callable[[dict[str, dict[str, Any]]], None]
             f"changed. If another version of this project wrote it, resume with that version. Otherwise start a new "
             f"sweep under another name; what finished is in MLflow and in {folder}"
         ) from error
-    _check_study(folder, json.loads(state.tune[SEARCHER])["length"])
+    _check_study(folder, json.loads(state.tune[SEARCHER])["in_database"])
     return state
 
 
 def _check_study(folder: Path, length: int) -> None:
-    """See that the study's database has the trials that the state knows: it would give their numbers to others."""
+    """See that the study's database still has the trials that it had: it would give their numbers to others."""
     there = count_trials(folder)
     if there < length:
         raise SweepError(

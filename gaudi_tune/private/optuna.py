@@ -61,6 +61,18 @@ def add_trial(study: Study, trial: FrozenTrial) -> int:
     return study._storage.create_new_trial(study._study_id, template_trial=trial)
 
 
+def bring_up(study: Study, trial_id: int, trial: FrozenTrial) -> None:
+    """Bring a trial of a study, which has not ended there, to where it is elsewhere."""
+    for name, value in trial.system_attrs.items():
+        set_system_attribute(study, trial_id, name, value)
+    for name, value in trial.user_attrs.items():
+        set_user_attribute(study, trial_id, name, value)
+    for step, value in trial.intermediate_values.items():
+        set_intermediate_value(study, trial_id, step, value)
+    if trial.state.is_finished():
+        study._storage.set_trial_state_values(trial_id, trial.state, trial.values)
+
+
 def set_intermediate_value(study: Study, trial_id: int, step: int, value: float) -> None:
     """Record a report, in place of an earlier one of that step.
 

@@ -30,10 +30,11 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
 
 
 def exit_status(summary: Mapping[str, Any]) -> int:
-    """Return 0 for a sweep that has a result, and is complete or ended as it was asked to."""
+    """Return 0 for a sweep that has a result and all its files, and is complete or ended as it was asked to."""
+    incomplete = bool(summary.get("missing"))
     if summary["complete"]:
-        return int(summary["failed"] is not None)
-    return int((summary["ended_early"] or {"status": CTRL_C})["status"] or summary["best"] is None)
+        return int(summary["failed"] is not None or incomplete)
+    return int((summary["ended_early"] or {"status": CTRL_C})["status"] or summary["best"] is None or incomplete)
 
 
 def is_useless(summary: Mapping[str, Any]) -> bool:

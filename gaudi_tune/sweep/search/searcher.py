@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSamp
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, worth_it
 from gaudi_tune.sweep.search.memory import too_large
 from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.study_record import StudyRecord, number_of
+from gaudi_tune.sweep.search.study_record import StudyRecord, Unwritten, number_of
 from gaudi_tune.sweep.search.surrogate import (
     ATTR_CONSTRAINTS,
     ATTR_FAILURE,
@@ -119,6 +121,8 @@ class StudySearcher(KeptInProcess, Searcher):
         """Trials that are pausing and keep their groups until they are saved."""
         self._again: list[int] = []
         """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+        self._unwritten: Unwritten | None = None
+        """What the database did not have at the snapshot from which this was restored."""
         self._length: int | None = None
         """Trials in the study at the snapshot from which this was restored."""
         self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda over: ()
@@ -150,7 +154,7 @@ class StudySearcher(KeptInProcess, Searcher):
                 directions=["maximize" if objective.mode == "max" else "minimize" for objective in self._objectives],
                 load_if_exists=True,
             )
-            self._open_record = StudyRecord(study)
+            self._open_record = StudyRecord(study, self._unwritten)
             self._settle_orphans(self._open_record)
             self._surrogate = Surrogate(self._open_record.memory)
         return self._open_record
@@ -381,10 +385,12 @@ class StudySearcher(KeptInProcess, Searcher):
         self._paused.discard(trial_id)
 
     def save(self, checkpoint_path: str) -> None:
-        """Write which trial is which in the study; the study itself is in its database."""
+        """Write which trial is which in the study, and what of it is not in its database yet."""
+        in_database = self._record.in_database  # before the rest, which may be written meanwhile
         state = {
-            "flushed": self._record.flush(),  # else the snapshot would name trials that the database has not
             "length": len(self._record.trials()),
+            "in_database": in_database,
+            "unwritten": b64encode(pickle.dumps(self._record.unwritten())).decode(),
             "proposed": self._proposed,
             "numbers": self._numbers,
             "paused": sorted(self._paused),
@@ -395,10 +401,13 @@ class StudySearcher(KeptInProcess, Searcher):
         }
         Path(checkpoint_path).write_text(json.dumps(state))
 
-    def close(self) -> None:
-        """Let go of the study; nothing is recorded after this."""
-        if self._open_record is not None:
-            self._open_record.close()
+    def close(self) -> int:
+        """Let go of the study; nothing is recorded after this.
+
+        Returns:
+            How many trials its database does not have in full.
+        """
+        return 0 if self._open_record is None else self._open_record.close()
 
     def restore(self, checkpoint_path: str) -> None:
         """Read what :meth:`save` wrote."""
@@ -406,6 +415,7 @@ class StudySearcher(KeptInProcess, Searcher):
         self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._open_record, self._again, self._length = None, state["again"], state["length"]
         self.wanted = state["wanted"]
+        self._unwritten = pickle.loads(b64decode(state["unwritten"]))  # noqa: S301  (of this user's own sweep)
         self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
 
 

@@ -6,10 +6,12 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -28,8 +30,12 @@ logger = logging.getLogger(__name__)
 
 TRY_AGAIN_AFTER_S = 1.0
 """How long to wait after the database could not be written: it was locked, or the disk was full."""
-FLUSH_WITHIN_S = 10.0
-"""How long a snapshot waits for the database; if it takes longer, that snapshot is not kept."""
+GIVE_UP_AFTER_S = 60.0
+"""How long the end of a sweep waits while the database takes nothing."""
+SAY_EVERY_S = 10.0
+"""How often it says so."""
+OF_STUDY = -1
+"""Stands for the study itself among the numbers of its trials."""
 
 OUTCOMES: dict[TrialState, Outcome] = {
     TrialState.COMPLETE: "finished",
@@ -118,22 +124,46 @@ def trials_to_resume(folder: Path) -> list[FrozenTrial]:
         raise SweepError(f"--resume {folder.name}: its study, {file}, cannot be read ({why}); {fix}") from error
 
 
+class Unwritten(NamedTuple):
+    """What the database does not have yet, for a snapshot."""
+
+    trials: list[FrozenTrial]
+    """By number, as they are in memory."""
+    attributes: dict[str, Any]
+    """What samplers keep in the study; empty if the database has it."""
+
+
 class StudyRecord:
     """Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else."""
 
-    def __init__(self, stored: optuna.Study) -> None:
+    def __init__(self, stored: optuna.Study, unwritten: Unwritten | None = None) -> None:
         """Read what is there, and start the thread.
 
         Args:
             stored: In the database. Nobody else adds trials to it while the sweep runs.
+            unwritten: What the database did not have at a snapshot from which the sweep goes on; it is written now.
         """
         self.stored = stored
         self.memory = optuna.create_study(directions=stored.directions, sampler=RandomSampler(seed=0))
         trials = stored.get_trials(deepcopy=False)
-        self.memory.add_trials(trials)
-        carry_attributes(stored, self.memory)
         self._ids = {trial.number: internals.id_of(trial) for trial in trials}  # in the database
-        self._writes: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._writes: queue.Queue[tuple[int, Callable[[], None]] | None] = queue.Queue()
+        self._lock, self._waiting = threading.Lock(), Counter[int]()  # by trial, how much the database does not have
+        self._add_failed = False  # for good: what comes after that trial would get other numbers
+        self._written = 0
+        known = {trial.number: trial for trial in trials}
+        for trial in unwritten.trials if unwritten else ():
+            if trial.number == len(known):
+                known[trial.number] = trial
+                self._put(trial.number, partial(self._add, trial.number, trial))
+            elif trial.number in known and _progress(trial) > _progress(known[trial.number]):
+                known[trial.number] = trial
+                self._put(trial.number, partial(self._bring_up, trial))
+        self.memory.add_trials(known.values())
+        carry_attributes(stored, self.memory)
+        for name, value in unwritten.attributes.items() if unwritten else ():
+            internals.set_study_attribute(self.memory, name, value)
+            self._put(OF_STUDY, partial(internals.set_study_attribute, stored, name, value))
         threading.Thread(target=self._run, name="study", daemon=True).start()
 
     def trials(self) -> list[FrozenTrial]:
@@ -144,51 +174,103 @@ class StudyRecord:
         """Return a trial, None if there is none of this number; not to be changed."""
         return internals.trial_with_id(self.memory, number)  # in memory, ids are numbers
 
+    @property
+    def in_database(self) -> int:
+        """How many trials the database has at least."""
+        return len(self._ids)
+
     def add(self, trial: FrozenTrial) -> int:
         """Add a trial and return its number."""
         number = len(self.trials())
         self.memory.add_trial(trial)
-
-        def write() -> None:
-            self._ids[number] = internals.add_trial(self.stored, trial)
-
-        self._writes.put(write)
+        self._put(number, partial(self._add, number, trial))
         return number
 
     def change(self, number: int, change: Change) -> None:
         """Change a trial."""
         change(self.memory, number)
-        self._writes.put(lambda: change(self.stored, self._ids[number]))
+        self._put(number, lambda: change(self.stored, self._ids[number]))
 
     def keep_attributes_of(self, model: optuna.Study) -> None:
         """Take over what a sampler has kept in the study that it proposes from."""
         if internals.study_attributes(model) != internals.study_attributes(self.memory):
             carry_attributes(model, self.memory)
-            self._writes.put(lambda: carry_attributes(model, self.stored))
+            self._put(OF_STUDY, lambda: carry_attributes(model, self.stored))
 
-    def flush(self) -> bool:
-        """Wait until the database has everything, for as long as :data:`FLUSH_WITHIN_S` allows; whether it has."""
-        until = time.monotonic() + FLUSH_WITHIN_S
-        while self._writes.unfinished_tasks and time.monotonic() < until:
+    def unwritten(self) -> Unwritten:
+        """Return what the database does not have yet."""
+        with self._lock:
+            waiting = sorted(number for number, writes in self._waiting.items() if writes)
+        trials = self.trials()
+        of_study = dict(internals.study_attributes(self.memory)) if OF_STUDY in waiting else {}
+        return Unwritten([trials[number] for number in waiting if number != OF_STUDY], of_study)
+
+    def flush(self) -> None:
+        """Wait until the database has everything. While nothing is written, for :data:`GIVE_UP_AFTER_S` at most."""
+        written, since = self._written, time.monotonic()
+        said = since
+        while left := self._writes.unfinished_tasks:
+            now = time.monotonic()
+            if self._written != written:
+                written, since = self._written, now
+            if now - since >= GIVE_UP_AFTER_S:
+                return
+            if now - said >= SAY_EVERY_S:
+                said = now
+                logger.warning("the study's database does not have everything yet: %d changes are to be written", left)
             time.sleep(0.001)
-        return not self._writes.unfinished_tasks and len(self._ids) == len(self.trials())
 
-    def close(self) -> None:
-        """End the thread, and close the database, once that has everything; nothing is waited for."""
+    def close(self) -> int:
+        """Wait as :meth:`flush` does, and end the thread, which closes the database.
+
+        Returns:
+            How many trials the database does not have in full.
+        """
         self._writes.put(None)
+        self.flush()
+        trials, of_study = self.unwritten()
+        return len(trials) or bool(of_study)
+
+    def _put(self, number: int, write: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting[number] += 1
+        self._writes.put((number, write))
+
+    def _add(self, number: int, trial: FrozenTrial) -> None:
+        self._ids[number] = internals.add_trial(self.stored, trial)
+
+    def _bring_up(self, trial: FrozenTrial) -> None:
+        internals.bring_up(self.stored, self._ids[trial.number], trial)
 
     def _run(self) -> None:
-        while (write := self._writes.get()) is not None:
-            while True:
-                try:
-                    write()
-                except (OperationalError, StorageInternalError, OSError) as error:  # the database is away for a while
-                    logger.warning("the study's database cannot be written (%s); trying again", error)
-                    time.sleep(TRY_AGAIN_AFTER_S)
-                    continue
-                except Exception:  # a thread that ends would lose all that comes later, too
-                    logger.exception("not written to the study's database")
-                break
+        while (to_write := self._writes.get()) is not None:
+            self._write(*to_write)
             self._writes.task_done()
         internals.close(self.stored)
         self._writes.task_done()
+
+    def _write(self, number: int, write: Callable[[], None]) -> None:
+        """Write to the database, however long that takes; what fails for good counts as unwritten."""
+        while True:
+            is_new = number != OF_STUDY and number not in self._ids
+            if is_new and self._add_failed:
+                return
+            try:
+                write()
+            except (OperationalError, StorageInternalError, OSError) as error:  # the database is away for a while
+                logger.warning("the study's database cannot be written (%s); trying again", error)
+                time.sleep(TRY_AGAIN_AFTER_S)
+                continue
+            except Exception:  # a thread that ends would lose all that comes later, too
+                logger.exception("not written to the study's database")
+                self._add_failed = self._add_failed or is_new
+                return
+            with self._lock:
+                self._waiting[number] -= 1
+                self._written += 1
+            return
+
+
+def _progress(trial: FrozenTrial) -> tuple[bool, int, int]:
+    """Return what becomes more as a trial goes on: the database may be ahead of a snapshot, or behind it."""
+    return trial.state.is_finished(), len(trial.intermediate_values), len(trial.user_attrs)

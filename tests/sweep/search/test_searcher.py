@@ -4,7 +4,11 @@ import json
 import math
 import os
 import shutil
+import sqlite3
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace, WithPrior
+from gaudi_tune.sweep.search import study_record
 from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
 from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -315,6 +320,7 @@ def test_the_database_may_be_newer_than_the_snapshot(tmp_path: Path) -> None:
 def test_a_snapshot_of_a_study_that_is_gone_is_no_error(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
+    assert states(searcher) == [TrialState.RUNNING]  # which waits until the database has it
     searcher.save(str(tmp_path / "state"))
     (tmp_path / "optuna.db").unlink()
     restored = crashed(searcher, tmp_path / "state")
@@ -323,16 +329,78 @@ def test_a_snapshot_of_a_study_that_is_gone_is_no_error(tmp_path: Path) -> None:
     assert isinstance(restored.suggest("b"), dict)
 
 
-def test_a_snapshot_says_whether_the_database_has_its_trials(tmp_path: Path) -> None:
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Lock a database as a backup does."""
+    with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_snapshot_has_what_the_database_does_not_have_yet(tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    proposal(searcher, "a")
+    proposal(searcher, "b")
+    train(searcher, "a", 0.1)
+    assert states(searcher) == [TrialState.RUNNING] * 2  # which waits until the database has them
+    folder = tmp_path / "a-sweep"
+    folder.mkdir()
+    with locked(tmp_path / "optuna.db"):
+        train(searcher, "a", 0.1, 0.2, 0.3)
+        train(searcher, "b", 0.5)
+        configs = [proposal(searcher, name) for name in "cd"]
+        train(searcher, "c", 0.4, 0.5, 0.6)
+        began = time.monotonic()
+        searcher.save(str(folder / "state"))
+        assert time.monotonic() - began < 1, "Tune's loop waits for this"
+        shutil.copy(tmp_path / "optuna.db", folder)
+    restored = searcher_in(folder)
+    restored.restore(str(folder / "state"))
+    found = trials(restored)
+    assert states(restored) == [TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING]
+    assert [trial.intermediate_values for trial in found] == [
+        {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5}, {1: 0.4, 2: 0.5, 3: 0.6}, {},
+    ]  # fmt: skip
+    assert [trial.values for trial in found] == [[0.3], None, [0.6], None]
+    assert [trial.params["lr"] for trial in found[2:]] == [config["lr"] for config in configs]
+    train(restored, "d", 0.7, 0.8, 0.9)
+    assert [trial.state for trial in trials(restored)][3] == TrialState.COMPLETE
+    assert restored.close() == 0
+    assert [trial.values for trial in trials_to_resume(folder)] == [[0.3], None, [0.6], [0.9]]
+
+
+def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(study_record, "SAY_EVERY_S", 0.2)
+    searcher = searcher_in(tmp_path)
+    proposal(searcher, "a")
+    assert states(searcher) == [TrialState.RUNNING]
+    with locked(tmp_path / "optuna.db"):
+        proposal(searcher, "b")
+        train(searcher, "b", 0.1, 0.2, 0.3)
+        monkeypatch.setattr(study_record, "GIVE_UP_AFTER_S", 1.0)
+        began = time.monotonic()
+        assert searcher.close() == 1
+        assert 1 <= time.monotonic() - began < 5
+    assert "the study's database does not have everything yet" in caplog.text
+    monkeypatch.setattr(study_record, "GIVE_UP_AFTER_S", 60.0)
+    assert states(searcher) == [TrialState.RUNNING, TrialState.COMPLETE], "the thread goes on for as long as it can"
+
+
+def test_what_the_database_does_not_take_stays_in_each_snapshot(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     searcher.save(str(tmp_path / "state"))
-    assert json.loads((tmp_path / "state").read_text())["flushed"]
     other = {**SPACE, "optimizer": tune.choice(["sgd", "adamw", "lion"])}  # which the database does not take
     changed = crashed(searcher, tmp_path / "state", space=other)
     changed.suggest("b")
+    changed.suggest("c")
     changed.save(str(tmp_path / "state"))
-    assert not json.loads((tmp_path / "state").read_text())["flushed"]
+    assert changed.close() == 2
+    again = crashed(changed, tmp_path / "state", space=other)
+    assert len(again.trials()) == 3
 
 
 def test_a_searcher_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:

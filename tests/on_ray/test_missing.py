@@ -1,0 +1,80 @@
+"""What the files of a sweep have not got at its end is said, and is written when the sweep goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.sweep.record.state_log import read_log
+from gaudi_tune.sweep.search.study_record import count_trials, stored_trials
+
+pytestmark = [pytest.mark.processes, pytest.mark.with_the_others]
+
+TRIALS = 5
+BEGINS_WITHIN_S, ENDS_WITHIN_S = 120, 240
+DRIVER = """
+from dataclasses import replace
+from ray import tune
+from gaudi_tune import main
+from gaudi_tune.sweep.search import study_record
+from tests.helpers.quadratic import QUADRATIC
+
+study_record.GIVE_UP_AFTER_S = 3.0
+main(replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)}))
+"""
+
+
+def driver(folder: Path, *options: str) -> subprocess.Popen[str]:
+    shared = ("--storage", str(folder), "--tracking-uri", f"sqlite:///{folder}/mlflow.db")
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, *options, *shared],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_what_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    asked = ("--num-samples", str(TRIALS), "--epochs", "2", "--search", "random", "--scheduler", "fifo")
+    first = driver(tmp_path, "--name", "locked", "--device", "cpu", "--set", "seconds=0.2", "--confirm", "0", *asked)
+    try:
+        until = time.monotonic() + BEGINS_WITHIN_S
+        while not count_trials(folder) and first.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        with closing(sqlite3.connect(folder / STUDY_FILE, timeout=30, isolation_level=None)) as backup:
+            backup.execute("BEGIN EXCLUSIVE")
+            printed, _ = first.communicate(timeout=ENDS_WITHIN_S)
+            backup.execute("ROLLBACK")
+    finally:
+        first.kill()
+    assert first.returncode == 1, printed
+    assert "optuna.db does not have" in printed
+    assert "this writes them: python -c --resume locked" in printed
+    assert len(read_log(folder)["tune"]["trials"]) == TRIALS
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["missing"]
+    assert summary["trials"] == {"finished": TRIALS}
+    assert sum(trial.state.is_finished() for trial in stored_trials(folder)) < TRIALS
+
+    again = driver(tmp_path, "--resume", "locked")
+    try:
+        printed, _ = again.communicate(timeout=ENDS_WITHIN_S)
+    finally:
+        again.kill()
+    assert again.returncode == 0, printed
+    assert [trial.state.is_finished() for trial in stored_trials(folder)] == [True] * TRIALS
+    found = json.loads((folder / "summary.json").read_text())
+    assert "missing" not in found
+    assert found["search"] == summary["search"]
+    assert not (folder / "set-aside-1").exists(), "no trial was trained again"
