@@ -29,7 +29,10 @@ BEST = 2
 STARTUP = 10
 """With fewer trials every proposal is random."""
 FURTHEST = 0.75
-"""Share of the proposals that go by the trials that trained furthest (chosen in experiments/LOG.md, 2026-11-25)."""
+"""Share of the proposals that use the trials that trained furthest.
+
+See docs/decisions/07-trials-that-trained-furthest.md.
+"""
 NEARLY = 0.8
 """Trials that trained this share of the steps of another trained as far: seconds are never the same."""
 KERNELS, KERNELS_OF_FURTHEST = "gp:kernels", "gp:kernels_of_furthest"
@@ -39,7 +42,10 @@ GROWN = 1.1
 NOT_REPORTED = 30
 """From how many of the trials that have not reported yet it keeps away: the last."""
 COST_COUNTS = 0.5
-"""A candidate that takes four times as long must promise twice as much (chosen in experiments/LOG.md, 2026-11-24)."""
+"""A candidate that takes four times as long must promise twice as much.
+
+See docs/decisions/08-cheap-trials-preferred.md.
+"""
 RIDGE = 0.5
 DECISION_S = 0.1
 """Seconds that a report costs beside the training before it, about."""
