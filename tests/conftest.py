@@ -24,7 +24,7 @@ import setuptools  # noqa: F401  (before anything imports Python's own distutils
 import torch  # noqa: F401  (its first import starts ldconfig, which no quick test may)
 
 from experiments.tune_bert import sample_settings
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.private.fork_server import ForkServer
@@ -111,7 +111,7 @@ def ray_here() -> Iterator[None]:
             patch.setenv(variable, value)
         patch.setenv("PYTHONPATH", str(PROJECT_ROOT))  # workers import the loops in tests.helpers.loops
         fork_server = ForkServer(["torchvision", "transformers.modeling_utils"], {**os.environ, "OMP_NUM_THREADS": "1"})
-        with set_meanwhile({FORK_SERVER: fork_server.address}), lean_ray():
+        with temporary_environment({FORK_SERVER: fork_server.address}), lean_ray():
             ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield
         ray.shutdown()

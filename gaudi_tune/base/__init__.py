@@ -1,4 +1,4 @@
-"""What every other room may use: names of metrics, words for people, files written whole, caches and versions.
+"""What every other folder may use: names of metrics, words for people, atomic writing of files, caches and versions.
 
-Imports nothing else of this project.
+These modules import nothing else of this project.
 """

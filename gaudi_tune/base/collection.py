@@ -1,4 +1,4 @@
-"""When Python is not to look for garbage."""
+"""Python's garbage collector, switched off for a while."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Have Python not look for garbage inside the block: it does so again and again while libraries are imported, which
-    takes a fifth to a quarter of their time and finds next to nothing."""
+    """Switch the garbage collector off inside the block.
+
+    While libraries are imported it runs again and again, which takes a fifth to a quarter of the time and finds next to
+    nothing.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -2,4 +2,4 @@
 
 
 class SweepError(ValueError):
-    """A sweep cannot do what was asked for. The text names the rule, the value and the fix; no device was touched."""
+    """A sweep cannot do what the user asked for. The text names the rule, the value and the fix."""

@@ -1,4 +1,4 @@
-"""Objects that stay one object: Tune pickles its settings when a sweep is resumed, and would go on with copies."""
+"""Objects that are pickled as a reference: Tune pickles its settings when a sweep is resumed, and would use copies."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from gaudi_tune.base.errors import SweepError
 
 NO_RESTORE = "a sweep is resumed with build_tuner(..., resume=NAME), or --resume NAME, not with Tuner.restore()"
 
-_kept: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_objects: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class KeptInProcess:
-    """Pickled and copied as a reference: unpickled in this process, it is the object itself."""
+    """An object that is pickled and copied as a reference: unpickled in this process, it is the object itself."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _kept[id(self)] = self
-        return _get, (id(self),)
+        _objects[id(self)] = self
+        return _get_object, (id(self),)
 
 
-def _get(key: int) -> Any:
+def _get_object(key: int) -> Any:
     try:
-        return _kept[key]
+        return _objects[key]
     except KeyError as error:
         raise SweepError(NO_RESTORE) from error

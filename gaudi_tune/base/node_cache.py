@@ -1,4 +1,4 @@
-"""Prepared data, made once per node and shared by every worker and every sweep on it."""
+"""Prepared data, which is made once per node and shared by every worker and every sweep on that node."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def cache_root() -> Path:
 
 
 def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], None]) -> Path:
-    """Return the folder that ``prepare`` filled for ``key``, which is filled only once on each node.
+    """Return the folder for ``key``. The first call on a node has ``prepare`` fill it; later calls find it there.
 
     Args:
         name: The first part of the folder's name, for people who look into the cache.
-        key: Everything the content depends on, JSON-able. Another key is another folder.
-        prepare: Fills the empty folder that it is given. The result appears whole or not at all.
+        key: Everything that the content depends on, as values that JSON can hold. Each key has its own folder.
+        prepare: The function that fills the empty folder which it is given. If it fails, nothing is kept.
     """
     folder = cache_root() / f"{name}-{_digest(key)}"
     if folder.is_dir():
@@ -47,18 +47,21 @@ def prepare_once(name: str, key: Mapping[str, Any], prepare: Callable[[Path], No
 
 @contextmanager
 def first_alone(folder: Path, key: Mapping[str, Any]) -> Iterator[None]:
-    """Let one process of those that share ``folder`` run the block for ``key`` first, and alone; the others wait for
-    it, and then run it at once. Where the first fails or is killed, another is the first."""
-    lock, done = (folder / f"{_digest(key)}.{what}" for what in ("lock", "done"))
-    if done.exists():
+    """Let one of the processes that share ``folder`` run the block for ``key`` first, while the others wait.
+
+    Once the first has finished, the others run the block side by side. If the first fails or is killed, the next one
+    takes its place.
+    """
+    marker = folder / f"{_digest(key)}.done"
+    if marker.exists():
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock) as held:
-        if done.exists():
-            held.release()
+    with FileLock(folder / f"{_digest(key)}.lock") as lock:
+        if marker.exists():
+            lock.release()
         yield
-        done.touch()
+        marker.touch()
 
 
 def _digest(key: Mapping[str, Any]) -> str:
@@ -66,7 +69,7 @@ def _digest(key: Mapping[str, Any]) -> str:
 
 
 def fingerprint(source: str) -> list[Any]:
-    """Return what changes when a local file or folder changes: paths, sizes, times. Of a name on the hub, the name."""
+    """Return a value that changes when a local file or folder does (paths, sizes, times); for a hub name, the name."""
     path = Path(source)
     if not path.exists():
         return [source]

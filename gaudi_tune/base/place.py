@@ -1,4 +1,4 @@
-"""What a trial trains on: what the sweep asks of a trial actor, and the trial actor of its workers."""
+"""The place of a trial, which the sweep tells its trial actor, and the trial actor its workers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Place:
     """What a trial trains on."""
 
     workers: int
-    """As many devices, all of one node unless all trials take several."""
+    """How many workers train it, with one device each. They are on one node, unless all trials span several nodes."""
     numbers: tuple[int, ...] = ()
-    """Of these devices; empty: whichever Ray hands out."""
+    """The numbers of the devices on their node. Empty: any that Ray assigns."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What its train loop gets beside the settings of all trials."""
+    """Settings of the train loop for this trial alone, besides those of all trials."""

@@ -1,4 +1,4 @@
-"""Variables of the environment that are set for a while."""
+"""Environment variables that are set for a while."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def set_meanwhile(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process inside the block, but for those that the user has set."""
+def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables inside the block, except those that the user has set."""
     missing = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(missing)
     try:

@@ -20,40 +20,43 @@ def format_score(value: float) -> str:
 
 
 def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:
-    """Return ``name=value name=value``, floats with so many significant digits.
+    """Return hyperparameters as ``name=value name=value``.
 
-    Of these names, in their order, as far as there are any; of all if None.
+    Args:
+        config: The values by name.
+        names: The names to show, in this order; those that ``config`` lacks are left out. None: all.
+        digits: The number of significant digits of floats.
     """
     shown = config if names is None else [name for name in names if name in config]
     return " ".join(f"{name}={format_choice(config[name], digits)}" for name in shown)
 
 
 def format_choice(value: object, digits: int = 4) -> str:
-    """Return a hyperparameter for people, as :func:`format_value`; it may be the choice None."""
+    """Return the value of a hyperparameter for people. Unlike in :func:`format_value`, None is a choice with a name."""
     return "None" if value is None else format_value(value, digits)
 
 
 def last_line(error: str) -> str:
-    """Return the last line of an error's text, after the line that it belongs to if it is indented."""
+    """Return the last line of an error's text. If it is indented, the line above that it belongs to comes first."""
     lines = [line for line in error.strip().splitlines() if line.strip()] or [""]
     message = next(line for line in reversed(lines) if not line[:1].isspace())
     return message if message is lines[-1] else f"{message} {lines[-1].strip()}"
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines, the columns below each other."""
+    """Return rows of cells as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return " (did you mean X?)" where a name that there is resembles the one given, "" where none does."""
-    return "".join(f" (did you mean {near}?)" for near in get_close_matches(name, known, n=1))
+def did_you_mean(name: str, candidates: Sequence[str]) -> str:
+    """Return " (did you mean X?)" with the candidate that resembles the name most, or "" if none does."""
+    return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, candidates, n=1))
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number of things in words: "1 worker", "2 workers"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

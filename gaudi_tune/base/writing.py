@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and waiting while the disk is full: its owner can make room."""
+"""Atomic writing of files, and waiting for space while the disk is full."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
-TRY_AGAIN_AFTER_S = 2.0
+RETRY_AFTER_S = 2.0
 """Seconds between two tries."""
-SAY_EVERY = 30
-"""Tries between two warnings."""
-FULL = {errno.ENOSPC, errno.EDQUOT}
+TRIES_PER_WARNING = 30
+"""Tries from one warning to the next."""
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
 
 T = TypeVar("T")
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. The file there replaces ``path`` at the end, and is ignored after an error.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file, which replaces ``path`` at the end of the block unless an error ends it.
 
-    A reader finds the old file or the new one, also after a crash of the process or of the machine; once this has
-    returned, the new one.
+    A reader finds either the old file or the new one, even after the process or the machine has crashed. Once the block
+    has ended, the new file is on disk.
     """
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     yield partial
-    with partial.open("rb+") as written:
-        os.fsync(written.fileno())
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
     partial.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # which has the name
+        os.fsync(folder)  # the new name of the file is part of the folder, not of the file
     finally:
         os.close(folder)
 
 
-def once_there_is_room(write: Callable[[], T], what: str) -> T:
-    """Call ``write`` until it no longer fails because the disk is full, and return what it returns.
+def retry_while_disk_is_full(write: Callable[[], T], description: str) -> T:
+    """Call ``write`` until it no longer fails because the disk is full, and return its result.
 
     Args:
-        write: Can be called again after it has failed.
-        what: What it writes; named in the warning.
+        write: A function that can be called again after it has failed.
+        description: What it writes, for the warning.
     """
     tries = 0
     while True:
         try:
             return write()
         except Exception as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
-            if tries % SAY_EVERY == 0:
-                logger.warning("the disk is full, %s cannot be written (%s): waiting for space", what, error)
+            if tries % TRIES_PER_WARNING == 0:
+                logger.warning("the disk is full, %s cannot be written (%s): waiting for space", description, error)
         tries += 1
-        time.sleep(TRY_AGAIN_AFTER_S)
+        time.sleep(RETRY_AFTER_S)
 
 
-def is_full(error: BaseException | None) -> bool:
-    """Whether a full file system or a used-up quota caused an error; torch wraps such errors in others."""
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether a full disk or an exceeded quota caused an error. Its causes count too: torch wraps such errors."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.training.session import open_session
@@ -26,7 +26,7 @@ def evaluated(plan: Plan, checkpoint: Path) -> Mapping[str, Any]:
     keep_report: Any = SimpleNamespace(report=lambda metrics, save: scores.update(metrics), get_checkpoint=lambda: None)
     try:
         # As in a worker: else the device would be the best that is here.
-        with set_meanwhile({DEVICE: plan.devices.type.kind}), open_session(keep_report):
+        with temporary_environment({DEVICE: plan.devices.type.kind}), open_session(keep_report):
             experiment.train_loop({**plan.settings, **experiment.first_params, "evaluate": str(place)})
     except (OSError, RuntimeError, KeyError, ValueError) as error:  # torch's, of weights that do not fit
         raise SweepError(

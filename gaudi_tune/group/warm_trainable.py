@@ -19,7 +19,7 @@ from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_
 
 from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
-from gaudi_tune.base.writing import once_there_is_room
+from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device_metrics import PREFIX
 from gaudi_tune.group.errors import (
     CANNOT_USE,
@@ -43,7 +43,7 @@ take to close one; it also waits so long for one before it says that it is busy.
 
 TUNES_OWN = {DONE, SHOULD_CHECKPOINT, RESULT_DUPLICATE, TRAINING_ITERATION}
 """Entries of a report by which Tune would end or save a trial past the sweep, or count it differently."""
-NOT_THE_LOOPS = {names.EPOCH, names.STEP, *names.BOOKED, *names.DEVICE_COUNTS}
+NOT_THE_LOOPS = {names.EPOCH, names.STEP, *names.TIME_METRICS, *names.DEVICE_COUNTS}
 """Entries of a report that are no metric of a train loop's own."""
 
 
@@ -130,7 +130,7 @@ class WarmTrainable(tune.Trainable):
         if self._place.workers != self._usual.workers:
             booked[names.WORKERS] = self._place.workers
         if not (report["saves"] and report["asked"]):
-            booked[names.BEGINS_ANEW] = True
+            booked[names.STARTS_OVER] = True
         # A loop that gives nothing to save is not asked for a checkpoint.
         return {**reported, **booked, **({} if report["saves"] else {SHOULD_CHECKPOINT: False})}
 
@@ -252,7 +252,7 @@ class WarmTrainable(tune.Trainable):
 
     def save(self, checkpoint_dir: str | None = None) -> Saved:
         """Save as Tune does, and remember the folder, to go on from there if the workers are lost."""
-        saved = once_there_is_room(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
+        saved = retry_while_disk_is_full(lambda: self._save_in(checkpoint_dir), f"a checkpoint of {self.trial_id}")
         self._checkpoint, self._saved_at = saved.checkpoint.path, self.iteration
         return saved
 
@@ -346,7 +346,7 @@ def _what_is_wrong(metrics: Mapping[str, Any], objectives: Sequence[str], unit: 
                 f"{name!r} must be a number, above 0 where it is violated, but this one has {value!r}; leave it out "
                 f"where it is not known"
             )
-        if name in names.BOOKED and not _is_finite(value):
+        if name in names.TIME_METRICS and not _is_finite(value):
             return (
                 f"{name!r} is read as a time, and must be a finite number of seconds, but this one has {value!r}; "
                 f"leave it out where it is not known, or give it another name"

@@ -26,7 +26,7 @@ import ray
 from ray import cloudpickle
 from ray.train import Checkpoint
 
-from gaudi_tune.base.writing import once_there_is_room
+from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.devices.device import OUT_OF_MEMORY, DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
@@ -119,7 +119,7 @@ class _WarmSession:
                 if self._save is None:
                     raise ValueError("a checkpoint is wanted, and report() has neither save= nor checkpoint=; add one")
                 directory = Path(command["path"])
-                once_there_is_room(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
+                retry_while_disk_is_full(partial(_save_into, directory, self._save), f"a checkpoint in {directory}")
             command = MAILBOX.hand_in({"kind": "saved"})
         return command
 

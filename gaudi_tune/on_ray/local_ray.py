@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType
 import ray
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.plan.connect import added_to_sys_path, folders_of_own
@@ -161,7 +161,7 @@ def _start(plan: Plan) -> None:
     logging.getLogger("ray._private.worker").addFilter(_is_news)
     folders = added_to_sys_path()
     try:
-        with python_path_with(folders), lean_ray(), set_meanwhile(_begin_fork_server(plan)):
+        with python_path_with(folders), lean_ray(), temporary_environment(_begin_fork_server(plan)):
             ray.init(
                 "local",
                 num_cpus=cores,

@@ -51,7 +51,7 @@ from gaudi_tune.sweep.search.study_record import in_brief
 
 logger = logging.getLogger(__name__)
 
-NO_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.BEGINS_ANEW, "trial_id"}
+NO_METRICS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, names.STARTS_OVER, "trial_id"}
 """Entries of a result that are for Tune and for those who decide."""
 FREE_EVERY_S = 2.0
 """How often to look for devices that a failed group left booked; one request to Ray, about 1 ms."""
@@ -164,13 +164,13 @@ class SweepRun(KeptInProcess, tune.Callback):
             count=int(result.get(REPORTS, 0)),
         )
         self.state.apply(report)
-        if result.get(names.BEGINS_ANEW) and not self._said_begins_anew:
+        if result.get(names.STARTS_OVER) and not self._said_begins_anew:
             self._said_begins_anew = True
             self._say_that_trials_begin_anew(saves=result.get(SHOULD_CHECKPOINT) is not False)
         decision, answer = self._decide(tune_controller, trial, result)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
-        if decision.verdict == "continue" and not result.get(names.BEGINS_ANEW):
+        if decision.verdict == "continue" and not result.get(names.STARTS_OVER):
             self._grow(tune_controller, trial)
         self.early_end.ask(self._stopping.after_report(self.state))
         if decision.verdict == "pause":

@@ -11,7 +11,7 @@ from ray import tune
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
@@ -134,7 +134,7 @@ class SweepTuner(tune.Tuner):
             retry_losses_alone()
             tune_state.give_state_to_keepers(SHARE_OF_TIME)
             tune_state.keep_what_is_read()
-            with set_meanwhile(OF_TUNE):
+            with temporary_environment(OF_TUNE):
                 results = self._run_tune(kept)
         except BaseException as error:
             self.run.fail(error)

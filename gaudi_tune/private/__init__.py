@@ -1,7 +1,7 @@
 """Everything this project uses of Ray, Optuna, MLflow, torch and others that they do not document for users.
 
 The rule: what is private or undocumented in a library stands here and nowhere else, one module per library and purpose.
-Each name says why the public API is not enough, and has a contract test in ``tests/private/`` that
-fails on the day the library changes it: an upgrade begins with those tests. A module here knows its library and nothing
-of this project, so experiments and trainables may both import it. Ruff's private-access rule is on everywhere else.
+Each name says why the public API is not enough, and has a contract test in ``tests/private/`` that fails on the day the
+library changes it: an upgrade begins with those tests. A module here imports its library and nothing of this project,
+so every other folder may import it. Ruff's private-access rule is on everywhere else.
 """

@@ -33,7 +33,7 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     of chance is multiplied by the number of configurations of which the winner is the best (Bonferroni). All of that is
     about the first objective; of the others, each configuration has the mean and its interval.
     """
-    name, of_test = state.objective.name, names.of_test(state.objective.name)
+    name, test_metric = state.objective.name, names.test_metric(state.objective.name)
     of_config: dict[int, list[TrialState]] = {}
     for trial in state.trials.values():
         whole = trial.has_ended and trial.status != "failed" and not trial.to_stop  # a loop may end its trial itself
@@ -46,7 +46,7 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
     rivals = sorted(rows.values(), key=lambda row: row["mean"], reverse=state.objective.mode == "max")
     return {
-        "metric": of_test if tested else name,
+        "metric": test_metric if tested else name,
         "tested": tested,  # on data that this search has not seen
         "seen_by": list(seen_by) if tested else [],
         "baseline": baseline,

@@ -10,7 +10,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, last_line
-from gaudi_tune.base.writing import once_there_is_room, written_whole
+from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
 from gaudi_tune.define.experiment import CHECKPOINT
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.show.confirmation import confirmed
@@ -25,8 +25,8 @@ ADD_UP = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Write the summary of a sweep, whole or not at all; a full disk is waited for."""
     text = json.dumps(summary, indent=2, default=str) + "\n"
-    with written_whole(path) as partial:
-        once_there_is_room(lambda: partial.write_text(text), str(path))
+    with atomic_write(path) as partial:
+        retry_while_disk_is_full(lambda: partial.write_text(text), str(path))
 
 
 def reopen_summary(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""The machinery of a sweep; what users need of it is re-exported by :mod:`experiments`."""
+"""A sweep: its record (``record``), its decisions (``policies``) and its search (``search``)."""

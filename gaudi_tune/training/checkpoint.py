@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
@@ -30,7 +30,7 @@ def write_state(directory: Path, state: dict[str, Any]) -> None:
     """
     import torch
 
-    with written_whole(directory / STATE_FILE) as partial:
+    with atomic_write(directory / STATE_FILE) as partial:
         torch.save(_on_host(state), partial)
 
 

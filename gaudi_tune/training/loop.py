@@ -277,7 +277,7 @@ class _Trial:
         scores = self.evaluate(self.val_loader) if worth_it else self.not_evaluated()
         if self.test_loader is not None:
             tested = self.evaluate(self.test_loader) if worth_it else self.not_evaluated()
-            scores |= {names.of_test(name): value for name, value in tested.items()}
+            scores |= {names.test_metric(name): value for name, value in tested.items()}
         return scores
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.devices.device import DeviceType
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
 
     def write(profiler: Any) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as partial:
+        with atomic_write(file) as partial:
             profiler.export_chrome_trace(str(partial))
         logger.info("steps %d to %d are in %s", before + 1, before + wanted, file)
 

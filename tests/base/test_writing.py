@@ -10,32 +10,32 @@ import pytest
 import torch
 
 from gaudi_tune.base import writing
-from gaudi_tune.base.writing import is_full, once_there_is_room, written_whole
+from gaudi_tune.base.writing import atomic_write, is_disk_full, retry_while_disk_is_full
 
 
 def test_it_writes_when_there_is_room_and_says_that_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "TRY_AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr(writing, "RETRY_AFTER_S", 0.01)
     places = iter([Path("/dev/full"), Path("/dev/full"), tmp_path / "there"])
     with caplog.at_level(logging.WARNING):
-        assert once_there_is_room(lambda: next(places).write_text("all of it"), "a line") == 9
+        assert retry_while_disk_is_full(lambda: next(places).write_text("all of it"), "a line") == 9
     assert (tmp_path / "there").read_text() == "all of it"
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith("the disk is full, a line cannot be written (")
     with pytest.raises(FileNotFoundError):
-        once_there_is_room((tmp_path / "not" / "there").touch, "nothing")
+        retry_while_disk_is_full((tmp_path / "not" / "there").touch, "nothing")
 
 
 def test_half_a_file_takes_nobodys_place(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
-    with written_whole(file) as partial:
+    with atomic_write(file) as partial:
         partial.write_text("old")
-    with suppress(RuntimeError), written_whole(file) as partial:
+    with suppress(RuntimeError), atomic_write(file) as partial:
         partial.write_text("ne")
         raise RuntimeError("in the middle")
     assert file.read_text() == "old"
-    with written_whole(file) as partial:
+    with atomic_write(file) as partial:
         partial.write_text("new")
         assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
@@ -45,5 +45,5 @@ def test_half_a_file_takes_nobodys_place(tmp_path: Path) -> None:
 def test_torch_hides_why_it_could_not_write() -> None:
     with suppress(OSError), Path("/dev/full").open("wb") as file, pytest.raises(RuntimeError) as raised:
         torch.save({"weights": torch.ones(500_000)}, file)
-    assert is_full(raised.value)
-    assert not is_full(RuntimeError("no space left on device"))
+    assert is_disk_full(raised.value)
+    assert not is_disk_full(RuntimeError("no space left on device"))

@@ -35,7 +35,7 @@ from ray.tune.schedulers import FIFOScheduler
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base import names
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.local_ray import start_ray
@@ -134,7 +134,7 @@ def warm_tuner(plan: Plan) -> SweepTuner:
 def plain_tuner(plan: Plan) -> tune.Tuner:
     """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial. Its processes
     are no copies of a fork server's, which belongs to the warm way."""
-    with set_meanwhile({FORK_SERVER: "off"}):
+    with temporary_environment({FORK_SERVER: "off"}):
         start_ray(plan)
     # The function below must not hold the plan, or every trial would import all that a plan is made of.
     storage, configs, num_workers = str(plan.folder), configurations(plan), plan.options.workers_per_trial

@@ -170,9 +170,9 @@ def test_a_loop_that_never_asks_for_its_checkpoint_begins_anew_and_is_said_to(tr
     trainable.restore(saved)
     result = trainable.train()
     assert result["epoch"] == 3  # the first two were trained again, and not reported again
-    assert result[names.BEGINS_ANEW]
+    assert result[names.STARTS_OVER]
     trainable.reset(trial("counting", first=1))
-    assert names.BEGINS_ANEW not in trainable.train()
+    assert names.STARTS_OVER not in trainable.train()
 
 
 def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
 
 
 def test_what_the_device_time_reads_is_checked() -> None:
-    assert set(REPORTED) <= set(names.BOOKED)
+    assert set(REPORTED) <= set(names.TIME_METRICS)
 
 
 def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(

@@ -269,8 +269,8 @@ def write():
 plan = make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu"))
 signals = SweepTuner(plan).run.early_end.signals
 signals.take_over()
-writing.TRY_AGAIN_AFTER_S = 0.1
-writing.once_there_is_room(write, "anything")
+writing.RETRY_AFTER_S = 0.1
+writing.retry_while_disk_is_full(write, "anything")
 """
 
 

@@ -146,8 +146,8 @@ def test_of_several_objectives_each_has_its_mean_on_test_data_where_there_is_som
         fed.end(number)
     for number, (confirms, seed) in enumerate(((1, 0), (1, 1), (2, 0), (2, 1)), start=3):
         fed.begin(number, confirms=confirms, seed=seed)
-        of_test: dict[str, Any] = {"test_score": confirms / 10 + seed / 100, "test_loss": 3.0 + seed}
-        fed.report(number, 1, 0.5, val_loss=1.0, seconds=2.0, **of_test)
+        test_metric: dict[str, Any] = {"test_score": confirms / 10 + seed / 100, "test_loss": 3.0 + seed}
+        fed.report(number, 1, 0.5, val_loss=1.0, seconds=2.0, **test_metric)
         fed.report(number, 2, 0.4, val_loss=9.0, seconds=9.0, test_score=0.0, test_loss=9.0)
         fed.end(number)
     result = confirmed(fed.state)

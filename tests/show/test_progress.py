@@ -156,8 +156,8 @@ def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: p
 def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=1, confirm=1, seeds=2), progress("asha")
     fed.trial(1, 0.5)
-    of_test: dict[int, dict[str, Any]] = {2: {"test_score": 0.3}, 3: {}}
-    for number, more in of_test.items():
+    test_metric: dict[int, dict[str, Any]] = {2: {"test_score": 0.3}, 3: {}}
+    for number, more in test_metric.items():
         fed.begin(number, confirms=1)
         fed.report(number, 1, 0.4, **more)
         fed.end(number)

@@ -90,7 +90,7 @@ def test_validation_counts_each_sample_once_whatever_the_batches() -> None:
 def test_a_trial_that_confirms_is_scored_on_the_test_data_too_and_trains_no_differently() -> None:
     searched, _ = trained(**QUIET)
     confirmed, model = trained(confirms=1, **QUIET)
-    loss, accuracy = (names.of_test(name) for name in (names.VAL_LOSS, names.VAL_ACCURACY))
+    loss, accuracy = (names.test_metric(name) for name in (names.VAL_LOSS, names.VAL_ACCURACY))
     for report, before in zip(confirmed, searched, strict=True):
         assert set(report) - set(before) == {loss, accuracy}
         assert numbers_of(report) == numbers_of(before)

@@ -17,7 +17,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.show.pictures.sweep_view import GRID, INK
 
 WIDTH_IN = 11.0
@@ -60,7 +60,7 @@ def write_png(picture: go.Figure, title: str, caption: str, path: Path) -> None:
     axes.set_title(textwrap.fill(caption, CAPTION_CHARACTERS), loc="left", fontsize=8.5, color="dimgrey")
     for text in figure.findobj(Text):  # a choice may hold dollars, and is no formula
         text.set_parse_math(False)
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         figure.savefig(partial, dpi=DOTS_PER_INCH)
 
 

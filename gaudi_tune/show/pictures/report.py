@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.pictures.catalogue import Picture, draw_pictures
 from gaudi_tune.show.pictures.sweep_view import COLOURS, SweepView
@@ -103,7 +103,7 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
         "pictures": [picture.as_data() for picture in pictures],
     }
     page = render(view.plan, live=False, data=as_json(data), plotly_js=get_plotlyjs())
-    with written_whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.write_text(page)
 
 

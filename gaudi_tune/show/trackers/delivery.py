@@ -17,7 +17,7 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.variables import set_meanwhile
+from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.private.mlflow import DATABASE_LOGGER
 from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox, tracked_at
@@ -69,7 +69,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         """Deliver until closed."""
         logging.getLogger(DATABASE_LOGGER).setLevel(logging.WARNING)  # a line for each table that it makes
-        with set_meanwhile(OF_MLFLOW), self._outbox.held(), suppress(_GivenUpError):
+        with temporary_environment(OF_MLFLOW), self._outbox.held(), suppress(_GivenUpError):
             more = True
             while more:
                 more = not self._closed.wait(SEND_EVERY_S)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from gaudi_tune.base.writing import once_there_is_room, written_whole
+from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
 from gaudi_tune.show.trackers.records import BeginSweep, Record, from_line, to_line
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Outbox:
         line = to_line(record)
         with self._writing:
             while line:
-                line = line[once_there_is_room(partial(self._file.write, line), str(self._records)) :]
+                line = line[retry_while_disk_is_full(partial(self._file.write, line), str(self._records)) :]
 
     def read(self) -> list[Record] | None:
         """Return the records of the next lines, at most :data:`READ_AT_ONCE`; None if there is none."""
@@ -145,7 +145,7 @@ class Outbox:
     def delivered(self) -> None:
         """Note that all that was read is at MLflow, and the ids; whole or not at all."""
         self._delivered = self._read_to
-        with written_whole(self._state) as partial_state:
+        with atomic_write(self._state) as partial_state:
             partial_state.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
 
     @property

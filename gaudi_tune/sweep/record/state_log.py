@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 
 STATE_LOG = "state.log"
 """The log's name in a sweep's folder."""
@@ -62,7 +62,7 @@ class StateLog:
         packed = zlib.compress(shown + b"\n" + cloudpickle.dumps(record), level=1)
         packed = _LENGTH.pack(len(packed)) + packed
         if self.wants_all:
-            with written_whole(self._path) as new:
+            with atomic_write(self._path) as new:
                 new.write_bytes(packed)
             self._size = self._whole = len(packed)
             return

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.writing import written_whole
+from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.options import MAY_DIFFER, SweepOptions
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
@@ -98,7 +98,7 @@ def keep_num_samples(folder: Path, number: int) -> None:
 
 
 def _write(folder: Path, contents: SweepFile) -> None:
-    with written_whole(folder / SWEEP_FILE) as partial:
+    with atomic_write(folder / SWEEP_FILE) as partial:
         partial.write_text(contents.model_dump_json(indent=2) + "\n")
 
 

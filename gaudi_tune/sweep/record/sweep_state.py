@@ -351,7 +351,7 @@ class SweepState:
             trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
             trial.point = point
             trial.score, *scores = self._on_test_data(event.metrics, point)
-            trial.tested = isinstance(event.metrics.get(names.of_test(self.objective.name)), Real)
+            trial.tested = isinstance(event.metrics.get(names.test_metric(self.objective.name)), Real)
             trial.other_scores = tuple(scores)
             if self.others and not trial.confirms:
                 self._join_front(trial)
@@ -392,8 +392,8 @@ class SweepState:
 
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
         """Return what a report has of the objectives on test data, and the point where there is none."""
-        of_test = [names.of_test(objective.name) for objective in self.objectives]
-        found = zip(map(metrics.get, of_test), point, strict=True)
+        test_metric = [names.test_metric(objective.name) for objective in self.objectives]
+        found = zip(map(metrics.get, test_metric), point, strict=True)
         return [float(tested) if isinstance(tested, Real) else value for tested, value in found]
 
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:

@@ -28,7 +28,7 @@ from gaudi_tune.sweep.search.surrogate import ATTR_FAILURE, ATTR_NUMBER, ATTR_PO
 
 logger = logging.getLogger(__name__)
 
-TRY_AGAIN_AFTER_S = 1.0
+RETRY_AFTER_S = 1.0
 """How long to wait after the database could not be written: it was locked, or the disk was full."""
 GIVE_UP_AFTER_S = 60.0
 """How long the end of a sweep waits while the database takes nothing."""
@@ -259,7 +259,7 @@ class StudyRecord:
                 write()
             except (OperationalError, StorageInternalError, OSError) as error:  # the database is away for a while
                 logger.warning("the study's database cannot be written (%s); trying again", error)
-                time.sleep(TRY_AGAIN_AFTER_S)
+                time.sleep(RETRY_AFTER_S)
                 continue
             except Exception:  # a thread that ends would lose all that comes later, too
                 logger.exception("not written to the study's database")

@@ -149,7 +149,7 @@ class SuccessiveHalving(Fifo):
         ranked = self._rungs[self._bracket[name]][rung]
         ranked.add(name, score)
         self._changed, there = True, len(ranked.scores)
-        waits = self._pausing and not result.get(names.BEGINS_ANEW)
+        waits = self._pausing and not result.get(names.STARTS_OVER)
         if waits:
             goes_on = name in ranked.ranked[: self._promotable(ranked)]
         else:  # fewer than the share are better; a tie is not

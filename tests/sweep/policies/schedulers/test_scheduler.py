@@ -350,7 +350,7 @@ def test_a_trial_that_cannot_be_continued_ends_by_the_rule_of_stopping() -> None
     for index, score in enumerate((5.0, 4.0, 6.0, 5.0, 1.0)):
         name = f"t{index}"
         sweep.add(name)
-        result = {"epoch": 1, "score": score, names.BEGINS_ANEW: True}
+        result = {"epoch": 1, "score": score, names.STARTS_OVER: True}
         assert sweep.scheduler.on_trial_result(sweep, sweep.trials[name], result) == stopping.report(name, 1, score)
     assert sweep.told == []
 
