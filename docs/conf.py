@@ -26,8 +26,7 @@ html_copy_source = html_show_sourcelink = html_show_sphinx = html_use_index = Fa
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     """Say to MyST what a page says to GitHub with an anchor in HTML, and give each README the contents below it."""
     source[0] = re.sub(r'^<a id="([\w-]+)"></a>', r"\n(\1)=\n", source[0], flags=re.MULTILINE)
-    if page.endswith("README"):
-        shown = contents(page, source[0], app.env.found_docs)
+    if page.endswith("README") and (shown := contents(page, source[0], app.env.found_docs)):
         source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(f"/{below}" for below in shown) + "\n```\n"
 
 
