@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.__main__ import main
-from tests.experiments.sweep.page_client import PageClient
+from gaudi_tune.cli.commands import main
+from tests.helpers.page_client import PageClient
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "AGENTS.md").read_text()
@@ -32,7 +32,7 @@ from pathlib import Path
 import ray.train
 from ray import tune
 
-from experiments import Experiment, main
+from gaudi_tune import Experiment, main
 
 
 def train_loop(config):
@@ -74,7 +74,7 @@ class Driven(NamedTuple):
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "my.py", "--json", "--device", "cpu", *options]
+    command = [sys.executable, "my.py", "--json", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "errors").open("w") as errors:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -114,8 +114,8 @@ def printed_by(*arguments: str, status: int = 0) -> Any:
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Driven:
     folder = tmp_path_factory.mktemp("driven")
     (folder / "my.py").write_text(SCRIPT)
-    plan = start(folder, "--dry-run").communicate()[0]
-    sweep = start(folder, "--name", "first", "--num-samples", "4", "--epochs", "30")
+    plan = start(folder, "--dry-run", "--device", "cpu").communicate()[0]
+    sweep = start(folder, "--device", "cpu", "--name", "first", "--num-samples", "4", "--epochs", "30")
     try:
         address = page_of(sweep, folder)
         page = PageClient(address)
@@ -207,7 +207,7 @@ def test_the_sweep_can_be_read_while_it_runs_and_after(driven: Driven) -> None:
 def test_a_signal_ends_the_sweep_with_its_own_status_and_it_can_be_continued(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(SCRIPT)
     for options, sent, status in (
-        (["--name", "first", "--num-samples", "4", "--epochs", "1000"], signal.SIGINT, 130),
+        (["--device", "cpu", "--name", "first", "--num-samples", "4", "--epochs", "1000"], signal.SIGINT, 130),
         (["--resume", "first"], signal.SIGTERM, 143),
     ):
         sweep = start(tmp_path, *options)
