@@ -47,17 +47,18 @@ _HOMES = {
     "get_context": "gaudi_tune.training.session",
     "main": "gaudi_tune.cli.command_line",
     "report": "gaudi_tune.training.session",
-    "tune": "ray",
+    "tune": "ray.tune",
     "tune_script": "gaudi_tune.cli.tune_script",
 }
-"""The module that defines each public name; ``tune`` is Ray's, for ranges such as ``tune.loguniform(1e-4, 1e-1)``."""
+"""The module that defines each public name; ``tune`` is Ray's, with ranges such as ``tune.loguniform(1e-4, 1e-1)``."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    return home if name == "tune" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

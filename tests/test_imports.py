@@ -48,6 +48,13 @@ def test_a_trial_actor_imports_what_ray_needs_and_no_torch() -> None:
     assert imported_with("gaudi_tune.group.warm_trainable") == ["ray", "pandas"]
 
 
+@pytest.mark.processes
+def test_rays_tune_can_be_the_first_name_that_is_imported() -> None:
+    program = "from gaudi_tune import tune; tune.uniform(0, 1)"
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
 def test_no_garbage_is_looked_for_in_the_block_and_afterwards_as_before() -> None:
     enabled = []
     with no_collection():
