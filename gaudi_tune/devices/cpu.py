@@ -15,6 +15,11 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 class Cpu(DeviceType):
     """A worker's share of the host's cores. Nobody counts its memory: Ray watches the host's."""
 
+    @property
+    def has_numbers(self) -> bool:
+        """Cores have none: Ray counts them and does not bind workers to them."""
+        return False
+
     def count_here(self) -> int:
         """Return how many workers fit on the cores that this process may use, and in the time that its container has on
         them."""
@@ -31,6 +36,10 @@ class Cpu(DeviceType):
     def worker_resources(self) -> dict[str, float]:
         """Return the cores: they are the device."""
         return {"CPU": float(CPUS_PER_WORKER)}
+
+    def ray_cores(self, count: int) -> int:
+        """Return the cores of this many workers: they are the device, and no others may be booked."""
+        return count * CPUS_PER_WORKER
 
     def own_index(self) -> None:
         """Cores have no number: Ray counts them and does not bind workers to them."""

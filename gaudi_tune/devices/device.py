@@ -6,6 +6,7 @@ Nothing here imports torch before it is needed: the driver asks for counts and r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,16 @@ class DeviceType(InWorker):
     widths: tuple[int, ...] = ()
     """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the devices of a node are numbered. CPU cores are not."""
+        return True
+
+    @property
+    def is_gpu_to_ray(self) -> bool:
+        """Whether Ray counts it as a GPU: Ray Train then orders the ranks by device itself."""
+        return self.resource == "GPU"
+
     def count_here(self) -> int:
         """Return how many there are on this machine."""
         return int(self._torch().device_count())
@@ -58,6 +69,13 @@ class DeviceType(InWorker):
     def worker_resources(self) -> dict[str, float]:
         """Return what one worker books at Ray: one device, and the cores that feed it."""
         return {"CPU": float(CPUS_PER_WORKER), self.resource: 1.0}
+
+    def ray_cores(self, count: int) -> int:
+        """Return how many cores Ray is told of on a machine with this many devices.
+
+        Each device has a worker that books cores. On a host with fewer cores workers are slow, but they run.
+        """
+        return max(count * CPUS_PER_WORKER, os.cpu_count() or 1)
 
     def ray_resources(self, count: int) -> dict[str, float]:
         """Return what Ray is told of so many devices where it starts; empty where it finds them itself."""

@@ -1,4 +1,5 @@
 """The warm worker group: the trial actor, its workers with a mailbox each, and how a group fails.
 
-Knows nothing of models or of the sweep: a trial is a configuration for a train loop.
+To a group, a trial is a configuration for a train loop. It knows no model, and of the sweep only the option that its
+messages name (``--retries``).
 """

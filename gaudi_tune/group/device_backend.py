@@ -1,5 +1,8 @@
-"""Ray Train's torch backend as devices need it: ranks follow the order of devices, each worker prepares itself before
-anything else, and gives a device back that nobody else can have until then. Imports no torch."""
+"""Ray Train's torch backend, adapted to devices. This module imports no torch.
+
+Ranks follow the order of devices, each worker prepares its device before it does anything else, and an exclusive device
+is released before its worker ends.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ from gaudi_tune.private.ray_train_torch import TorchBackend, TorchBackendConfig,
 ANSWER_WITHIN_S = 5
 """How long a worker may take to show that it lives."""
 SHUT_DOWN_WITHIN_S = 30
-"""How long the workers may take to end what torch has, as Ray Train has it. Then Ray kills them."""
+"""How long the workers may take to shut torch down, as in Ray Train. Then Ray kills them."""
 LEAVE_WITHIN_S = 75
-"""The same for those that end by themselves: closing a device alone may take 60 s."""
+"""How long workers with exclusive devices may take to end by themselves: closing a device alone may take 60 s."""
 
 
 class RanksByDevice(WorkerGroupCallback):
-    """Orders the ranks of each node by its devices. Ray Train does so for GPUs alone (Ray 2.60)."""
+    """Orders the ranks of each node by its devices. Ray Train (2.60) does this for GPUs only."""
 
     def __init__(self, resource: str) -> None:
-        """Take Ray's name of the devices."""
+        """Order by the devices that Ray calls ``resource``."""
         self._resource = resource
 
     def before_init_train_context(self, workers: list[Worker]) -> dict[str, list[Any]]:
         """Reorder the ranks. Ray Train calls it after it has chosen ranks, and before any worker knows its rank."""
-        of_node = defaultdict(list)
+        workers_by_node = defaultdict(list)
         for worker in workers:
-            of_node[worker.metadata.node_id].append(worker)
-        for peers in of_node.values():
+            workers_by_node[worker.metadata.node_id].append(worker)
+        for peers in workers_by_node.values():
             ranks = sorted((worker.distributed_context for worker in peers), key=lambda rank: rank.world_rank)
             for worker, rank in zip(sorted(peers, key=self._index_of), ranks, strict=True):
                 worker.distributed_context = rank
@@ -55,16 +58,16 @@ class _DeviceBackend(TorchBackend):
             run_on_all(worker_group, shut_torch_down, SHUT_DOWN_WITHIN_S)
             return
         ends_at = time.monotonic() + LEAVE_WITHIN_S
-        # hccl ends a process group when all its ranks have come: where one is dead, the others would wait for ever.
-        if run_on_all(worker_group, _let_go, ANSWER_WITHIN_S):
+        # hccl ends a process group when all its ranks have arrived: if one is dead, the others would wait for ever.
+        if run_on_all(worker_group, _release_waiter, ANSWER_WITHIN_S):
             run_on_all(worker_group, _leave_process_group, LEAVE_WITHIN_S)
-        # habana releases a device when Python exits. Ray would use ray.kill(), which skips that: nobody could use it
-        # until the driver has reset it.
+        # habana releases a device when Python exits. Ray would use ray.kill(), which skips that, and nobody could use
+        # the device until the driver has reset it.
         end_workers(worker_group, max(ANSWER_WITHIN_S, ends_at - time.monotonic()))
 
 
-def _let_go() -> None:
-    MAILBOX.let_go()
+def _release_waiter() -> None:
+    MAILBOX.release_waiter()
 
 
 def _leave_process_group() -> None:
@@ -76,12 +79,12 @@ def _leave_process_group() -> None:
 
 @dataclass
 class DeviceBackendConfig(TorchBackendConfig):
-    """The backend of workers that have a device each."""
+    """The backend of workers with one device each."""
 
     device: DeviceType
 
     def __post_init__(self) -> None:
-        """Take the device's backend."""
+        """Choose the collective library of the device, such as gloo or hccl."""
         self.backend = self.device.backend
 
     @property

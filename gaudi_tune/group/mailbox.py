@@ -1,6 +1,6 @@
-"""The mailbox of a worker: its trial actor puts a command in, and takes the report that answers it.
+"""The mailbox of a worker: its trial actor puts in a command, and takes out the report that answers it.
 
-A worker group starts with this module, before its device is prepared, so it imports no torch.
+A worker imports this module before it prepares its device, so it imports no torch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gaudi_tune.private.ray_train import RayTrainWorker
 
 
 class Mailbox:
-    """Between the thread of a worker in which trials run, and its trial actor: each waits for the other."""
+    """Connects the thread in which a worker runs trials with the trial actor: each of the two waits for the other."""
 
     def __init__(self) -> None:
-        """Wait for the first report, which no command asks for."""
+        """Expect the first report, which answers no command."""
         self._report: Future[dict[str, Any]] = Future()
         self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
@@ -28,19 +28,19 @@ class Mailbox:
         return self._commands.get()
 
     def fail(self, error: str) -> None:
-        """Hand in an error, which nothing answers."""
+        """Hand in an error. No command follows it."""
         self._report.set_result({"kind": "error", "error": error})
 
     def put(self, command: dict[str, Any]) -> None:
-        """Put a command in, for the trial that waits or will wait."""
+        """Put in a command for the trial, which waits for one or soon will."""
         self._report = Future()
         self._commands.put(command)
 
-    def let_go(self) -> None:
-        """Answer who waits for a report: a process that is asked to end waits until no method of its actor runs."""
-        waited, self._report = self._report, Future()
-        if not waited.done():
-            waited.set_result({"kind": "ending"})
+    def release_waiter(self) -> None:
+        """Answer the method that waits for a report, if any: Ray ends a process only when its actor runs no method."""
+        expected, self._report = self._report, Future()
+        if not expected.done():
+            expected.set_result({"kind": "ending"})
 
     async def report(self) -> dict[str, Any]:
         """Return the report that answers the last command, or the first one, once it is handed in."""
@@ -48,14 +48,14 @@ class Mailbox:
 
 
 MAILBOX = Mailbox()
-"""That of this process, if it is a worker."""
+"""The mailbox of this process, if it is a worker."""
 
 
 class WarmWorker(RayTrainWorker):
-    """A worker of Ray Train with a mailbox. Its methods run beside the train loop, which has a thread to itself."""
+    """A worker of Ray Train with a mailbox. Its methods run beside the train loop, which has its own thread."""
 
     def __init__(self) -> None:
-        """Wait to be set up, which is mostly imports: no garbage is looked for until :func:`serve_trials` has them."""
+        """Turn off garbage collection while modules are imported; :func:`serve_trials` turns it on again."""
         super().__init__()
         gc.disable()
 

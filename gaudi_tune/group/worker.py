@@ -1,7 +1,7 @@
-"""What a worker of a warm group does: it runs the train loop for one trial after another, as the commands say.
+"""A worker of a warm group: it runs the train loop for one trial after another, as commands tell it.
 
-Commands and reports are plain data; the trial actor puts them into each worker's
-:class:`~gaudi_tune.group.mailbox.Mailbox` and takes them from there:
+Commands and reports are plain data. The trial actor puts commands into each worker's
+:class:`~gaudi_tune.group.mailbox.Mailbox` and takes the reports out of it:
 
     command                                  report that answers it
     {"do": "start", config, checkpoint, ...} "metrics" of the first epoch, "finished" or "error"
@@ -45,11 +45,11 @@ TrainLoop = Callable[[dict[str, Any]], None]
 
 
 def serve_trials(config: dict[str, Any]) -> None:
-    """Run the train loop for one trial after another, as the commands say. This is the TorchTrainer's train loop."""
+    """Run the train loop for one trial after another, as commands tell it. This is the TorchTrainer's train loop."""
     device: DeviceType = config["device"]
     os.environ[DEVICE] = device.kind
     device.torch_device()
-    device.synchronize()  # acquires it: an error is the group's, which is tried again, and not the first trial's
+    device.synchronize()  # acquires the device here: an error fails the group, which is retried, and not a trial
     index = device.own_index()
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
@@ -87,9 +87,9 @@ class _WarmSession:
         self._measured, self._counts = measured, counts
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
-        self._asked = False  # whether the loop has asked for its checkpoint
+        self._checkpoint_read = False  # whether the loop has called get_checkpoint()
         self.ended_by: dict[str, Any] | None = None
-        """The command that ended the trial while its loop ran. What the loop does after it is no news of any trial."""
+        """The command that ended the trial while its loop ran. Whatever the loop does afterwards is ignored."""
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
@@ -98,8 +98,8 @@ class _WarmSession:
         sampled = self._measured.metrics.take()
         counted = self._counts.added_to(metrics, sampled)
         device = {"system": sampled, "residue": self._measured.residue}
-        does = {"saves": save is not None, "asked": self._asked}
-        command = self._answer({"kind": "metrics", "metrics": counted, **does, **device})
+        loop = {"saves": save is not None, "reads_checkpoint": self._checkpoint_read}
+        command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})
         if command["do"] != "continue":
             self.ended_by = command
             raise _TrialStopped(command)
@@ -109,7 +109,7 @@ class _WarmSession:
         return self.ended_by or self._answer({"kind": "finished"})
 
     def get_checkpoint(self) -> Checkpoint | None:
-        self._asked = True
+        self._checkpoint_read = True
         return self._checkpoint
 
     def _answer(self, report: dict[str, Any]) -> dict[str, Any]:
@@ -125,14 +125,14 @@ class _WarmSession:
 
 
 def _save_into(directory: Path, save: SaveFunction) -> None:
-    """Have a loop save into a folder that is empty, also after a try that found the disk full."""
+    """Have a loop save into an empty folder: an earlier attempt, which found the disk full, may have left files."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     save(directory)
 
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
-    """Run one trial to its end, leave nothing of it behind, and return the command that comes next."""
+    """Run one trial to its end, clear away what it leaves behind, and return the next command."""
     session = _WarmSession(measured, start["checkpoint"], TrialCounts(device))
     measured.metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
@@ -144,9 +144,9 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
             environment_restored(),
         ):
             train_loop(start["config"])
-        following = session.finished()
+        next_command = session.finished()
     except _TrialStopped as stopped:
-        following = stopped.command
+        next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
     except BaseException as error:
         text = text_of_loop(error)
@@ -154,13 +154,13 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
             if device.is_out_of_memory(error):
                 text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
             MAILBOX.fail(text)
-            # In place of the error itself: where one cannot be pickled and read back, Ray Train takes its worker for
-            # lost, and with one that ends a process Ray Train would end, too.
+            # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a
+            # SystemExit would end Ray Train, too.
             raise RuntimeError(text) from None
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", text)
-        following = session.ended_by
+        next_command = session.ended_by
     del session
     release_memory()
     device.free_cached_memory()
     measured.residue = device.memory_in_use()
-    return following
+    return next_command

@@ -153,9 +153,6 @@ def _start(plan: Plan) -> None:
     if ray.is_initialized():
         return
     os.environ.update(plan.devices.type.node_environment())
-    # Every device has a worker that books cores; a host with fewer cores than that is slow, and still right.
-    needed = plan.devices.count * CPUS_PER_WORKER
-    cores = needed if plan.devices.type.resource == "CPU" else max(needed, os.cpu_count() or 1)
     # Ray turns its token authentication on and warns that it did, and that in a thread it does not handle SIGTERM.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     logging.getLogger("ray._private.worker").addFilter(_is_news)
@@ -164,7 +161,7 @@ def _start(plan: Plan) -> None:
         with python_path_with(folders), lean_ray(), temporary_environment(_begin_fork_server(plan)):
             ray.init(
                 "local",
-                num_cpus=cores,
+                num_cpus=plan.devices.type.ray_cores(plan.devices.count),
                 resources=plan.devices.type.ray_resources(plan.devices.count),
                 include_dashboard=False,
                 log_to_driver=False,

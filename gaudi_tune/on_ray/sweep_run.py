@@ -21,13 +21,14 @@ from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.group.warm_trainable import WarmTrainable
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.trials import error_of, number_of
 from gaudi_tune.on_ray.tune_files import forget_deleted_checkpoints
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
-from gaudi_tune.private.ray_tune import actor_of, go_on_with
+from gaudi_tune.private.ray_tune import actor_of, call_trainable
 from gaudi_tune.show.notify import Notify
 from gaudi_tune.show.pictures.page import LivePage, in_notebook
 from gaudi_tune.show.pictures.report import DrawPictures
@@ -191,7 +192,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             return
         place = self._growth.after_report(self.state, known, self.scheduler.promoted)
         if place is not None:
-            go_on_with(tune_controller, trial, place)
+            call_trainable(tune_controller, trial, WarmTrainable.move_to.__name__, place)
             self.tell(events.PlaceChanged(trial=known.number, workers=place.workers))
 
     @property

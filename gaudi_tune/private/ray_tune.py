@@ -167,12 +167,14 @@ def end_paused(tune_controller: Any, trial: Trial) -> None:
     controller._mark_trial_to_checkpoint(trial)
 
 
-def go_on_with(tune_controller: Any, trial: Trial, place: Any) -> None:
-    """Ask the trial actor of a trial, if it has one, to train it on another place. Tune (Ray 2.60) calls ``save`` and
-    ``train`` of a trainable in this way, one after another, and has no public one for other methods."""
+def call_trainable(tune_controller: Any, trial: Trial, method_name: str, *args: Any) -> None:
+    """Call a method of a trial's trainable, if the trial has an actor, after the calls that Tune has made.
+
+    Tune (Ray 2.60) calls ``save`` and ``train`` in this way, and has no public way to call other methods.
+    """
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
     if trial in controller._trial_to_actor:
-        controller._schedule_trial_task(trial=trial, method_name="go_on_with", args=(place,))
+        controller._schedule_trial_task(trial=trial, method_name=method_name, args=args)
 
 
 def end_idle_actors(tune_controller: Any) -> None:

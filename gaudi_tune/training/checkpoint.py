@@ -99,7 +99,7 @@ def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
     seal_file.write_text(json.dumps({"report": report, "from_0": from_0, "sizes": sizes}))
 
 
-def last_whole(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
+def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
     """Return the last whole checkpoint of a trial, not later than a report, and its seal.
 
     Args:

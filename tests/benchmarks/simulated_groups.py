@@ -42,7 +42,7 @@ from gaudi_tune.base.place import Place
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.devices.hpu import HPU
-from gaudi_tune.group.worker_group import FREE_WITHIN_S
+from gaudi_tune.group.worker_group import FREED_WITHIN_S
 from gaudi_tune.on_ray import sweep_run, tuner
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.on_ray.watch import RayWatch
@@ -378,7 +378,7 @@ class Groups:
 
         self._waiting.append(actor)
         if actor.place.numbers:
-            self._after(FREE_WITHIN_S, actor, in_vain)
+            self._after(FREED_WITHIN_S, actor, in_vain)
 
     def _end_group(self, actor: TrialActor, then: Callable[[], None]) -> None:
         """End the group of an actor, if it has one, and go on after that."""
@@ -456,7 +456,7 @@ class Groups:
         actor.begin(config)
         self._answer(RESET_S, actor, True)
 
-    def _do_go_on_with(self, actor: TrialActor, place: Place) -> None:
+    def _do_move_to(self, actor: TrialActor, place: Place) -> None:
         actor.next_place = None if place == actor.place else place
         self._answer(0.0, actor)
 

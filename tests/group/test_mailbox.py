@@ -43,7 +43,7 @@ def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
     async def wait() -> dict[str, Any]:
         waiting = asyncio.ensure_future(mailbox.report())
         await asyncio.sleep(0)
-        mailbox.let_go()
+        mailbox.release_waiter()
         return await waiting
 
     mailbox = Mailbox()
@@ -52,4 +52,4 @@ def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
     mailbox.put({"do": "exit"})
     assert command.result() == {"do": "exit"}
     mailbox.fail("the last one")
-    mailbox.let_go()
+    mailbox.release_waiter()

@@ -41,7 +41,7 @@ ray.get(made.reset.remote({"loop": "counting", "first": 1}))
 ray.get(made.train.remote())
 wider = []
 for numbers in ((2, 3), (1, 2)):
-    ray.get(made.go_on_with.remote(Place(2, numbers)))
+    ray.get(made.move_to.remote(Place(2, numbers)))
     ray.get(made.save.remote(sys.argv[0] + "/saved"))
     wider.append(ray.get(made.train.remote()))
 ray.get(made.stop.remote())

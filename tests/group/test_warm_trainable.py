@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import time
@@ -20,10 +19,9 @@ from ray.tune.result import TRAINING_ITERATION
 from gaudi_tune.base import names
 from gaudi_tune.base.place import Place
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group.errors import CANNOT_USE, LostTooOftenError, WorkerRaisedError
-from gaudi_tune.group.warm_trainable import check_metrics, warm_trainable
+from gaudi_tune.group.errors import LostTooOftenError, WorkerRaisedError
+from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
-from gaudi_tune.sweep.record.device_time import REPORTED
 from gaudi_tune.training.checkpoint import seal
 from tests.helpers.host import Hosted
 from tests.helpers.loops import any_loop
@@ -70,18 +68,18 @@ def test_a_trial_goes_on_with_more_workers_from_its_next_checkpoint_and_the_next
 ) -> None:
     trainable.reset(trial("counting", first=1, alone_from=2))
     first = trainable.train()
-    trainable.go_on_with(Place(2))
+    trainable.move_to(Place(2))
     assert trainable.train()[names.DEVICES] == first[names.DEVICES]  # there is no checkpoint yet
     trainable.reset(trial("counting", first=1, alone_from=2))
     trainable.train()
-    trainable.go_on_with(Place(2))
+    trainable.move_to(Place(2))
     trainable.save(str(tmp_path / "saved"))
     wider = trainable.train()
     assert (wider["epoch"], wider[names.WORKERS], len(wider[names.DEVICES].split())) == (2, 2, 2)
     alone = trainable.train()  # what fails with more workers is tried again with as many as it had
     assert (alone["epoch"], alone.get(names.WORKERS), alone[names.DEVICES]) == (3, None, first[names.DEVICES])
     assert alone[names.LOST_SECONDS] > 0
-    trainable.go_on_with(Place(2))
+    trainable.move_to(Place(2))
     trainable.reset(trial("counting", first=1))
     assert trainable.train()[names.DEVICES] == first[names.DEVICES]
 
@@ -184,63 +182,6 @@ def test_workers_that_hang_are_killed_and_the_trial_goes_on(trainable: Any, tmp_
     assert second[names.LOST_SECONDS] >= 3 > second[names.SECOND]
     assert second["worker_pid"] == third["worker_pid"] != first["worker_pid"]
     assert not psutil.pid_exists(first["worker_pid"])
-
-
-GOOD = {"score": 0.5, "epoch": 1, "constraint/latency": math.nan, "train_s": 2.0, "note": None, "step": "1/10"}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"score": None}, "'score', which the experiment asks for, must be a number, but this one has None"),
-        ({"epoch": "1/10"}, "'epoch' must be the epochs finished, .* this one has '1/10'; report epoch"),
-        ({"epoch": None}, r"this one has None; report epoch \+ 1 where the loop counts from 0, or leave 'epoch' out"),
-        ({"epoch": math.nan}, "a finite number above 0, but this one has nan;"),
-        ({"epoch": 0}, r"a finite number above 0, but this one has 0; report epoch \+ 1 where the loop counts from 0"),
-        ({"constraint/latency": None}, "'constraint/latency' must be a number, .* has None; leave it out"),
-        ({"constraint/latency": "n/a"}, "but this one has 'n/a'"),
-        ({"train_s": "2 s"}, "'train_s' is read as a time, .* but this one has '2 s'; leave it out"),
-        ({"eval_s": math.inf}, "'eval_s' .* a finite number of seconds, but this one has inf"),
-        ({"first_step_at": None}, "'first_step_at' .* but this one has None"),
-    ],
-)
-def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str, Any], message: str) -> None:
-    check_metrics(GOOD, ["score"], names.EPOCH)
-    check_metrics({"loss": 1.0}, [], names.EPOCH)
-    check_metrics({**GOOD, "samples_per_s": 3}, ["score", "samples_per_s"], names.EPOCH)
-    with pytest.raises(WorkerRaisedError, match=r"asks for 'samples_per_s', and the report has .*score"):
-        check_metrics(GOOD, ["score", "samples_per_s"], names.EPOCH)
-    with pytest.raises(WorkerRaisedError, match=f"{CANNOT_USE}: .*{message}"):
-        check_metrics({**GOOD, **wrong}, ["score"], names.EPOCH)
-
-
-@pytest.mark.parametrize(
-    ("reported", "fix"),
-    [
-        ({"acc": 0.5, "loss": 1.0}, "has acc, loss; did you mean metric='acc'? Else have the train loop report"),
-        ({"error": 0.5}, "has error; did you mean metric='error'?"),
-        (
-            {"loss": 1.0, "lr": 0.1},
-            "has loss, lr; give the Experiment the metric that is meant, or have the",
-        ),
-        ({}, "has nothing; give the Experiment"),
-    ],
-)
-def test_a_metric_that_is_not_reported_is_looked_for_among_those_that_are(reported: dict[str, Any], fix: str) -> None:
-    added = {"epoch": 1, "system/cpu": 3.0, names.PEAK_MEMORY_GB: 1.0, names.TRAIN_SECONDS: 1.0}
-    with pytest.raises(WorkerRaisedError) as raised:
-        check_metrics({**reported, **added}, ["accuracy"], names.EPOCH)
-    assert f"the experiment asks for 'accuracy', and the report {fix}" in str(raised.value)
-
-
-def test_where_the_budget_is_in_steps_those_count_from_1() -> None:
-    check_metrics({"epoch": 0.0, "step": 10}, [], names.STEP)
-    with pytest.raises(WorkerRaisedError, match=r"'step' must be the steps finished, .* 0; report step"):
-        check_metrics({"epoch": 0.0, "step": 0}, [], names.STEP)
-
-
-def test_what_the_device_time_reads_is_checked() -> None:
-    assert set(REPORTED) <= set(names.TIME_METRICS)
 
 
 def test_a_configuration_that_the_trial_actor_cannot_read_fails_its_trial_alone(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaudi_tune.training.checkpoint import STATE_FILE, Seal, last_whole, read_state, seal, write_state
+from gaudi_tune.training.checkpoint import STATE_FILE, Seal, last_whole_checkpoint, read_state, seal, write_state
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_checkpoint_that_is_sealed_again_is_whole(tmp_path: Path) -> None:
     seal(tmp_path, 1)
     write_state(tmp_path, {"epoch": 1000})
     seal(tmp_path, 1000, from_0=True)
-    assert last_whole(tmp_path, 1000) == (tmp_path, Seal(1000, from_0=True))
+    assert last_whole_checkpoint(tmp_path, 1000) == (tmp_path, Seal(1000, from_0=True))
 
 
 def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_of_the_checkpoints_of_a_trial_the_last_whole_one_counts(tmp_path: Path)
         write_state(directory, {"epoch": report})
         seal(directory, report)
     first, second, third = sorted(tmp_path.iterdir())
-    assert last_whole(third, 6) == (third, Seal(6))
-    assert last_whole(second, 4) == (second, Seal(4))  # and not one of which Tune knows nothing
+    assert last_whole_checkpoint(third, 6) == (third, Seal(6))
+    assert last_whole_checkpoint(second, 4) == (second, Seal(4))  # and not one of which Tune knows nothing
     (second / STATE_FILE).write_bytes((second / STATE_FILE).read_bytes()[:-1])
-    assert last_whole(second, 4) == (first, Seal(2))
+    assert last_whole_checkpoint(second, 4) == (first, Seal(2))
     (first / STATE_FILE).unlink()
-    assert last_whole(second, 4) == (None, Seal(0))
-    assert last_whole(tmp_path / "checkpoint_000009", 9) == (third, Seal(6))
-    assert last_whole(tmp_path / "checkpoint_000009", 6) == (third, Seal(6))
+    assert last_whole_checkpoint(second, 4) == (None, Seal(0))
+    assert last_whole_checkpoint(tmp_path / "checkpoint_000009", 9) == (third, Seal(6))
+    assert last_whole_checkpoint(tmp_path / "checkpoint_000009", 6) == (third, Seal(6))

@@ -10,7 +10,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.words import duration, last_line
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.devices.device import OUT_OF_MEMORY
-from gaudi_tune.group.errors import CANNOT_USE
+from gaudi_tune.group.errors import UNUSABLE_REPORT
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -97,7 +97,7 @@ class StoppingRules:
                 why = f"{since_best} trials have paused or ended since the best value was reported"
                 return Ending(why, status=0, option="patience")
         failed = state.ended_in_a_row[-1:]
-        if failed and CANNOT_USE in failed[0].reason and not any(trial.metrics for trial in state.trials.values()):
+        if failed and UNUSABLE_REPORT in failed[0].reason and not any(trial.metrics for trial in state.trials.values()):
             return Ending(f"every trial would fail like this: {failed[0].reason}", status=1, at_once=True)
         limit = self._options.same_errors or 0
         diverged = [trial.status == "failed" and not trial.raised for trial in state.ended_in_a_row[-2 * limit :]]

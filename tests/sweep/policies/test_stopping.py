@@ -9,7 +9,7 @@ import pytest
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.devices.device import OUT_OF_MEMORY
-from gaudi_tune.group.errors import CANNOT_USE
+from gaudi_tune.group.errors import UNUSABLE_REPORT
 from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
 from tests.helpers.fed_state import Fed
 
@@ -210,16 +210,16 @@ def test_an_error_is_of_the_same_kind_with_other_paths_and_numbers(one: str, ano
 def test_a_first_report_that_cannot_be_used_ends_the_sweep_at_once() -> None:
     fed, stopping = Fed(), rules(same_errors=0)
     fed.begin(1, 2)
-    failed(fed, 1, f"{CANNOT_USE}: no score")
+    failed(fed, 1, f"{UNUSABLE_REPORT}: no score")
     ending = stopping.after_trial(fed.state)
     assert ending is not None
     assert (ending.status, ending.at_once) == (1, True)
-    assert ending.why == f"every trial would fail like this: {CANNOT_USE}: no score"
+    assert ending.why == f"every trial would fail like this: {UNUSABLE_REPORT}: no score"
 
 
 def test_a_report_that_cannot_be_used_fails_its_trial_alone_once_another_could_be() -> None:
     fed = Fed()
     fed.begin(1, 2)
     fed.report(2, 0, 0.5)  # of a budget in seconds, within the first
-    failed(fed, 1, f"{CANNOT_USE}: no score")
+    failed(fed, 1, f"{UNUSABLE_REPORT}: no score")
     assert rules().after_trial(fed.state) is None

@@ -1,0 +1,79 @@
+"""Checks that a sweep can use what a train loop reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from numbers import Real
+from typing import Any
+
+from gaudi_tune.base import names
+from gaudi_tune.devices.device_metrics import PREFIX
+from gaudi_tune.group.errors import UNUSABLE_REPORT, WorkerRaisedError
+
+NOT_METRICS = {names.EPOCH, names.STEP, *names.TIME_METRICS, *names.DEVICE_COUNTS}
+"""Entries of a report that a train loop or the project adds beside the metrics."""
+
+
+def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> None:
+    """Check that schedulers, searcher and device time can calculate with a report.
+
+    A report that they cannot use would end the whole sweep in Tune's process, and end it again at each resume. Here it
+    fails only its trial.
+
+    Args:
+        metrics: What the train loop reported.
+        objectives: The metrics that the report must have, as numbers.
+        unit: What the budget counts, "epoch" or "step".
+
+    Raises:
+        WorkerRaisedError: The message names the entry, its value and the fix.
+    """
+    problem = _problem_of(metrics, objectives, unit)
+    if problem is not None:
+        raise WorkerRaisedError(f"{UNUSABLE_REPORT}: {problem}")
+
+
+def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> str | None:
+    """Return what is wrong with a report, in words; None if a sweep can use it."""
+    for metric in objectives:
+        if metric not in metrics:
+            reported = [name for name in metrics if name not in NOT_METRICS and not name.startswith(PREFIX)]
+            return _missing(metric, reported)
+        if not isinstance(metrics[metric], Real):
+            return f"{metric!r}, which the experiment asks for, must be a number, but this one has {metrics[metric]!r}"
+    if unit in metrics and not (is_finite_number(metrics[unit]) and metrics[unit] > 0):
+        return (
+            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {metrics[unit]!r}; "
+            f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
+        )
+    for name, value in metrics.items():
+        if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
+            return (
+                f"{name!r} must be a number, above 0 where it is violated, but this one has {value!r}; leave it out "
+                f"where it is not known"
+            )
+        if name in names.TIME_METRICS and not is_finite_number(value):
+            return (
+                f"{name!r} is read as a time, and must be a finite number of seconds, but this one has {value!r}; "
+                f"leave it out where it is not known, or give it another name"
+            )
+    return None
+
+
+def _missing(metric: str, reported: Sequence[str]) -> str:
+    """Return a message that a metric is missing, and the name that may have been meant instead."""
+    guesses = get_close_matches(metric, reported, n=1, cutoff=0.5)
+    if not guesses and len(reported) == 1:
+        guesses = [reported[0]]
+    fix = f"did you mean metric={guesses[0]!r}? Else" if guesses else "give the Experiment the metric that is meant, or"
+    return (
+        f"the experiment asks for {metric!r}, and the report has {', '.join(reported) or 'nothing'}; {fix} have the "
+        f"train loop report {metric!r} each time"
+    )
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value from a report is a number, and neither infinite nor NaN."""
+    return isinstance(value, Real) and math.isfinite(value)
