@@ -1,4 +1,4 @@
-"""A Gaussian process: what the scores of trials say of configurations that none has had."""
+"""A Gaussian process: what the scores of trials say of configurations that no trial has had."""
 
 from __future__ import annotations
 
@@ -12,137 +12,163 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Kernel: TypeAlias = list[float]
-"""Inverse squared length scale of each hyperparameter, then the scale, then the variance of the noise."""
-Slopes: TypeAlias = Callable[[Array, Array], Array]
+KernelParameters: TypeAlias = list[float]
+"""The inverse squared length scale of each hyperparameter, then the signal variance, then the noise variance."""
+Backward: TypeAlias = Callable[[Array, Array], Array]
+"""Takes the gradients of something by the predicted means, (configurations, fantasies), and by the predicted
+deviations, (configurations,); returns its gradients by the configurations, (configurations, columns)."""
 
-LEAST_NOISE = 1e-6
-"""Variance of the noise that is always there; scores have a variance of 1."""
-BOUNDS = (-9.0, 7.0)
-"""Of the logarithms of a kernel's numbers. Within them a matrix of hundreds of trials can be factored."""
-FLAT_ENOUGH = 1e-2
-"""Slope of the likelihood at which a fit ends, as in GPSampler."""
-EXACT = 1e-6
-"""Variance of what a running trial is supposed to give, as a share of the scale."""
-LEAST_VARIANCE = 1e-12
-"""Of a score, also where a trial has been."""
+MIN_NOISE = 1e-6
+"""The noise variance that every process has; scores have a variance of 1."""
+LOG_BOUNDS = (-9.0, 7.0)
+"""Bounds of the logarithms of kernel parameters. Within them a matrix of hundreds of trials can be factored."""
+GRADIENT_TOLERANCE = 1e-2
+"""The gradient of the likelihood at which a fit ends, as in Optuna's GPSampler."""
+FANTASY_NOISE = 1e-6
+"""The noise variance of a running trial's fantasy, as a share of the signal variance."""
+MIN_VARIANCE = 1e-12
+"""The least variance of a prediction, which would be 0 where a trial has been."""
 
 
-class Process:
+class GaussianProcess:
     """Scores as a function of the configuration, with Matérn's kernel (5/2) and a length scale for each hyperparameter.
 
-    The priors of the kernel's numbers are those of Optuna's GPSampler (5.0).
+    The priors of the kernel parameters are those of Optuna's GPSampler (5.0).
     """
 
     def __init__(
-        self, inputs: Array, of: npt.NDArray[np.intp], scores: Array, kernel: Kernel | None, *, fit: bool
+        self,
+        inputs: Array,
+        parameter_of_column: npt.NDArray[np.intp],
+        scores: Array,
+        kernel: KernelParameters | None,
+        *,
+        fit: bool,
     ) -> None:
-        """Fit the kernel, beginning with the given one, or take that as it is.
+        """Fit the kernel, beginning with the one given, or take that as it is.
 
         Args:
             inputs: Configurations, every number from 0 to 1; (trials, columns).
-            of: To which hyperparameter each column belongs.
-            scores: Of the trials, more being better, with mean 0 and variance 1.
-            kernel: None where there is none to begin with.
-            fit: False: a kernel that is given is not fitted.
+            parameter_of_column: The index of the hyperparameter to which each column belongs.
+            scores: The trials' scores, more being better, with mean 0 and variance 1.
+            kernel: The kernel to begin with, or None.
+            fit: Whether to fit it; without a kernel one is fitted in any case.
         """
-        self.inputs, self.of, self.scores = inputs, of, scores
-        start = np.zeros(of.max() + 3) if kernel is None else np.clip(np.log(kernel), *BOUNDS)
-        self._logs: Array = start if kernel is not None and not fit else self._fitted(start)
-        self.scale, self.noise = np.exp(self._logs[-2:]) + np.array([0.0, LEAST_NOISE])
-        self.lengths: Array = np.exp(-self._logs[of] / 2)
+        self.inputs, self.parameter_of_column, self.scores = inputs, parameter_of_column, scores
+        if kernel is None:
+            self._log_kernel = self._fit(np.zeros(parameter_of_column.max() + 3))
+        else:
+            start: Array = np.clip(np.log(kernel), *LOG_BOUNDS)
+            self._log_kernel = self._fit(start) if fit else start
+        self.signal, self.noise = np.exp(self._log_kernel[-2:]) + np.array([0.0, MIN_NOISE])
+        self.length_scales: Array = np.exp(-self._log_kernel[parameter_of_column] / 2)
         """The length scale of each column."""
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelParameters:
         """The kernel, as the next process may begin with it."""
-        return np.exp(self._logs).tolist()
+        return np.exp(self._log_kernel).tolist()
 
-    def _fitted(self, start: Array) -> Array:
-        """Return the logarithms of the most likely kernel near this one."""
-        trials = len(self.inputs)
-        pairs = np.tril_indices(trials, -1)
-        columns = [self.inputs[:, self.of == i] for i in range(self.of.max() + 1)]
-        apart = np.stack([_squares(own, own)[pairs] for own in columns], axis=1)
+    def _fit(self, start: Array) -> Array:
+        """Return the logarithms of the kernel parameters with the highest posterior density near ``start``."""
+        n_trials = len(self.inputs)
+        pairs = np.tril_indices(n_trials, -1)
+        n_parameters = self.parameter_of_column.max() + 1
+        inputs_by_parameter = [self.inputs[:, self.parameter_of_column == i] for i in range(n_parameters)]
+        distances = np.stack([_squared_distances(part, part)[pairs] for part in inputs_by_parameter], axis=1)
 
-        def loss(logs: Array) -> tuple[float, Array]:
-            inverse, (scale, noise) = np.exp(logs[:-2]), np.exp(logs[-2:])
-            alike, slope = matern(apart @ inverse)
-            covariance = np.diag(np.full(trials, scale + noise + LEAST_NOISE))
-            covariance[pairs] = scale * alike
+        def loss(log_kernel: Array) -> tuple[float, Array]:
+            """Return the negative log density and its gradient."""
+            inverse_squares, (signal, noise) = np.exp(log_kernel[:-2]), np.exp(log_kernel[-2:])
+            correlations, slopes = matern(distances @ inverse_squares)
+            covariance = np.diag(np.full(n_trials, signal + noise + MIN_NOISE))
+            covariance[pairs] = signal * correlations
             factor = cho_factor(covariance, lower=True)
             weights = cho_solve(factor, self.scores)
-            precision, _ = dpotri(factor[0], lower=1)  # its lower half, like that of the covariance
-            by_own = ((weights**2 - np.diag(precision)) / 2).sum()
+            precision, _ = dpotri(factor[0], lower=1)  # only the lower half, as of the covariance
+            log_likelihood = -np.log(np.diag(factor[0])).sum() - self.scores @ weights / 2
+            log_prior = (
+                -0.1 * (1 / inverse_squares + inverse_squares).sum()
+                + log_kernel[-2] - signal + 0.1 * log_kernel[-1] - 30 * noise
+            )  # fmt: skip
+            # The gradient by the covariance's diagonal, which is the same for all trials, and by its other entries.
+            by_diagonal = ((weights**2 - np.diag(precision)) / 2).sum()
             by_pairs = weights[pairs[0]] * weights[pairs[1]] - precision[pairs]
-            likelihood = -np.log(np.diag(factor[0])).sum() - self.scores @ weights / 2
-            prior = -0.1 * (1 / inverse + inverse).sum() + logs[-2] - scale + 0.1 * logs[-1] - 30 * noise
-            by_logs = np.empty_like(logs)
-            by_logs[:-2] = scale * inverse * ((by_pairs * slope) @ apart) + 0.1 * (1 / inverse - inverse)
-            by_logs[-2] = scale * (by_own + by_pairs @ alike) + 1 - scale
-            by_logs[-1] = noise * by_own + 0.1 - 30 * noise
-            return -likelihood - prior, -by_logs
+            gradient = np.empty_like(log_kernel)
+            gradient[:-2] = signal * inverse_squares * ((by_pairs * slopes) @ distances) + 0.1 * (
+                1 / inverse_squares - inverse_squares
+            )
+            gradient[-2] = signal * (by_diagonal + by_pairs @ correlations) + 1 - signal
+            gradient[-1] = noise * by_diagonal + 0.1 - 30 * noise
+            return -log_likelihood - log_prior, -gradient
 
-        options = {"gtol": FLAT_ENOUGH}
-        found: Any = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[BOUNDS] * len(start), options=options)
-        return np.asarray(found.x)
+        solution: Any = minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=[LOG_BOUNDS] * len(start),
+            options={"gtol": GRADIENT_TOLERANCE},
+        )  # fmt: skip
+        return np.asarray(solution.x)
 
 
-class Outlook:
-    """What a process expects of configurations, in each of several cases of what running trials give."""
+class Posterior:
+    """What a process predicts of configurations, with several fantasies of the scores of running trials.
 
-    def __init__(self, process: Process, running: Array, normal: Array) -> None:
-        """Draw the cases.
+    A fantasy is one draw of these scores from the process. The process is then conditioned on it, as if the running
+    trials had reported it, so that another proposal keeps away from them.
+    """
+
+    def __init__(self, process: GaussianProcess, running: Array, noise: Array) -> None:
+        """Draw the fantasies.
 
         Args:
-            process: Of the trials that have scores.
-            running: Configurations of trials that have none yet; (running, columns).
-            normal: Numbers of a normal distribution; (cases, running).
+            process: The process of the trials that have scores.
+            running: Configurations of trials that have no score yet; (running, columns).
+            noise: Standard normal numbers, from which the fantasies are made; (fantasies, running).
         """
-        self._lengths, self._scale = process.lengths, process.scale
-        self._known: Array = np.concatenate([process.inputs, running]) / self._lengths
-        covariance = self._scale * matern(_squares(self._known, self._known))[0]
-        own, new = slice(len(process.inputs)), slice(len(process.inputs), None)
-        noise = np.repeat([process.noise, EXACT * self._scale], [len(process.inputs), len(running)])
-        covariance[np.diag_indices(len(covariance))] += noise
-        solved = cho_solve(cho_factor(covariance[own, own], lower=True), covariance[own, new])
-        spread = covariance[new, new] - covariance[new, own] @ solved
-        self.supposed: Array = process.scores @ solved + normal @ np.linalg.cholesky(spread).T
-        """What the running trials give; (cases, running)."""
-        self._inverse = cho_solve(cho_factor(covariance, lower=True), np.eye(len(covariance)))
-        given = np.concatenate([np.repeat(process.scores[None], len(normal), axis=0), self.supposed], axis=1)
-        self._weights: Array = self._inverse @ given.T
+        self._length_scales, self._signal = process.length_scales, process.signal
+        self._scaled_inputs: Array = np.concatenate([process.inputs, running]) / self._length_scales
+        covariance = self._signal * matern(_squared_distances(self._scaled_inputs, self._scaled_inputs))[0]
+        scored, unscored = slice(len(process.inputs)), slice(len(process.inputs), None)
+        noises = np.repeat([process.noise, FANTASY_NOISE * self._signal], [len(process.inputs), len(running)])
+        covariance[np.diag_indices(len(covariance))] += noises
+        solved = cho_solve(cho_factor(covariance[scored, scored], lower=True), covariance[scored, unscored])
+        covariance_of_running = covariance[unscored, unscored] - covariance[unscored, scored] @ solved
+        self.fantasies: Array = process.scores @ solved + noise @ np.linalg.cholesky(covariance_of_running).T
+        """The scores of the running trials in each fantasy; (fantasies, running)."""
+        self._precision = cho_solve(cho_factor(covariance, lower=True), np.eye(len(covariance)))
+        scores = np.concatenate([np.repeat(process.scores[None], len(noise), axis=0), self.fantasies], axis=1)
+        self._weights: Array = self._precision @ scores.T
 
-    def of(self, points: Array) -> tuple[Array, Array, Slopes]:
-        """Return what is expected of configurations; (configurations, columns).
+    def predict(self, rows: Array) -> tuple[Array, Array, Backward]:
+        """Predict the scores of configurations, (configurations, columns).
 
         Returns:
-            The mean in each case, (configurations, cases); the standard deviation, the same in all cases,
-            (configurations,); and what gives the derivatives by the configurations, (configurations, columns), of
-            something of which it takes those by the means and the deviations.
+            The means with each fantasy, (configurations, fantasies); the standard deviations, which are the same with
+            all fantasies, (configurations,); and the function that takes gradients back to the configurations.
         """
-        scaled = points / self._lengths
-        alike, slope = matern(_squares(scaled, self._known))
-        covariance = self._scale * alike
-        shares = covariance @ self._inverse
-        deviations = np.sqrt(np.maximum(self._scale - np.einsum("ij,ij->i", covariance, shares), LEAST_VARIANCE))
+        scaled_rows = rows / self._length_scales
+        correlations, slopes = matern(_squared_distances(scaled_rows, self._scaled_inputs))
+        covariance = self._signal * correlations
+        gains = covariance @ self._precision
+        variances = self._signal - np.einsum("ij,ij->i", covariance, gains)
+        deviations = np.sqrt(np.maximum(variances, MIN_VARIANCE))
 
-        def slopes(by_means: Array, by_deviations: Array) -> Array:
-            by_covariance = by_means @ self._weights.T - (by_deviations / deviations)[:, None] * shares
-            by_squares = self._scale * slope * by_covariance
-            return 2 * (scaled * by_squares.sum(axis=1, keepdims=True) - by_squares @ self._known) / self._lengths
+        def backward(by_means: Array, by_deviations: Array) -> Array:
+            by_covariance = by_means @ self._weights.T - (by_deviations / deviations)[:, None] * gains
+            by_distances = self._signal * slopes * by_covariance
+            sums = by_distances.sum(axis=1, keepdims=True)
+            return 2 * (scaled_rows * sums - by_distances @ self._scaled_inputs) / self._length_scales
 
-        return covariance @ self._weights, deviations, slopes
-
-
-def matern(squares: Array) -> tuple[Array, Array]:
-    """Return the Matern kernel (5/2) of squared distances in length scales, and its derivative by these squares."""
-    apart = np.sqrt(5 * squares)
-    falls = np.exp(-apart)
-    return (5 / 3 * squares + apart + 1) * falls, -5 / 6 * (apart + 1) * falls
+        return covariance @ self._weights, deviations, backward
 
 
-def _squares(points: Array, others: Array) -> Array:
-    """Return the squared distance of each point from each other."""
-    of_points, of_others = np.square(points).sum(axis=1), np.square(others).sum(axis=1)
-    return np.maximum(of_points[:, None] + of_others - 2 * points @ others.T, 0.0)
+def matern(squared_distances: Array) -> tuple[Array, Array]:
+    """Return the Matérn kernel (5/2) of squared distances in length scales, and its derivative by these squares."""
+    scaled_distances = np.sqrt(5 * squared_distances)
+    decay = np.exp(-scaled_distances)
+    return (5 / 3 * squared_distances + scaled_distances + 1) * decay, -5 / 6 * (scaled_distances + 1) * decay
+
+
+def _squared_distances(points: Array, other_points: Array) -> Array:
+    """Return the squared distance from each point to each other point; (points, other points)."""
+    squares, other_squares = np.square(points).sum(axis=1), np.square(other_points).sum(axis=1)
+    return np.maximum(squares[:, None] + other_squares - 2 * points @ other_points.T, 0.0)

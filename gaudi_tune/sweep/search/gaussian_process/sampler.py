@@ -18,124 +18,145 @@ from threadpoolctl import ThreadpoolController
 from gaudi_tune.define.ranges import middle
 from gaudi_tune.private.optuna import set_study_attribute, study_attributes
 from gaudi_tune.sweep.record.front import on_front
-from gaudi_tune.sweep.search.gaussian_process.best import best_row
-from gaudi_tune.sweep.search.gaussian_process.improvement import for_its_time, of_best, of_front
-from gaudi_tune.sweep.search.gaussian_process.process import Array, Kernel, Process
+from gaudi_tune.sweep.search.gaussian_process.acquisition import (
+    log_expected_improvement,
+    log_hypervolume_improvement,
+    minus_costs,
+)
+from gaudi_tune.sweep.search.gaussian_process.maximize import maximize
+from gaudi_tune.sweep.search.gaussian_process.process import Array, GaussianProcess, KernelParameters
 from gaudi_tune.sweep.search.gaussian_process.space import Space
 from gaudi_tune.sweep.search.surrogate import ATTR_SECONDS
 
-BEST = 2
-"""How many of the best trials the search for a proposal begins with; with one objective only those that are equal."""
-STARTUP = 10
-"""With fewer trials every proposal is random."""
-FURTHEST = 0.75
-"""Share of the proposals that use the trials that trained furthest.
+N_BEST_STARTS = 2
+"""How many of the best trials are starts of the search for a proposal; with one objective only if they are equal."""
+N_STARTUP = 10
+"""Every proposal is random until there are so many trials with a value."""
+LONGEST_SHARE = 0.75
+"""The share of the proposals that use the trials that trained furthest.
 
 See docs/decisions/07-trials-that-trained-furthest.md.
 """
 NEARLY = 0.8
 """Trials that trained this share of the steps of another trained as far: seconds are never the same."""
-KERNELS, KERNELS_OF_FURTHEST = "gp:kernels", "gp:kernels_of_furthest"
-"""Attributes of a study: the kernels as they were fitted last, for what, and after how many trials."""
-GROWN = 1.1
-"""They are fitted again once there are so many times as many trials, beginning with these."""
-NOT_REPORTED = 30
-"""From how many of the trials that have not reported yet it keeps away: the last."""
-COST_COUNTS = 0.5
-"""A candidate that takes four times as long must promise twice as much.
+KERNELS, KERNELS_OF_LONGEST = "gp:kernels", "gp:kernels_of_furthest"
+"""Attributes of a study: the kernels as they were fitted last, for which hyperparameters, and after how many trials."""
+REFIT_GROWTH = 1.1
+"""Kernels are fitted again, beginning with the last ones, once there are this many times as many trials."""
+MAX_UNREPORTED = 30
+"""Proposals keep away from at most so many trials that have not reported yet: the last ones."""
+COST_WEIGHT = 0.5
+"""The weight of a candidate's log time: at one half, one that takes four times as long must promise twice as much.
 
 See docs/decisions/08-cheap-trials-preferred.md.
 """
 RIDGE = 0.5
+"""The ridge penalty of the regression that predicts how long a candidate takes."""
 DECISION_S = 0.1
-"""Seconds that a report costs beside the training before it, about."""
-SAME_COST = 0.1
-"""Where the seconds from report to report vary by less (standard deviation of their logarithm), all candidates cost the
-same, and a proposal does not depend on a clock."""
+"""A report costs about so many seconds besides the training before it."""
+MIN_COST_SPREAD = 0.1
+"""If the seconds from report to report vary by less (standard deviation of their logarithm), all candidates cost the
+same, and no proposal depends on a clock."""
 
 
 class GaussianProcessSampler(RandomSampler):
-    """Proposes what promises most, sometimes for the time that it takes.
+    """Proposes the configuration with the largest expected improvement, for some proposals less what it costs in time.
 
-    What leads after an epoch may not lead at the end. So with one objective, most proposals go by the trials that
-    trained furthest, as BOHB's do (Falkner et al., 2018): by the first :data:`STARTUP`, and all that got about as far
-    as the last of these, each with the best value that it had there. The other trials are taken to have no value yet,
-    but for those that count as bad since they failed. The rest of the proposals go by all trials alike, and prefer
-    what takes less time. What has been proposed already is not proposed again: a random configuration takes its place.
+    The trials that lead after an epoch may not lead at the end. So with one objective, most proposals use the trials
+    that trained furthest, as BOHB's do (Falkner et al., 2018): the :data:`N_STARTUP` that trained furthest, and all
+    that got about as far as the last of these, each with the best value that it had there. The other trials are treated
+    like running ones, except that failed trials count as bad. The rest of the proposals use all trials alike, and
+    prefer what takes less time. A configuration is not proposed twice: a random one takes its place.
 
-    A trial that lacks a hyperparameter, since its space branched, is taken to have it in the middle of its range.
-    Losses have outliers, beside which all others look alike. So no trial is told to be further below the median than
-    the best is above it. Trials with violated constraints are told to be. Several objectives are told so one by one,
-    and what is looked for is what adds most to the hypervolume of the front.
+    A trial that lacks a hyperparameter, since its space branched, is treated as having it in the middle of its range.
+    Losses have outliers, beside which all other values look alike. So a score further below the median than the best is
+    above it is raised to that distance. Trials with violated constraints get the lowest score that is left. With
+    several objectives this is done for each, and the proposal is what adds most to the hypervolume of the front.
     """
 
     def __init__(self, seed: int) -> None:
-        super().__init__(seed)  # what it does not propose itself is random
+        super().__init__(seed)  # its base class makes the random proposals
         self._generator = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all hyperparameters that a trial had; what the space does not ask for is dropped."""
-        found: dict[str, BaseDistribution] = {}
-        for past in reversed(study.get_trials(deepcopy=False)):  # the range that was asked for last
-            if not past.distributions.keys() <= found.keys():
-                found = {**past.distributions, **found}
-        return {name: found[name] for name in sorted(found) if not found[name].single()}
+        """Return all hyperparameters that any trial had; Optuna drops those that the space does not ask for."""
+        ranges: dict[str, BaseDistribution] = {}
+        for earlier_trial in reversed(study.get_trials(deepcopy=False)):  # the latest range of a name counts
+            if not earlier_trial.distributions.keys() <= ranges.keys():
+                ranges = {**earlier_trial.distributions, **ranges}
+        return {name: ranges[name] for name in sorted(ranges) if not ranges[name].single()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return a proposal; nothing where it is to be random."""
+        """Return a proposal; empty if it is to be random."""
         trials = study.get_trials(deepcopy=False)
-        known = [past for past in trials if past.state == TrialState.COMPLETE]
-        if len(known) < STARTUP or not search_space:
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        if len(complete) < N_STARTUP or not search_space:
             return {}
-        running = [past for past in trials if past.state == TrialState.RUNNING and past.params]
-        steps = {past.number: max(past.intermediate_values, default=0) for past in known}
-        end = sorted(steps.values())[-STARTUP]
-        sooner = {number for number, last in steps.items() if 0 < last < NEARLY * end}
-        if len(study.directions) > 1 or not sooner or self._generator.random() >= FURTHEST:
-            return self._proposal(study, search_space, known, running)
-        furthest = [past for past in known if past.number not in sooner]
-        running = [*(past for past in known if past.number in sooner), *running]
-        return self._proposal(study, search_space, _until(end, furthest, study.direction), running, end)
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING and trial.params]
+        last_steps = {trial.number: max(trial.intermediate_values, default=0) for trial in complete}
+        end = sorted(last_steps.values())[-N_STARTUP]
+        shorter = {number for number, last_step in last_steps.items() if 0 < last_step < NEARLY * end}
+        if len(study.directions) > 1 or not shorter or self._generator.random() >= LONGEST_SHARE:
+            return self._propose(study, search_space, complete, running)
+        longest = [trial for trial in complete if trial.number not in shorter]
+        unscored = [*(trial for trial in complete if trial.number in shorter), *running]
+        return self._propose(study, search_space, _as_at_step(end, longest, study.direction), unscored, end)
 
-    def _proposal(
+    def _propose(
         self,
         study: Study,
         ranges: Mapping[str, BaseDistribution],
-        known: Sequence[FrozenTrial],
-        running: Sequence[FrozenTrial],
+        scored: Sequence[FrozenTrial],
+        unscored: Sequence[FrozenTrial],
         end: int | None = None,
     ) -> dict[str, Any]:
-        usual = {name: middle(range_) for name, range_ in ranges.items()}
-        whole = [usual | trial.params for trial in [*known, *running[-NOT_REPORTED:]]]
-        space, scores = Space(ranges), _scores(known, study.directions)
-        rows, beside = np.split(space.rows(whole), [len(known)])
-        kernels_of = KERNELS if end is None else KERNELS_OF_FURTHEST
-        kept = study_attributes(study).get(kernels_of, {"of": None})
-        of = [list(ranges), scores.shape[1]]
-        same = kept["of"] == of and (end is None or NEARLY * end <= kept["end"] <= end / NEARLY)
-        begun = 1 + known[-1].number  # it may be shown only some of them
-        fit = not same or begun >= GROWN * kept["trials"]
-        kernels: Sequence[Kernel | None] = kept["kernels"] if same else [None] * scores.shape[1]
-        with _thread_pools().limit(limits=1):  # threads wait for each other in busy loops: four times the CPU
+        """Return the configuration to try next; empty if the best one was tried before, and it is to be random.
+
+        Args:
+            study: The study, whose attributes keep the kernels from proposal to proposal.
+            ranges: The hyperparameters.
+            scored: Trials with values.
+            unscored: Trials from which proposals keep away, although their values are not known.
+            end: The step at which the values were taken; None if each trial has its best value.
+        """
+        defaults = {name: middle(range_) for name, range_ in ranges.items()}
+        configurations = [defaults | trial.params for trial in [*scored, *unscored[-MAX_UNREPORTED:]]]
+        space, scores = Space(ranges), _scores(scored, study.directions)
+        rows, unscored_rows = np.split(space.rows(configurations), [len(scored)])
+
+        key = KERNELS if end is None else KERNELS_OF_LONGEST
+        n_objectives = scores.shape[1]
+        shape = [list(ranges), n_objectives]
+        last_fit = study_attributes(study).get(key, {"of": None})
+        is_usable = last_fit["of"] == shape and (end is None or NEARLY * end <= last_fit["end"] <= end / NEARLY)
+        n_begun = 1 + scored[-1].number  # not their count: the study may have only some of the trials
+        fit = not is_usable or n_begun >= REFIT_GROWTH * last_fit["trials"]
+        kernels: Sequence[KernelParameters | None] = last_fit["kernels"] if is_usable else [None] * n_objectives
+
+        # Several threads would wait for each other in busy loops, at four times the CPU.
+        with _thread_pools().limit(limits=1):
             processes = [
-                Process(rows, space.of, column, kernel, fit=fit)
+                GaussianProcess(rows, space.parameter_of_column, column, kernel, fit=fit)
                 for column, kernel in zip(scores.T, kernels, strict=True)
             ]
-            of_all = of_best(processes[0], beside, self._generator) if len(processes) == 1 else None
-            costs = _costs(known, rows) if end is None else None
-            promise = for_its_time(of_all or of_front(processes, beside, self._generator), costs)
-            best = self._generator.permutation(on_front(scores.tolist()))[:BEST]
-            lengths = np.min([process.lengths for process in processes], axis=0)
-            row = best_row(promise, space, rows[best], lengths, self._generator)
+            if n_objectives == 1:
+                acquisition = log_expected_improvement(processes[0], unscored_rows, self._generator)
+            else:
+                acquisition = log_hypervolume_improvement(processes, unscored_rows, self._generator)
+            acquisition = minus_costs(acquisition, _costs(scored, rows) if end is None else None)
+            best = self._generator.permutation(on_front(scores.tolist()))[:N_BEST_STARTS]
+            length_scales = np.min([process.length_scales for process in processes], axis=0)
+            row = maximize(acquisition, space, rows[best], length_scales, self._generator)
         if fit:
             kernels = [process.kernel for process in processes]
-            set_study_attribute(study, kernels_of, {"of": of, "end": end, "trials": begun, "kernels": kernels})
-        found = space.configuration(row)
-        # Nothing is learned from the same once more. Where a corner of the space is best, most proposals would be it.
-        same = any(all(found[name] == value for name, value in trial.params.items()) for trial in [*known, *running])
-        return {} if same else found
+            set_study_attribute(study, key, {"of": shape, "end": end, "trials": n_begun, "kernels": kernels})
+
+        proposal = space.configuration(row)
+        # The same trial again teaches nothing. If a corner of the space is best, most proposals would be that corner.
+        is_repeat = any(_has_values(trial, proposal) for trial in [*scored, *unscored])
+        return {} if is_repeat else proposal
 
 
 @cache
@@ -144,41 +165,53 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _until(end: int, trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
-    """Return trials with the best value that each had until then; those that failed have the worst of these."""
+def _has_values(trial: FrozenTrial, configuration: Mapping[str, Any]) -> bool:
+    """Whether each hyperparameter of a trial has the value that it has in a configuration."""
+    return all(configuration[name] == value for name, value in trial.params.items())
+
+
+def _as_at_step(end: int, trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
+    """Return copies of trials with the best value that each had up to a step.
+
+    Failed trials, which have no reports, get the worst of these values.
+    """
     best, worst = (max, min) if direction == StudyDirection.MAXIMIZE else (min, max)
-    found = [copy.copy(trial) for trial in trials]
-    for trial in found:
-        until = [value for step, value in trial.intermediate_values.items() if step <= end]
-        trial.values = [best(until, default=trial.values[0])]
-    least = worst(trial.values[0] for trial in found if trial.intermediate_values)
-    for trial in found:
-        trial.values = trial.values if trial.intermediate_values else [least]
-    return found
+    copies = [copy.copy(trial) for trial in trials]
+    for trial in copies:
+        values = [value for step, value in trial.intermediate_values.items() if step <= end]
+        trial.values = [best(values, default=trial.values[0])]
+    worst_value = worst(trial.values[0] for trial in copies if trial.intermediate_values)
+    for trial in copies:
+        if not trial.intermediate_values:
+            trial.values = [worst_value]
+    return copies
 
 
 def _scores(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]) -> Array:
-    """Return what complete trials are told to be worth, more being better; (trials, objectives)."""
+    """Return the standardized scores of complete trials, more being better; (trials, objectives)."""
     signs = np.array([-1 if direction == StudyDirection.MINIMIZE else 1 for direction in directions])
-    violated = np.array([any(v > 0 for v in trial.constraints.values()) for trial in trials], bool)
+    is_violated = np.array([any(v > 0 for v in trial.constraints.values()) for trial in trials], bool)
     scores = signs * np.array([trial.values for trial in trials])
-    scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)  # the square of 1e200 is no number
-    kept = scores[~violated]
-    # As far below the median as the best is above it.
-    worst = 2 * np.median(kept, axis=0) - kept.max(axis=0) if len(kept) else np.zeros(len(signs))
-    told = np.where(violated[:, None], worst, np.maximum(scores, worst))
-    return np.asarray((told - told.mean(axis=0)) / np.maximum(told.std(axis=0), 1e-10))
+    scores = scores / np.maximum(np.abs(scores).max(axis=0), 1e-300)  # the square of 1e200 would overflow
+    valid_scores = scores[~is_violated]
+    if len(valid_scores):  # as far below the median as the best is above it
+        floor = 2 * np.median(valid_scores, axis=0) - valid_scores.max(axis=0)
+    else:
+        floor = np.zeros(len(signs))
+    clipped = np.where(is_violated[:, None], floor, np.maximum(scores, floor))
+    return np.asarray((clipped - clipped.mean(axis=0)) / np.maximum(clipped.std(axis=0), 1e-10))
 
 
 def _costs(trials: Sequence[FrozenTrial], rows: Array) -> Array | None:
-    """Return what each column of a candidate costs; None where all candidates cost the same, or too little is known.
+    """Return what each column of a candidate costs, by ridge regression of log seconds on the columns.
 
-    By ridge regression of the logarithms of seconds on the columns.
+    Returns:
+        The costs, (columns,); None if all candidates cost the same, or too few trials were timed.
     """
-    timed = [place for place, trial in enumerate(trials) if ATTR_SECONDS in trial.user_attrs]
-    seconds = np.log([DECISION_S + trials[place].user_attrs[ATTR_SECONDS] for place in timed])
-    if len(timed) < STARTUP or seconds.std() < SAME_COST:
+    timed = [index for index, trial in enumerate(trials) if ATTR_SECONDS in trial.user_attrs]
+    log_seconds = np.log([DECISION_S + trials[index].user_attrs[ATTR_SECONDS] for index in timed])
+    if len(timed) < N_STARTUP or log_seconds.std() < MIN_COST_SPREAD:
         return None
     centred = rows[timed] - rows[timed].mean(axis=0)
-    squares = centred.T @ centred + RIDGE * np.eye(rows.shape[1])
-    return np.asarray(COST_COUNTS * np.linalg.solve(squares, centred.T @ (seconds - seconds.mean())))
+    penalized = centred.T @ centred + RIDGE * np.eye(rows.shape[1])
+    return np.asarray(COST_WEIGHT * np.linalg.solve(penalized, centred.T @ (log_seconds - log_seconds.mean())))

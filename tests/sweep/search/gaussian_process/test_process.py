@@ -5,26 +5,26 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from gaudi_tune.sweep.search.gaussian_process.process import Array, Outlook, Process
+from gaudi_tune.sweep.search.gaussian_process.process import Array, GaussianProcess, Posterior
 
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.random((40, 3))
-OF = np.array([0, 1, 2])
+PARAMETER_OF_COLUMN = np.array([0, 1, 2])
 SCORES = np.sin(5 * INPUTS[:, 0]) + INPUTS[:, 1] + 0.1 * RANDOM.standard_normal(40)
 SCORES = (SCORES - SCORES.mean()) / SCORES.std()
 KERNEL = [4.0, 1.0, 0.1, 2.0, 0.05]
 NONE = np.empty((0, 3))
 
 
-def process(kernel: list[float] | None = KERNEL, *, fit: bool = False) -> Process:
-    return Process(INPUTS, OF, SCORES, kernel, fit=fit)
+def process(kernel: list[float] | None = KERNEL, *, fit: bool = False) -> GaussianProcess:
+    return GaussianProcess(INPUTS, PARAMETER_OF_COLUMN, SCORES, kernel, fit=fit)
 
 
-def outlook(running: Array = NONE, cases: int = 1) -> Outlook:
-    return Outlook(process(), running, np.random.default_rng(0).standard_normal((cases, len(running))))
+def posterior(running: Array = NONE, fantasies: int = 1) -> Posterior:
+    return Posterior(process(), running, np.random.default_rng(0).standard_normal((fantasies, len(running))))
 
 
-def of_scikit_learn() -> GaussianProcessRegressor:
+def scikit_learn_process() -> GaussianProcessRegressor:
     """The same process; its noise is that of KERNEL and the little that is always there."""
     kernel = ConstantKernel(KERNEL[3]) * Matern(length_scale=np.power(KERNEL[:3], -0.5), nu=2.5)
     return GaussianProcessRegressor(kernel, alpha=KERNEL[4] + 1e-6, optimizer=None).fit(INPUTS, SCORES)
@@ -32,32 +32,35 @@ def of_scikit_learn() -> GaussianProcessRegressor:
 
 def test_it_expects_what_scikit_learn_expects() -> None:
     points = np.random.default_rng(1).random((20, 3))
-    means, deviations, _ = outlook().of(points)
-    their_means, their_deviations = of_scikit_learn().predict(points, return_std=True)
+    means, deviations, _ = posterior().predict(points)
+    their_means, their_deviations = scikit_learn_process().predict(points, return_std=True)
     np.testing.assert_allclose(means[:, 0], their_means, rtol=1e-6)
     np.testing.assert_allclose(deviations, their_deviations, rtol=1e-6)
 
 
 def test_running_trials_give_what_the_process_may_give_there_and_then_it_is_known() -> None:
     running = np.random.default_rng(1).random((3, 3))
-    beside = outlook(running, cases=20_000)
-    means, covariance = of_scikit_learn().predict(running, return_cov=True)
-    np.testing.assert_allclose(beside.supposed.mean(axis=0), means, atol=0.02)
-    np.testing.assert_allclose(np.cov(beside.supposed.T), covariance, atol=0.02)
-    then, deviations, _ = beside.of(running)
-    np.testing.assert_allclose(then.T, beside.supposed, atol=1e-3)
+    beside = posterior(running, fantasies=20_000)
+    means, covariance = scikit_learn_process().predict(running, return_cov=True)
+    np.testing.assert_allclose(beside.fantasies.mean(axis=0), means, atol=0.02)
+    np.testing.assert_allclose(np.cov(beside.fantasies.T), covariance, atol=0.02)
+    then, deviations, _ = beside.predict(running)
+    np.testing.assert_allclose(then.T, beside.fantasies, atol=1e-3)
     assert deviations.max() < 0.01
 
 
 def test_slopes_are_those_of_means_and_deviations() -> None:
-    beside, points = outlook(np.random.default_rng(1).random((3, 3)), cases=4), np.random.default_rng(2).random((5, 3))
+    beside, points = (
+        posterior(np.random.default_rng(1).random((3, 3)), fantasies=4),
+        np.random.default_rng(2).random((5, 3)),
+    )
     by_means, by_deviations = np.random.default_rng(3).random((5, 4)), np.random.default_rng(4).random(5)
 
     def total(points: Array) -> Array:
-        means, deviations, _ = beside.of(points)
+        means, deviations, _ = beside.predict(points)
         return (by_means * means).sum(axis=1) + by_deviations * deviations
 
-    slopes = beside.of(points)[2](by_means, by_deviations)
+    slopes = beside.predict(points)[2](by_means, by_deviations)
     for column in range(3):
         step = 1e-5 * np.eye(3)[column]
         np.testing.assert_allclose(slopes[:, column], (total(points + step) - total(points - step)) / 2e-5, rtol=1e-4)
@@ -73,7 +76,7 @@ def test_a_kernel_is_fitted_to_the_likeliest_or_taken_as_it_is() -> None:
         """By scikit-learn, with the priors of GPSampler."""
         inverse, scale, noise = np.array(kernel[:3]), kernel[3], kernel[4]
         prior = -0.1 * (1 / inverse + inverse).sum() + np.log(scale) - scale + 0.1 * np.log(noise) - 30 * noise
-        rays = of_scikit_learn()
+        rays = scikit_learn_process()
         rays.alpha = noise + 1e-6
         logs = np.log([scale, *np.power(inverse, -0.5)])
         return float(rays.fit(INPUTS, SCORES).log_marginal_likelihood(logs) + prior)
@@ -85,11 +88,11 @@ def test_a_kernel_is_fitted_to_the_likeliest_or_taken_as_it_is() -> None:
 
 
 def test_columns_of_one_hyperparameter_share_a_length() -> None:
-    shared = Process(INPUTS, np.array([0, 1, 1]), SCORES, None, fit=True)
-    assert len(shared.kernel) == 4 and shared.lengths[1] == shared.lengths[2]
+    shared = GaussianProcess(INPUTS, np.array([0, 1, 1]), SCORES, None, fit=True)
+    assert len(shared.kernel) == 4 and shared.length_scales[1] == shared.length_scales[2]
 
 
 def test_a_kernel_that_no_matrix_bears_is_brought_into_its_bounds() -> None:
     flat = [1e-12, 1e-12, 1e-12, 1e12, 1e-300]
-    means, deviations, _ = Outlook(process(flat), NONE, np.empty((1, 0))).of(INPUTS)
+    means, deviations, _ = Posterior(process(flat), NONE, np.empty((1, 0))).predict(INPUTS)
     assert np.isfinite(means).all() and np.isfinite(deviations).all()

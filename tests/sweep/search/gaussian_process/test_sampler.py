@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gaudi_tune.sweep.search.gaussian_process import sampler
-from gaudi_tune.sweep.search.gaussian_process.process import Process
+from gaudi_tune.sweep.search.gaussian_process.process import GaussianProcess
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 
 
@@ -197,7 +197,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     kernels: list[Any] = [None]
 
-    class Watched(Process):
+    class Watched(GaussianProcess):
         def __init__(self, *arguments: Any, fit: bool) -> None:
             found.append(fit)
             assert arguments[-1] == kernels[-1]
@@ -205,7 +205,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             super().__init__(*arguments, fit=fit)
             kernels.append(self.kernel if fit else kernels[-1])
 
-    monkeypatch.setattr(sampler, "Process", Watched)
+    monkeypatch.setattr(sampler, "GaussianProcess", Watched)
     return found
 
 
@@ -241,7 +241,7 @@ def proposed(monkeypatch: pytest.MonkeyPatch) -> Callable[[optuna.Study, float],
     """What 12 samplers propose of which that share goes by the trials that trained furthest."""
 
     def x_of(study: optuna.Study, share: float) -> npt.NDArray[np.float64]:
-        monkeypatch.setattr(sampler, "FURTHEST", share)
+        monkeypatch.setattr(sampler, "LONGEST_SHARE", share)
         samplers = [GaussianProcessSampler(seed) for seed in range(12)]
         return np.array([each.sample_relative(study, study.trials[-1], LINE)["x"] for each in samplers])
 
@@ -281,5 +281,5 @@ def test_until_a_step_a_trial_is_worth_its_best_and_one_that_failed_the_worst_of
         return optuna.trial.create_trial(value=sign * at_end, intermediate_values=curve)
 
     known = [trial(0.1, 0.5, 0.4, 0.1), trial(0.3, 0.3, 0.6), trial(0.0)]
-    assert [sign * past.values[0] for past in sampler._until(2, known, direction)] == [0.4, 0.3, 0.4]
+    assert [sign * past.values[0] for past in sampler._as_at_step(2, known, direction)] == [0.4, 0.3, 0.4]
     assert [sign * past.values[0] for past in known] == [0.1, 0.3, 0.0], "they are copies"

@@ -7,60 +7,60 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gaudi_tune.sweep.search.gaussian_process import improvement
-from gaudi_tune.sweep.search.gaussian_process.improvement import (
-    Promise,
-    for_its_time,
-    log_excess,
-    of_best,
-    of_front,
+from gaudi_tune.sweep.search.gaussian_process import acquisition
+from gaudi_tune.sweep.search.gaussian_process.acquisition import (
+    Acquisition,
+    log_expected_excess,
+    log_expected_improvement,
+    log_hypervolume_improvement,
+    minus_costs,
 )
-from gaudi_tune.sweep.search.gaussian_process.process import Array, Outlook, Process
+from gaudi_tune.sweep.search.gaussian_process.process import Array, GaussianProcess, Posterior
 from tests.sweep.search.gaussian_process.test_process import (
     INPUTS,
     KERNEL,
     NONE,
-    OF,
-    of_scikit_learn,
+    PARAMETER_OF_COLUMN,
     process,
+    scikit_learn_process,
 )
 
 POINTS = np.random.default_rng(5).random((8, 3))
 RUNNING = np.random.default_rng(6).random((2, 3))
 
 
-def other() -> Process:
+def other() -> GaussianProcess:
     """A process whose scores fall where those of the first grow."""
     scores = -process().scores + INPUTS[:, 2]
-    return Process(INPUTS, OF, (scores - scores.mean()) / scores.std(), KERNEL, fit=False)
+    return GaussianProcess(INPUTS, PARAMETER_OF_COLUMN, (scores - scores.mean()) / scores.std(), KERNEL, fit=False)
 
 
-def slope_errors(promise: Promise) -> Array:
-    slopes = promise(POINTS)[1]()
+def slope_errors(acquisition: Acquisition) -> Array:
+    slopes = acquisition(POINTS)[1]()
     steps = 1e-6 * np.eye(3)
-    measured = [(promise(POINTS + step)[0] - promise(POINTS - step)[0]) / 2e-6 for step in steps]
+    measured = [(acquisition(POINTS + step)[0] - acquisition(POINTS - step)[0]) / 2e-6 for step in steps]
     return np.abs(slopes - np.stack(measured, axis=1)) / np.maximum(1, np.abs(slopes))
 
 
 def test_the_excess_of_a_normal_number_is_right_from_far_below_to_far_above() -> None:
     above = np.array([-5.0, -1.0, 0.0, 1.0, 8.0])
-    np.testing.assert_allclose(log_excess(above), np.log(above * norm.cdf(above) + norm.pdf(above)), rtol=1e-9)
-    near, far = log_excess(np.array([-24.999, -25.001]))
+    np.testing.assert_allclose(log_expected_excess(above), np.log(above * norm.cdf(above) + norm.pdf(above)), rtol=1e-9)
+    near, far = log_expected_excess(np.array([-24.999, -25.001]))
     assert near - far == pytest.approx(0.05, rel=0.01), "both formulas meet"
-    assert log_excess(np.array([-1000.0]))[0] == pytest.approx(
+    assert log_expected_excess(np.array([-1000.0]))[0] == pytest.approx(
         -500_000 - math.log(2 * math.pi) / 2 - 2 * math.log(1000)
     )
 
 
 @pytest.mark.parametrize("running", [NONE, RUNNING])
 def test_what_is_expected_over_the_best_is_what_draws_give(running: Array, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(improvement, "CASES", 5000)
+    monkeypatch.setattr(acquisition, "N_FANTASIES", 5000)
     points, best = np.random.default_rng(7).random((60, 3)), process().scores.max()
-    promises, _ = of_best(process(), running, np.random.default_rng(0))(points)
-    for place in np.argsort(promises)[-4:]:
-        point, promise = points[place], promises[place]
-        drawn = of_scikit_learn().sample_y(np.concatenate([point[None], running]), 200_000, random_state=0)
-        assert math.exp(promise) == pytest.approx(np.maximum(drawn.max(axis=0) - best, 0).mean(), rel=0.1)
+    values, _ = log_expected_improvement(process(), running, np.random.default_rng(0))(points)
+    for place in np.argsort(values)[-4:]:
+        point, value = points[place], values[place]
+        drawn = scikit_learn_process().sample_y(np.concatenate([point[None], running]), 200_000, random_state=0)
+        assert math.exp(value) == pytest.approx(np.maximum(drawn.max(axis=0) - best, 0).mean(), rel=0.1)
 
 
 def area(points: Array, corner: Array) -> float:
@@ -73,25 +73,27 @@ def area(points: Array, corner: Array) -> float:
 
 
 def test_of_two_objectives_the_growth_of_the_area_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(improvement, "CASES_OF_FRONT", 20_000)
+    monkeypatch.setattr(acquisition, "N_DIRECTIONS", 20_000)
     processes, draws = [process(), other()], np.random.default_rng(1).standard_normal((2000, 2))
     scores = np.stack([each.scores for each in processes], axis=1)
     corner = scores.min(axis=0) - 0.1 * np.ptp(scores, axis=0)
-    promises, _ = of_front(processes, NONE, np.random.default_rng(0))(POINTS)
-    outlooks = [Outlook(each, NONE, np.empty((1, 0))) for each in processes]
-    means, deviations = np.array([[(m[:, 0], d) for m, d, _ in (o.of(POINTS) for o in outlooks)]])[0].transpose(1, 2, 0)
+    values, _ = log_hypervolume_improvement(processes, NONE, np.random.default_rng(0))(POINTS)
+    posteriors = [Posterior(each, NONE, np.empty((1, 0))) for each in processes]
+    means, deviations = np.array(
+        [[(m[:, 0], d) for m, d, _ in (posterior.predict(POINTS) for posterior in posteriors)]]
+    )[0].transpose(1, 2, 0)
     before = area(scores, corner)
     grown = np.array([
         np.mean([area(np.concatenate([scores, [mean + deviation * draw]]), corner) for draw in draws]) - before
         for mean, deviation in zip(means, deviations, strict=True)
     ])  # fmt: skip
-    ratios = np.exp(promises[grown > 0.01]) / grown[grown > 0.01]
+    ratios = np.exp(values[grown > 0.01]) / grown[grown > 0.01]
     assert len(ratios) >= 3 and ratios.max() / ratios.min() < 1.3, "they are the same up to a factor"
 
 
 def test_a_running_trial_that_may_move_the_front_takes_from_what_is_near_it() -> None:
     def promised(running: Array) -> Array:
-        return of_front([process(), other()], running, np.random.default_rng(0))(POINTS)[0]
+        return log_hypervolume_improvement([process(), other()], running, np.random.default_rng(0))(POINTS)[0]
 
     alone = promised(NONE)
     best = int(alone.argmax())
@@ -103,14 +105,14 @@ def test_a_running_trial_that_may_move_the_front_takes_from_what_is_near_it() ->
 @pytest.mark.parametrize("running", [NONE, RUNNING])
 def test_slopes_are_those_of_the_promise(running: Array) -> None:
     random: Any = np.random.default_rng(0)
-    assert slope_errors(of_best(process(), running, random)).max() < 1e-3
+    assert slope_errors(log_expected_improvement(process(), running, random)).max() < 1e-3
     # A case's least objective, or whether it gains, may change between the two points that are compared.
-    assert np.median(slope_errors(of_front([process(), other()], running, random))) < 1e-3
+    assert np.median(slope_errors(log_hypervolume_improvement([process(), other()], running, random))) < 1e-3
 
 
 def test_what_costs_time_is_taken_off() -> None:
-    promise = of_best(process(), NONE, np.random.default_rng(0))
-    dear = for_its_time(promise, np.array([1.0, 0.0, 2.0]))
-    np.testing.assert_allclose(dear(POINTS)[0], promise(POINTS)[0] - POINTS[:, 0] - 2 * POINTS[:, 2])
-    np.testing.assert_allclose(dear(POINTS)[1](), promise(POINTS)[1]() - [1, 0, 2])
-    assert for_its_time(promise, None) is promise
+    acquisition = log_expected_improvement(process(), NONE, np.random.default_rng(0))
+    dear = minus_costs(acquisition, np.array([1.0, 0.0, 2.0]))
+    np.testing.assert_allclose(dear(POINTS)[0], acquisition(POINTS)[0] - POINTS[:, 0] - 2 * POINTS[:, 2])
+    np.testing.assert_allclose(dear(POINTS)[1](), acquisition(POINTS)[1]() - [1, 0, 2])
+    assert minus_costs(acquisition, None) is acquisition
