@@ -27,15 +27,10 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
-from gaudi_tune.define.options import DEFAULT_STORAGE
+from gaudi_tune.define.options import DEFAULT_STORAGE, TRAITS
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
-AGAIN = (
-    "recipe", "device", "workers_per_trial", "data", "model", "epochs", "steps", "seconds", "eval_every",
-    "skip_bad_images", "space",
-)  # fmt: skip
-"""Options of a sweep that say what its trials train, besides its settings: ``rerun`` takes them over."""
 SEEDS = 5
 """Seeds of ``rerun``, unless it is given others."""
 
@@ -155,15 +150,20 @@ def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
             f"baseline={f'{sweep.folder}{number}'!r}, baseline_only=True, seeds={SEEDS}) does the same"
         )
     experiment, description = load_experiment(began.script, others, named=began.experiment)
-    usual = {name: began.options[name] for name in AGAIN if began.options.get(name) is not None}
+    repeated = {
+        name: began.options[name]
+        for name, traits in TRAITS.items()
+        if traits.rerun_repeats and began.options.get(name) is not None
+    }
+    repeated |= {name: tuple(value) for name, value in repeated.items() if isinstance(value, list)}  # JSON has lists
     if not began.recipes:
-        usual.pop("recipe", None)
+        repeated.pop("recipe", None)
     baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
-    other = (int(began.options.get("seed", 0)) + 1) % 2**32  # the sweep's own has made the seeds that it had
-    lists = {name: tuple(began.options.get(name, ())) for name in ("settings", "objectives")}
-    own = {"storage": asked.storage, "seed": other}
-    options = command_line.parsed(others, description, {**usual, **baseline, **lists, **own})
-    options = replace(options, settings=merged(lists["settings"], options.settings))
+    # With its own seed the sweep has made the seeds of its trials.
+    another_seed = (int(began.options.get("seed", 0)) + 1) % 2**32
+    storage = {"storage": asked.storage, "seed": another_seed}
+    options = command_line.parsed(others, description, {**repeated, **baseline, **storage})
+    options = replace(options, settings=merged(repeated.get("settings", ()), options.settings))
     return command_line.run(experiment, options, [*asked.program, "run", began.script])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
-from gaudi_tune.define.options import SweepOptions, checked
+from gaudi_tune.define.options import TRAITS, SweepOptions, checked
 from gaudi_tune.define.search_space import WithPrior
 
 if sys.version_info >= (3, 11):
@@ -24,8 +23,6 @@ SPACE, SET = "space", "set"
 """The tables of the file."""
 BASELINE, PRIOR = "baseline", "prior"
 """What a range may have besides its bounds: the value of the first trial, and one that is likely to be good."""
-NOT_IN_A_FILE = {"config", "resume", "settings", "space"}
-"""Fields of the options that a file does not have, or has as a table."""
 RANGES: dict[str, tuple[str, Callable[..., BaseDistribution]]] = {
     "uniform": ("[0.0, 0.5]", FloatDistribution),
     "loguniform": ("[1e-5, 1e-2]", lambda low, high: FloatDistribution(low, high, log=True)),
@@ -57,7 +54,7 @@ def _options_of(written: Mapping[str, Any]) -> dict[str, Any]:
     tables = {name: written.get(name, {}) for name in (SPACE, SET)}
     if wrong := [name for name, table in tables.items() if not isinstance(table, Mapping)]:
         raise SweepError(f"{wrong[0]} must be a table; write [{wrong[0]}] and a line for each key below it")
-    known = [field.name for field in fields(SweepOptions) if field.name not in NOT_IN_A_FILE]
+    known = [name for name, traits in TRAITS.items() if traits.in_config_file]
     options = {name.replace("-", "_"): value for name, value in written.items() if name not in tables}
     for name in options:
         if name not in known:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import tyro
 from pydantic import ByteSize, Field, TypeAdapter, ValidationError
@@ -39,19 +39,10 @@ OUR_WORDS = {
     ", unable to parse string as a number": "",
 }
 """What stands for pydantic's words in messages."""
-TUPLES = {"settings": ("lr=0.1",), "learn_from": ("earlier",), "objectives": ("val_loss:min", "samples_per_s:max")}
-"""An example of each option that takes several values."""
-MAY_DIFFER = {"resume", "add_trials", "storage", "address", "tracking_uri", "dry_run", "json", "notify"}
-"""Options that a resumed sweep takes from its own command line alone."""
-KEPT_UNLESS_GIVEN = {
-    "register", "checkpoint_budget", "profile", "time_budget", "target", "patience", "retries", "checkpoint_minutes",
-    "hang_minutes", "same_errors",
-}  # fmt: skip
-"""Options that it takes from there if they are given, and else keeps."""
-USUAL: Mapping[str, Any] = {"same_errors": 5, "retries": 3, "hang_minutes": 120.0, "checkpoint_minutes": 10.0}
-"""Those of them that have a value in every sweep; :func:`with_usual` fills it in."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
-
+OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
+"""What ``--resume`` does with an option: it keeps the value with which the sweep began; or it keeps that unless the
+command line has another; or it takes what the command line says, and the sweep's files do not have the option."""
 
 AS_GIVEN = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
@@ -68,6 +59,21 @@ def shown(metavar: str, default: str = "") -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What the code must know of an option besides its type and its default; a part of the field's annotation."""
+
+    on_resume: OnResume = "kept"
+    usual: Any = None
+    """The value of an option that was not given and whose default is None; :func:`with_usual` fills it in."""
+    example: tuple[str, ...] = ()
+    """Values of an option that takes several, for the error that asks for a tuple."""
+    rerun_repeats: bool = False
+    """Whether ``gaudi-tune rerun`` takes the sweep's value, since it says what a trial trains."""
+    in_config_file: bool = True
+    """Whether ``--config`` reads it as a key of the file's top level."""
+
+
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
@@ -79,29 +85,33 @@ Text: TypeAlias = Annotated[str, Field(min_length=1)]
 class TrialOptions:
     """What each trial trains, and on what."""
 
-    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN] = None
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN, Traits(rerun_repeats=True)] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[str, shown("NAME"), AS_GIVEN] = "auto"
+    device: Annotated[str, shown("NAME"), AS_GIVEN, Traits(rerun_repeats=True)] = "auto"
     """auto, hpu, cuda or cpu."""
-    workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN] = 1
+    workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN, Traits(rerun_repeats=True)] = 1
     """Devices that train one trial together."""
     grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), AS_GIVEN] = "auto"
     """Give idle devices to running trials: auto, on, off."""
-    data: Annotated[Text | None, shown("PATH")] = None
+    data: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
     """File, folder or name on the hub; default: the recipe's."""
-    model: Annotated[Text | None, shown("PATH")] = None
+    model: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
     """Pretrained weights: a folder, a file, or a name."""
-    epochs: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    epochs: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
     """Epochs of a full trial; default: the recipe's."""
-    steps: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    steps: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
     """Optimizer steps of a full trial, instead of epochs."""
-    eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
     """Steps between two evaluations."""
-    seconds: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    seconds: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
     """Train each trial for at most N seconds; compare by time."""
-    skip_bad_images: Annotated[bool, shown("")] = False
+    skip_bad_images: Annotated[bool, shown(""), Traits(rerun_repeats=True)] = False
     """Skip images that cannot be read."""
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint="")] = ()
+    settings: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint=""),
+        Traits(example=("lr=0.1",), rerun_repeats=True, in_config_file=False),
+    ] = ()
     """Change a setting, or fix a hyperparameter."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
     """Start from a sweep's winner, or a published run."""
@@ -115,19 +125,25 @@ class TrialOptions:
 class SearchOptions:
     """What to try, and which trials continue."""
 
-    config: Annotated[Path | None, shown("FILE")] = None
+    config: Annotated[Path | None, shown("FILE"), Traits(in_config_file=False)] = None
     """TOML file of options and ranges; the command line wins."""
-    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None
+    space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress, Traits(rerun_repeats=True, in_config_file=False)] = (
+        None
+    )
     """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
     num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Trials, baseline included; default: the recipe's."""
-    objectives: Annotated[tuple[Text, ...], shown("METRIC:MODE...")] = ()
+    objectives: Annotated[
+        tuple[Text, ...],
+        shown("METRIC:MODE..."),
+        Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True),
+    ] = ()
     """One to three metrics, each with max or min."""
     search: Annotated[str, shown("NAME"), AS_GIVEN] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
     scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
-    learn_from: Annotated[tuple[Text, ...], shown("SWEEP...")] = ()
+    learn_from: Annotated[tuple[Text, ...], shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Earlier sweeps: begin near their best trials."""
     grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
     """Epochs, steps or seconds before a trial can be stopped."""
@@ -147,17 +163,26 @@ class SearchOptions:
 class LimitOptions:
     """When to end the sweep early, and what to retry."""
 
-    time_budget: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, shown("MINUTES"), AS_GIVEN] = None
+    time_budget: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
+        shown("MINUTES"),
+        AS_GIVEN,
+        Traits(on_resume="kept unless given"),
+    ] = None
     """End after this long, confirmation included."""
-    target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN] = None
+    target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN, Traits(on_resume="kept unless given")] = None
     """End when a trial reaches this value of the metric."""
-    patience: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    patience: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(on_resume="kept unless given")] = None
     """End after N trials without a better value."""
-    same_errors: Annotated[Count | None, shown("N", "(5)"), AS_GIVEN] = None
+    same_errors: Annotated[
+        Count | None, shown("N", "(5)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=5)
+    ] = None
     """End when N trials in a row fail the same way; 0: never."""
-    retries: Annotated[Count | None, shown("N", "(3)"), AS_GIVEN] = None
+    retries: Annotated[Count | None, shown("N", "(3)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=3)] = None
     """How often to restart a trial that lost its workers."""
-    hang_minutes: Annotated[Minutes | None, shown("MINUTES", "(120)"), AS_GIVEN] = None
+    hang_minutes: Annotated[
+        Minutes | None, shown("MINUTES", "(120)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=120.0)
+    ] = None
     """Replace workers that are silent this long; 0: never."""
 
 
@@ -167,21 +192,23 @@ class StorageOptions:
 
     name: Annotated[str | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
-    storage: Annotated[Path, shown("FOLDER", "(results)")] = DEFAULT_STORAGE
+    storage: Annotated[Path, shown("FOLDER", "(results)"), Traits(on_resume="as given")] = DEFAULT_STORAGE
     """For results and checkpoints, seen by every node."""
-    resume: Annotated[str | None, shown("NAME")] = None
+    resume: Annotated[str | None, shown("NAME"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted."""
-    add_trials: Annotated[Count, shown("N"), AS_GIVEN] = 0
+    add_trials: Annotated[Count, shown("N"), AS_GIVEN, Traits(on_resume="as given")] = 0
     """With --resume: add N trials."""
-    checkpoint_minutes: Annotated[Minutes | None, shown("MINUTES", "(10)"), AS_GIVEN] = None
+    checkpoint_minutes: Annotated[
+        Minutes | None, shown("MINUTES", "(10)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=10.0)
+    ] = None
     """Save a trial this often; 0: at every report."""
-    checkpoint_budget: Annotated[str | None, shown("SIZE")] = None
+    checkpoint_budget: Annotated[str | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
     """Disk space for all checkpoints."""
-    address: Annotated[Text | None, shown("HOST:PORT")] = None
+    address: Annotated[Text | None, shown("HOST:PORT"), Traits(on_resume="as given")] = None
     """Ray cluster to join, or auto; default: start one here."""
-    dry_run: Annotated[bool, shown("")] = False
+    dry_run: Annotated[bool, shown(""), Traits(on_resume="as given")] = False
     """Check everything, print the plan, and stop."""
-    json: Annotated[bool, shown("")] = False
+    json: Annotated[bool, shown(""), Traits(on_resume="as given")] = False
     """Print the result as JSON, everything else to stderr."""
 
 
@@ -189,13 +216,13 @@ class StorageOptions:
 class TrackingOptions:
     """Where to log runs and the best model."""
 
-    tracking_uri: Annotated[Text | None, shown("ADDRESS")] = None
+    tracking_uri: Annotated[Text | None, shown("ADDRESS"), Traits(on_resume="as given")] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
-    register: Annotated[str | None, shown("NAME")] = None
+    register: Annotated[str | None, shown("NAME"), Traits(on_resume="kept unless given")] = None
     """Register the best model in MLflow under this name."""
-    profile: Annotated[str | None, shown("TRIAL:STEPS")] = None
+    profile: Annotated[str | None, shown("TRIAL:STEPS"), Traits(on_resume="kept unless given")] = None
     """Trace STEPS steps of trial TRIAL with torch's profiler."""
-    notify: Annotated[Text | None, shown("URL")] = field(default=None, repr=False)
+    notify: Annotated[Text | None, shown("URL"), Traits(on_resume="as given")] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
 
 
@@ -245,8 +272,24 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         return limit
 
 
-GROUPS = {kind.__name__.removesuffix("Options").lower(): kind for kind in reversed(SweepOptions.__bases__)}
+GROUPS: dict[str, type[Any]] = {
+    "trial": TrialOptions,
+    "search": SearchOptions,
+    "limit": LimitOptions,
+    "storage": StorageOptions,
+    "tracking": TrackingOptions,
+}
 """The groups of options that ``--help`` shows, in its order."""
+TRAITS: dict[str, Traits] = {
+    name: next((part for part in annotation.__metadata__ if isinstance(part, Traits)), Traits())
+    for name, annotation in get_type_hints(SweepOptions, include_extras=True).items()
+}
+"""The traits of each option, by its name."""
+
+
+def names_on_resume(rule: OnResume) -> set[str]:
+    """Return the names of the options that ``--resume`` treats like this."""
+    return {name for name, traits in TRAITS.items() if traits.on_resume == rule}
 
 
 def checked(options: Mapping[str, Any]) -> SweepOptions:
@@ -254,7 +297,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
 
     The SweepError names every option that is unknown or wrong at once, with its value.
     """
-    known = [option.name for option in fields(SweepOptions)]
+    known = list(TRAITS)
     if unknown := sorted(set(options) - set(known)):
         here = {flag(name).removeprefix("--"): name for name in known}
         meant = {
@@ -271,7 +314,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             for theirs, ours in OUR_WORDS.items():
                 message = message.replace(theirs, ours)
             name = str(problem["loc"][0])
-            message = message.replace("a valid tuple", f"a tuple, such as {TUPLES.get(name)}")
+            message = message.replace("a valid tuple", f"a tuple, such as {TRAITS[name].example}")
             wrong.setdefault(name, f"{problem['input']!s}: {message}")
         raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
     _ = valid.checkpoint_bytes, valid.profiled  # which raise, too
@@ -282,12 +325,14 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
 
 def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
     """Return the options of a sweep that goes on: those that it ``kept``, and of those ``given`` what may differ."""
-    changed = {field.name for field in fields(given) if getattr(given, field.name) != field.default}
-    if wrong := sorted(changed - MAY_DIFFER - KEPT_UNLESS_GIVEN):
+    changed = {each.name for each in fields(given) if getattr(given, each.name) != each.default}
+    as_given, unless_given = names_on_resume("as given"), names_on_resume("kept unless given")
+    if wrong := sorted(changed - as_given - unless_given):
         raise SweepError(
             f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
         )
-    own = {name: value for name, value in asdict(given).items() if name in MAY_DIFFER | (KEPT_UNLESS_GIVEN & changed)}
+    taken = as_given | (unless_given & changed)
+    own = {name: value for name, value in asdict(given).items() if name in taken}
     try:
         return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
     except (SweepError, KeyError, TypeError) as error:
@@ -298,8 +343,9 @@ def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:
-    """Return the options of a sweep with the usual value of each of :data:`USUAL` that was not given."""
-    return replace(options, **{name: value for name, value in USUAL.items() if getattr(options, name) is None})
+    """Return the options of a sweep, each that was not given with its usual value if it has one."""
+    not_given = [name for name in TRAITS if getattr(options, name) is None]
+    return replace(options, **{name: TRAITS[name].usual for name in not_given})
 
 
 def flag(name: str) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.writing import atomic_write
-from gaudi_tune.define.options import MAY_DIFFER, SweepOptions
+from gaudi_tune.define.options import SweepOptions, names_on_resume
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
 
@@ -70,7 +70,7 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
 
 def write_sweep_file(plan: Plan) -> None:
     """Write what a resumption must know, whole or not at all."""
-    experiment = plan.experiment
+    experiment, not_kept = plan.experiment, names_on_resume("as given")
     contents = SweepFile(
         began=time.time() if plan.began is None else plan.began,
         recipes=experiment.has_recipes,
@@ -79,7 +79,7 @@ def write_sweep_file(plan: Plan) -> None:
         mode=experiment.mode,
         others=[str(objective) for objective in plan.others],
         groups=plan.groups,
-        options={name: value for name, value in plan.decided().items() if name not in MAY_DIFFER},
+        options={name: value for name, value in plan.decided().items() if name not in not_kept},
         space=experiment.search_space.describe(),
         earlier_config=dict(plan.earlier_config),
         learned=list(plan.learned),
