@@ -19,8 +19,9 @@ extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**.md", "deploy/*.md", "mlflow/*.md", "tests/benchmarks/*/*.md"]
 myst_heading_anchors = 6  # GitHub gives every heading an anchor
+highlight_language = "none"  # of a block that names no language, as on GitHub
 html_theme = "furo"  # loads no script, style or font from elsewhere
-html_copy_source = html_show_sourcelink = html_show_sphinx = html_use_index = False
+html_copy_source = html_show_copyright = html_show_sourcelink = html_show_sphinx = html_use_index = False
 
 
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
