@@ -144,7 +144,7 @@ def _in_ray_train() -> bool:
 
     try:
         train.get_context()
-    except RuntimeError:  # what Ray raises outside a train loop's worker
+    except (RuntimeError, DeprecationWarning):  # outside a train loop's worker; in a function trainable of Ray Tune
         return False
     return True
 

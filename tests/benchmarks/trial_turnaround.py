@@ -1,15 +1,22 @@
-"""How long a trial takes to start: warm worker groups against one TorchTrainer per trial, as Ray's guide shows.
+"""How long a trial takes to start: warm worker groups against the two ways that Ray Tune has.
 
-The same configurations of the sample recipe run through both ways, one after the other, each in a process and a Ray of
-its own, with the same number of trials at a time. Prints, last, one JSON object:
+- ``plain``: one TorchTrainer per trial, as Ray's guide shows it; what trials of several workers take.
+- ``reused``: a function trainable with ``reuse_actors=True``, without logging; what a user of one device per trial
+  would take (``plain_tune.py``).
+- ``warm``: this project, with its study, checkpoints and MLflow.
 
-    {"plain": {...}, "warm": {...}, "start_ratio": ..., "sweep_ratio": ...}
+The same configurations of the sample recipe run each way, one after the other, each in a process and a Ray of its own,
+with the same number of trials at a time. Prints, last, one JSON object:
 
-where ``start_s`` is the median time from the scheduler's launch of a trial to its first training step, without the
-first trial of each group, whose median is ``first_start_s``; ``sweep_s`` is the whole sweep, the start of the groups
-included; ``processes`` and ``peak_pss_gb`` count the process tree. Takes about 10 minutes on 2 cores.
+    {"plain": {...}, "reused": {...}, "warm": {...}, "gap_ratio": {...}, "sweep_ratio": {...}, "command_ratio": {...}}
 
-    python tests/benchmarks/trial_turnaround.py [--trials 24]
+where ``gap_s`` is the median time from a trial's last report, when its place is free, to the first training step of
+the trial that takes it; ``sweep_s`` is the whole sweep, the start of Ray's workers
+included; ``command_s`` is the whole command, with Python's start, Ray's and the end; ``processes`` and ``peak_pss_gb``
+count the process tree. The ratios are each way's figure over that of ``warm``. Takes about 10 minutes on 2 cores;
+``--ways reused warm`` takes one.
+
+    python tests/benchmarks/trial_turnaround.py [--trials 24] [--ways reused warm]
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +37,7 @@ from optuna.storages import InMemoryStorage
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
-from ray.tune.schedulers import FIFOScheduler
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base import names
@@ -42,93 +48,102 @@ from gaudi_tune.on_ray.local_ray import start_ray
 from gaudi_tune.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.private.setup_worker import FORK_SERVER
-from trainables.bert import train_loop
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
+from tests.benchmarks.stamped_bert import train_loop
 
-LAUNCHED_AT: dict[str, float] = {}
-"""Clock time at which the scheduler launched a trial, by trial id."""
-
-
-class StampingScheduler(FIFOScheduler):
-    """First in, first out, and notes when a trial is given to it to be launched, which is when a group is free."""
-
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        LAUNCHED_AT[trial.trial_id] = time.time()
+STAMPED = replace(EXPERIMENT, train_loop=train_loop)
+WAYS = ("plain", "reused", "warm")
+AT_A_TIME = 2
+"""Trials at a time: a worker each on 2 cores."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--way", choices=["plain", "warm"], help="run one way in this process (used by the benchmark)")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--way", choices=WAYS, help="run one way in this process (used by the benchmark)")
     arguments = parser.parse_args()
     if arguments.way:
         print(json.dumps(sweep(arguments.way, arguments.trials)))
         return
-    figures = {way: measure(way, arguments.trials) for way in ("plain", "warm")}
+    with tempfile.TemporaryDirectory() as folder:
+        configs = Path(folder) / "configs.json"
+        configs.write_text(
+            json.dumps(configurations(make_plan(EXPERIMENT, options_of("reused", arguments.trials, folder))))
+        )
+        figures = {way: measure(way, arguments.trials, configs) for way in arguments.ways}
     ratios = {
-        f"{what}_ratio": round(figures["plain"][f"{what}_s"] / figures["warm"][f"{what}_s"], 1)
-        for what in ("start", "sweep")
+        f"{what}_ratio": {
+            way: round(figures[way][f"{what}_s"] / figures["warm"][f"{what}_s"], 2)
+            for way in figures
+            if way != "warm" and "warm" in figures
+        }
+        for what in ("gap", "sweep", "command")
     }
     print(json.dumps({**figures, **ratios}))
 
 
-def measure(way: str, trials: int) -> dict[str, Any]:
+def measure(way: str, trials: int, configs: Path) -> dict[str, Any]:
     """Run one way in a separate process and watch its process tree."""
     command = [sys.executable, __file__, "--way", way, "--trials", str(trials)]
+    if way == "reused":
+        command = [
+            sys.executable,
+            str(PROJECT_ROOT / "tests/benchmarks/plain_tune.py"),
+            str(configs),
+            "--at-a-time",
+            "2",
+        ]
+    began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         with TreeMonitor(process.pid) as monitor:
             lines = []
             for line in process.stdout:
-                print(f"{way}: {line}", end="", flush=True)
+                if not line.startswith("{"):
+                    print(f"{way}: {line}", end="", flush=True)
                 lines.append(line)
         if process.wait() != 0:
             raise SystemExit(f"the {way} way failed")
+    command_s = round(time.monotonic() - began, 1)
     figures: dict[str, Any] = json.loads(lines[-1])
-    return {**figures, "processes": monitor.processes, "peak_pss_gb": round(monitor.peak_pss / 1e9, 2)}
+    figures["gap_s"] = median_gap(figures.pop("trials"))
+    watched = {"processes": monitor.processes, "peak_pss_gb": round(monitor.peak_pss / 1e9, 2)}
+    return {**figures, "command_s": command_s, **watched}
+
+
+def options_of(way: str, trials: int, storage: str) -> SweepOptions:
+    """Return the options of the sweep."""
+    return SweepOptions(
+        num_samples=trials,
+        confirm=0,
+        recipe="sample",
+        device="cpu",
+        epochs=1,
+        settings=("train_samples=128", "val_samples=64"),
+        search="random",
+        scheduler="fifo",
+        grow="off",
+        storage=Path(storage),
+        name=f"turnaround-{way}",
+        tracking_uri=f"sqlite:///{storage}/mlflow.db",
+    )
 
 
 def sweep(way: str, trials: int) -> dict[str, Any]:
     """Run the configurations one way and return its times."""
     with tempfile.TemporaryDirectory() as storage:
-        options = SweepOptions(
-            num_samples=trials,
-            confirm=0,
-            recipe="sample",
-            device="cpu",
-            epochs=1,
-            settings=("train_samples=128", "val_samples=64"),
-            search="random",
-            scheduler="fifo",
-            grow="off",
-            storage=Path(storage),
-            name=f"turnaround-{way}",
-            tracking_uri=f"sqlite:///{storage}/mlflow.db",
-        )
-        plan = make_plan(EXPERIMENT, options)
-        tuner = warm_tuner(plan) if way == "warm" else plain_tuner(plan)
+        plan = make_plan(STAMPED, options_of(way, trials, storage))
+        tuner = SweepTuner(plan) if way == "warm" else plain_tuner(plan)
         began = time.time()
         results = tuner.fit()
         sweep_s = time.time() - began
         ray.shutdown()
     assert not results.errors, results.errors
     assert len(results) == trials
-    return {**start_times([result.metrics or {} for result in results], plan.groups), "sweep_s": round(sweep_s, 1)}
-
-
-def warm_tuner(plan: Plan) -> SweepTuner:
-    """Return the sweep in warm groups."""
-    tuner = SweepTuner(plan)
-    given_to = tuner.run.on_disk.trial_added
-
-    def stamped(trial: Trial) -> None:
-        LAUNCHED_AT[trial.trial_id] = time.time()
-        given_to(trial)
-
-    tuner.run.on_disk.trial_added = stamped  # type: ignore[method-assign]
-    return tuner
+    return {"sweep_s": round(sweep_s, 1), "trials": [result.metrics or {} for result in results]}
 
 
 def plain_tuner(plan: Plan) -> tune.Tuner:
@@ -156,7 +171,6 @@ def plain_tuner(plan: Plan) -> tune.Tuner:
         tune_config=tune.TuneConfig(
             metric=EXPERIMENT.metric,
             mode=EXPERIMENT.mode,
-            scheduler=StampingScheduler(),
             max_concurrent_trials=plan.groups,
         ),
         run_config=tune.RunConfig(name="tune", storage_path=storage, verbose=0),
@@ -171,14 +185,14 @@ def configurations(plan: Plan) -> list[dict[str, Any]]:
     return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]
 
 
-def start_times(results: list[dict[str, Any]], groups: int) -> dict[str, float]:
-    """Return the median start of all trials but the first ``groups``, and of those."""
-    by_launch = sorted(results, key=lambda result: LAUNCHED_AT[result["trial_id"]])
-    starts = [result[names.FIRST_STEP_AT] - LAUNCHED_AT[result["trial_id"]] for result in by_launch]
-    return {
-        "start_s": round(statistics.median(starts[groups:]), 3),
-        "first_start_s": round(statistics.median(starts[:groups]), 3),
-    }
+def median_gap(trials: list[dict[str, Any]]) -> float:
+    """Return the median number of seconds from a trial's last report to the first step of the trial in its place.
+
+    The trial that begins as number n + 2 takes the place of the one that ended as number n.
+    """
+    starts = sorted(trial[names.FIRST_STEP_AT] for trial in trials)[AT_A_TIME:]
+    ends = sorted(trial["reported_at"] for trial in trials)
+    return round(statistics.median(start - end for start, end in zip(starts, ends, strict=False)), 3)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ray import tune
 from ray.train import Checkpoint
 
 import gaudi_tune as train
@@ -66,3 +67,14 @@ def test_numbers_of_torch_and_numpy_are_numbers() -> None:
     )
     assert reported == {"a": 0.5, "b": 2.0, "c": "text", "d": True}
     assert [type(value) for value in reported.values()] == [float, float, str, bool]
+
+
+@pytest.mark.workers
+def test_in_a_function_trainable_of_ray_tune_a_loop_is_a_single_worker(ray_here: None, tmp_path: Path) -> None:
+    def trainable(config: dict[str, Any]) -> None:
+        tune.report({"world_size": train.get_context().get_world_size(), "begins": train.get_checkpoint() is None})
+
+    run_config = tune.RunConfig(storage_path=str(tmp_path), verbose=0)
+    (result,) = tune.Tuner(tune.with_resources(trainable, {"cpu": 1}), run_config=run_config).fit()
+    assert result.metrics is not None
+    assert (result.metrics["world_size"], result.metrics["begins"]) == (1, True)
