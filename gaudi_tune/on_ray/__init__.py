@@ -1,5 +1,5 @@
-"""Where Ray begins: the tuner, the one callback, starting Ray, and resuming.
+"""The sweep on Ray Tune: the tuner, Tune's callbacks and scheduler, the start of Ray, and resuming.
 
-Only this package knows Tune's files. What is private in a library stands in ``gaudi_tune/private``, where an
-upgrade of Ray begins.
+Only this package and ``gaudi_tune/private`` know Tune's files. The latter has everything that is private in a library:
+an upgrade of Ray begins there.
 """

@@ -1,4 +1,7 @@
-"""Starting the Ray of a sweep, at best while that is still planned. Imports little else."""
+"""The start of a sweep's own Ray, in the background while the sweep is planned.
+
+This module imports little besides Ray, so that the start begins early.
+"""
 
 from __future__ import annotations
 
@@ -25,83 +28,87 @@ from gaudi_tune.private.setup_worker import FORK_SERVER
 from gaudi_tune.sweep.record.events import CTRL_C
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
-"""What Ray asks of everyone who comes to its ports."""
+"""The file with the token that Ray demands of everyone who connects to its ports."""
 ENVIRONMENT = {
-    # The sweep says itself why a trial failed. Trial actors would say so, too, and read this at their start.
+    # The sweep itself says why a trial failed. Trial actors read this at their start, and would say it a second time.
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-    # Where Python's start is slow (an image that preloads habana), a node's agent takes longer than Ray waits for it.
+    # Where Python starts slowly (an image that preloads habana), a node's agent takes longer than Ray's usual limit.
     "RAY_agent_register_timeout_ms": "300000",
-    # A driver would wait for two processes that nobody uses, since trial actors and workers have variables of theirs.
+    # Ray would start two processes for the driver and wait for them. Nobody uses them: trial actors and workers have
+    # environment variables of their own, and so need other processes.
     "RAY_prestart_worker_first_driver": "0",
 }
-"""Settings of the Ray that is started, which its processes take from this one, unless the user has set them."""
-OF_TUNE = {
-    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, leaves the terminal to our own progress
-    # Seconds between two snapshots of the sweep's state where no checkpoint is written: what a crash costs besides the
-    # work since a checkpoint.
+"""Settings of the Ray that is started, unless the user has set them. Its processes inherit them from this one."""
+TUNE_SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # with verbose=0, this leaves the terminal to the sweep's own progress
+    # Seconds between two snapshots of the sweep's state while no checkpoint is written. A crash loses this much of the
+    # state, besides the work since the last checkpoint.
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
-    # The sweep names Tune's loggers itself, without TensorBoard's, which takes 5 ms of the event loop per report.
+    # The sweep chooses Tune's loggers itself: TensorBoard's takes 5 ms of the event loop per report.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # The sweep says itself why a trial failed, without Ray's frames around the train loop's.
+    # The sweep itself says why a trial failed, without Ray's frames around the train loop's.
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-"""Settings of Tune in this process while a sweep runs, unless the user has set them. A plain sweep of Tune that follows
-would lose files with them."""
+"""Settings of Tune in this process while a sweep runs, unless the user has set them. Afterwards they are removed: with
+them, a plain Tune sweep in the same process would lose files."""
 
 
 @contextmanager
 def python_path_with(folders: Sequence[str]) -> Iterator[None]:
-    """Let Python processes that start inside the block look for modules in these folders, too."""
-    kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [kept]), *folders])
+    """Let Python processes that start inside the block also look for modules in these folders."""
+    original = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([original, *folders] if original else folders)
     try:
         yield
     finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({} if kept is None else {"PYTHONPATH": kept})
+        if original is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = original
 
 
-_IN_BACKGROUND = ThreadPoolExecutor(1, "ray")
-"""Its thread lives as long as this process: the kernel ends Ray's processes together with the thread that made them."""
-_begun: Future[None] | None = None
-"""The start in the background that nobody has waited for."""
+_BACKGROUND = ThreadPoolExecutor(1, "ray")
+"""Its one thread lives as long as this process, because the kernel ends Ray's processes with the thread that started
+them."""
+_pending_start: Future[None] | None = None
+"""The start in the background, until somebody has waited for it."""
 _fork_server: ForkServer | None = None
-"""That of the Ray that this process has started last."""
+"""The fork server of the Ray that this process started last."""
 
 
 def begin_ray(plan: Plan) -> None:
-    """Begin to start a Ray of this sweep's own, which takes seconds, unless that has begun or one is joined already.
+    """Begin to start the sweep's own Ray, which takes seconds, unless it is being started or a Ray is joined already.
 
-    Then call :func:`start_ray`, or :func:`end_ray` if the plan turns out not to work.
+    Afterwards call :func:`start_ray`, or :func:`end_ray` if the plan turns out not to work.
     """
-    global _begun
-    if _begun is None and not ray.is_initialized():
-        _begun = _IN_BACKGROUND.submit(_start, plan)
+    global _pending_start
+    if _pending_start is None and not ray.is_initialized():
+        _pending_start = _BACKGROUND.submit(_start, plan)
 
 
 def start_ray(plan: Plan) -> None:
-    """Start a Ray of this sweep's own on this machine, unless one is joined already. Waits for one that was begun.
+    """Start the sweep's own Ray on this machine, or finish the start that :func:`begin_ray` has begun.
 
-    A SweepError if Ray does not start.
+    Does nothing if a Ray is joined already. Raises a SweepError if Ray does not start.
     """
-    global _begun
-    if _begun is None:
+    global _pending_start
+    if _pending_start is None:
         _start(plan)
     else:
-        wait([_begun])  # and if that is interrupted, end_ray() must know of it
-        begun, _begun = _begun, None
-        begun.result()
+        wait([_pending_start])  # if Ctrl-C interrupts this line, end_ray() still finds the pending start
+        pending, _pending_start = _pending_start, None
+        pending.result()
 
 
 def end_ray() -> None:
-    """End the Ray of this process, also one that still starts. Ctrl-C during that ends the process at once."""
-    global _begun
+    """End the Ray of this process, also one that is still starting. Ctrl-C during that ends the process at once."""
+    global _pending_start
     try:
-        if _begun is not None:
-            wait([_begun])
+        if _pending_start is not None:
+            wait([_pending_start])
     except KeyboardInterrupt:
-        os._exit(CTRL_C)  # and the kernel ends what there is of Ray
-    _begun = None
+        os._exit(CTRL_C)  # the kernel then ends Ray's processes
+    _pending_start = None
     ray.shutdown()
     _end_fork_server()
 
@@ -114,36 +121,39 @@ def _end_fork_server() -> None:
 
 
 def _begin_fork_server(plan: Plan) -> dict[str, str]:
-    """Start a fork server, unless the devices forbid it, and return the variable with its address."""
+    """Start a fork server, and return the environment variable with its address; {} if the devices forbid forks."""
     global _fork_server
     _end_fork_server()
     device = plan.devices.type
     if not device.forks or FORK_SERVER in os.environ:
         return {}
-    threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # as Ray has it for a worker
+    threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # the value that Ray gives a worker
     _fork_server = ForkServer(
-        [*_imported_by_script(), *plan.experiment.imports],
+        [*_modules_of_script(), *plan.experiment.imports],
         {**threads, **os.environ, **device.worker_environment()},
     )
     return {FORK_SERVER: _fork_server.address}
 
 
-def _imported_by_script() -> list[str]:
-    """Return the installed modules that the script or notebook has imported something from, but for those that each
-    worker must import by itself."""
+def _modules_of_script() -> list[str]:
+    """Return the installed modules from which the script or notebook has imported something.
+
+    Leaves out the modules that each worker must import by itself.
+    """
     names = set[str]()
-    for value in [*vars(sys.modules["__main__"]).values()]:  # a copy: this may run beside the script
+    for value in list(vars(sys.modules["__main__"]).values()):  # a copy, since the script may run at the same time
         if isinstance(value, ModuleType):
             names.add(value.__name__)
         elif isinstance(value, type | FunctionType):
             names.add(str(value.__module__))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
-    left_out = {*NOT_COPIED, "gaudi_tune"}
+    excluded = {*NOT_COPIED, "gaudi_tune"}
     installed = [name for name, file in files.items() if file and re.search(r"/(site|dist)-packages/", file)]
-    return sorted(name for name in installed if name.partition(".")[0] not in left_out)
+    return sorted(name for name in installed if name.partition(".")[0] not in excluded)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _without_sigterm_warning(record: logging.LogRecord) -> bool:
+    """Filter out Ray's warning that it does not handle SIGTERM when it starts in a thread: the sweep handles it."""
     return "SIGTERM handler is not set" not in record.getMessage()
 
 
@@ -153,9 +163,9 @@ def _start(plan: Plan) -> None:
     if ray.is_initialized():
         return
     os.environ.update(plan.devices.type.node_environment())
-    # Ray turns its token authentication on and warns that it did, and that in a thread it does not handle SIGTERM.
+    # Ray would warn that it has turned token authentication on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    logging.getLogger("ray._private.worker").addFilter(_is_news)
+    logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
     folders = added_to_sys_path()
     try:
         with python_path_with(folders), lean_ray(), temporary_environment(_begin_fork_server(plan)):
@@ -173,5 +183,5 @@ def _start(plan: Plan) -> None:
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
         ) from error
     folders_of_own[ray.get_runtime_context().gcs_address] = folders
-    with suppress(OSError):  # there is none, or it is another's
-        RAY_TOKEN.chmod(0o600)  # Ray writes it for all users of the machine to read
+    with suppress(OSError):  # there is no such file, or it belongs to another user
+        RAY_TOKEN.chmod(0o600)  # Ray lets all users of the machine read it

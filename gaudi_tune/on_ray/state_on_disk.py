@@ -1,4 +1,4 @@
-"""The state of a sweep on disk: what is kept of it while it runs, and taken over where it goes on."""
+"""The state of a sweep on disk: it is kept while the sweep runs, and restored when the sweep is resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.trials import number_of
-from gaudi_tune.on_ray.tune_files import as_part, settle
+from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
 from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
@@ -22,39 +22,43 @@ logger = logging.getLogger(__name__)
 
 
 class StateOnDisk(KeptInProcess, StateKeeper):
-    """Appends the state of a sweep to its log, with Tune's part of it, and sees that Tune reads what was put back."""
+    """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it."""
 
     def __init__(self, folder: Path, state: SweepState, scheduler: ChosenScheduler, *, resumed: bool) -> None:
-        """Write nothing before Tune asks for it."""
+        """Prepare only: nothing is written before Tune asks for it."""
         self._folder, self._state, self._scheduler = folder, state, scheduler
-        self._log, self._in_log = StateLog(folder), dict[str, Any]()  # Tune's trials as the log has them
+        self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
         self.is_complete = True
-        """Whether the log has got all that it was given."""
-        self._put_back = resumed  # whether there are files for Tune to read
-        self._not_restored: set[int] = set()  # trials that Tune has yet to read
+        """Whether the log has everything that it was given."""
+        self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
+        self._not_restored: set[int] = set()  # numbers of the trials that Tune has yet to read
 
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        """Append to the log what has changed since the time before."""
+        """Append to the log what has changed since the last call."""
         everything = self._log.wants_all
-        changed = [one for one, state in trials.items() if everything or self._in_log.get(one) is not state]
+        changed = [
+            trial_id
+            for trial_id, state in trials.items()
+            if everything or self._logged_trials.get(trial_id) is not state
+        ]
         self.is_complete = False
         try:
-            of_tune = as_part(trials, changed, controller, search_alg)
-            record = {"tune": of_tune, **self.snapshot(None if everything else self._state.changed)}
+            tune_part = make_tune_part(trials, changed, controller, search_alg)
+            record = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
             self._log.append(record, [trial.number for trial in self._state.paused])
-        except OSError as error:  # the next may find room
+        except OSError as error:  # the next attempt may find space
             logger.warning("the state of the sweep could not be written (%s)", error)
             return
-        self._in_log = dict(trials)
-        self._state.changed.clear()
+        self._logged_trials = dict(trials)
+        self._state.forget_changes()
         self.is_complete = True
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
-        """Return the parts of the state that are not Tune's, with these trials; with all if None."""
+        """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""
         return {**self._state.snapshot(numbers), "scheduler": self._scheduler.get_state()}
 
     def restore(self, parts: Mapping[str, Any]) -> None:
-        """Take over a :meth:`snapshot` of all trials, before Tune adds them again."""
+        """Restore a :meth:`snapshot` of all trials, before Tune adds them again."""
         self._state.restore(parts)
         self._scheduler.set_state(parts["scheduler"])
 
@@ -67,7 +71,8 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         self._not_restored.discard(number_of(trial))
 
     def check_restored(self) -> None:
-        """Raise a SweepError if Tune has not read its state in full: it logs an error and begins again then."""
+        """Raise a SweepError if Tune has not read its state in full. Tune itself would log an error and start from the
+        beginning."""
         if self._not_restored:
             raise SweepError(
                 f"--resume {self._folder.name}: Tune could not read the state of {len(self._not_restored)} trials (its "
@@ -75,14 +80,14 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             )
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """Remove what Tune has read."""
-        self._settle(trials)
+        """Remove the files that Tune has read."""
+        self._remove_tune_files(trials)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Remove what Tune has read, also where there was nothing to do."""
-        self._settle(trials)
+        """Remove the files that Tune has read, also if the sweep had nothing left to train."""
+        self._remove_tune_files(trials)
 
-    def _settle(self, trials: Sequence[Trial]) -> None:
-        if self._put_back and trials:
-            self._put_back = False
-            settle(trials, self._folder)
+    def _remove_tune_files(self, trials: Sequence[Trial]) -> None:
+        if self._has_tune_files and trials:
+            self._has_tune_files = False
+            finish_restore(trials, self._folder)

@@ -1,4 +1,4 @@
-"""What people ask of a running sweep: any thread may ask, and Tune's event loop does it."""
+"""Requests of people to a running sweep: any thread may make them, and Tune's event loop grants them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import logging
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted, format_params
@@ -20,14 +22,49 @@ from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
 
-KNOWN = '{"do": "stop", "trial": 7}, {"do": "add", "trials": 10}, {"do": "try", "config": {...}} or {"do": "end"}'
-"""The requests, for people."""
-MOST_ADDED = 10_000
-"""Trials to add at once: more are a slip of the hand."""
+EXAMPLES = '{"do": "stop", "trial": 7}, {"do": "add", "trials": 10}, {"do": "try", "config": {...}} or {"do": "end"}'
+"""One request of each kind, for error messages."""
+MAX_ADDED = 10_000
+"""The most trials that one request may add: a larger number is taken for a typing error."""
+
+
+class _StrictModel(BaseModel):
+    model_config = ConfigDict(strict=True)  # neither "7" nor True is a number
+
+
+class Stop(_StrictModel):
+    """A request to end a trial at its next report, or at once if it waits."""
+
+    do: Literal["stop"]
+    trial: int
+
+
+class Add(_StrictModel):
+    """A request for more trials of the search."""
+
+    do: Literal["add"]
+    trials: int
+
+
+class Try(_StrictModel):
+    """A request to try a configuration next."""
+
+    do: Literal["try"]
+    config: dict[str, Any]
+
+
+class End(_StrictModel):
+    """A request to end the search: no more trials begin."""
+
+    do: Literal["end"]
+
+
+Request: TypeAlias = Annotated[Stop | Add | Try | End, Field(discriminator="do")]
+REQUEST = TypeAdapter[Stop | Add | Try | End](Request)
 
 
 class Steering:
-    """Takes wishes from any thread, and grants them where Tune's event loop says so."""
+    """Takes requests from any thread, and grants them when Tune's event loop calls :meth:`heed`."""
 
     def __init__(
         self,
@@ -39,67 +76,70 @@ class Steering:
     ) -> None:
         self._plan, self._state, self._searcher, self._scheduler = plan, state, searcher, scheduler
         self._tell = tell
-        self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
 
-    def ask(self, wish: Mapping[str, Any]) -> Future[str]:
-        """Take a wish, and return what will say in words what was done, or raise a :class:`SweepError`.
+    def ask(self, request: Mapping[str, Any]) -> Future[str]:
+        """Take a request such as one of :data:`EXAMPLES`.
 
-        The wishes are :data:`KNOWN`.
+        The future returns in words what was done, or raises a :class:`SweepError`.
         """
         answer: Future[str] = Future()
-        self._wishes.put((wish, answer))
+        self._requests.put((request, answer))
         if self._state.over:  # Tune's event loop has ended
             self.heed()
         return answer
 
     def heed(self) -> None:
-        """Grant what was asked for since the last time."""
+        """Grant the requests that have come since the last call."""
         while True:
             try:
-                wish, answer = self._wishes.get_nowait()
+                request, answer = self._requests.get_nowait()
             except queue.Empty:
                 return
             try:
-                answer.set_result(self._grant(wish))
-            except Exception as error:  # the sweep goes on, and who asked is told
+                answer.set_result(self._grant(request))
+            except Exception as error:  # the sweep goes on, and the person who asked sees the error
                 if not isinstance(error, SweepError):
-                    logger.exception("%s could not be done", wish)
+                    logger.exception("%s could not be done", request)
                 answer.set_exception(error)
 
-    def _grant(self, wish: Mapping[str, Any]) -> str:
-        self._check()
-        match {} if any(isinstance(value, bool) for value in wish.values()) else wish:  # True is an int, too
-            case {"do": "stop", "trial": int(number)}:
-                return self._stop(number)
-            case {"do": "end"}:
+    def _grant(self, request: Mapping[str, Any]) -> str:
+        self._check_running()
+        try:
+            validated = REQUEST.validate_python(request)
+        except ValidationError:
+            raise SweepError(f"{dict(request)}: not a request that a sweep knows; send {EXAMPLES}") from None
+        match validated:
+            case Stop():
+                return self._stop(validated.trial)
+            case Add():
+                return self._add(validated.trials)
+            case Try():
+                return self._try(validated.config)
+            case End():
                 return self._end()
-            case {"do": "add", "trials": int(number)}:
-                return self._add(number)
-            case {"do": "try", "config": dict(config)}:
-                return self._try(config)
-        raise SweepError(f"{dict(wish)}: not a request that a sweep knows; send {KNOWN}")
 
-    def _check(self) -> None:
-        """Raise a SweepError if there is nothing to steer."""
+    def _check_running(self) -> None:
+        """Raise a SweepError if the sweep has ended or is ending."""
         state = self._state
         if state.over or state.ending is not None:
-            why = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
-            raise SweepError(f"the sweep {why}; resume it with: {self._plan.how_to_resume()}")
+            status = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
+            raise SweepError(f"the sweep {status}; resume it with: {self._plan.how_to_resume()}")
 
     def _stop(self, number: int) -> str:
         trial = self._state.trials.get(number)
         if trial is None or trial.has_ended:
-            why = "there is no such trial" if trial is None else f"it has ended ({trial.status})"
-            others = ", ".join(map(str, sorted(self._state.unended))) or "none is"
-            raise SweepError(f"trial {number}: {why}; give one that is running or paused ({others})")
+            reason = "there is no such trial" if trial is None else f"it has ended ({trial.status})"
+            unended = ", ".join(map(str, sorted(self._state.unended))) or "none is"
+            raise SweepError(f"trial {number}: {reason}; give one that is running or paused ({unended})")
         if not trial.to_stop:
             self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
     def cut_search(self) -> None:
-        """Let no more trials begin, but those of the confirmation; a resumed sweep begins the others.
+        """Let no more trials of the search begin. The confirmation still trains, and a resumed sweep begins the rest.
 
-        A trial that waits ends unless it is promoted, as at the end of any search.
+        A paused trial ends unless it is promoted, as at the end of any search.
         """
         self._propose(self._searcher.proposed)
         self._tell(SearchCut(num_trials=self._searcher.proposed))
@@ -114,18 +154,19 @@ class Steering:
 
     def _add(self, number: int) -> str:
         self._check_search()
-        if not 1 <= number <= MOST_ADDED:
-            raise SweepError(f"{number} trials: give a number from 1 to {MOST_ADDED}")
+        if not 1 <= number <= MAX_ADDED:
+            raise SweepError(f"{number} trials: give a number from 1 to {MAX_ADDED}")
         self._want_trials(self._state.num_trials + number, f"add {counted(number, 'trial')}")
         return f"the search has {counted(self._state.num_trials, 'trial')} now"
 
-    def _try(self, given: Mapping[str, Any]) -> str:
+    def _try(self, params: Mapping[str, Any]) -> str:
         self._check_search()
-        config = self._plan.experiment.read_config(self._plan.settings, given)
-        needed = self._searcher.want(config)
+        config = self._plan.experiment.read_config(self._plan.settings, params)
+        num_trials = self._searcher.want(config)
         self._tell(Steered(what=f"try {format_params(config)}"))
-        if (missing := needed - self._state.num_trials) > 0:
-            self._want_trials(needed, f"add {counted(missing, 'trial')} for that")
+        missing = num_trials - self._state.num_trials
+        if missing > 0:
+            self._want_trials(num_trials, f"add {counted(missing, 'trial')} for that")
         return f"next: {format_params(config)}"
 
     def _check_search(self) -> None:
@@ -143,11 +184,11 @@ class Steering:
                 f"{self._plan.how_to_resume(with_more_trials=True)}"
             )
 
-    def _want_trials(self, number: int, what: str) -> None:
-        """Have the search propose so many trials in all, also after a resume."""
+    def _want_trials(self, number: int, description: str) -> None:
+        """Have the search propose this many trials in all, also after a resume."""
         keep_num_samples(self._plan.folder, number)
         self._propose(number)
-        self._tell(TrialsAsked(what=what, num_trials=number))
+        self._tell(TrialsAsked(what=description, num_trials=number))
 
     def _propose(self, number: int) -> None:
         self._scheduler.expect(number)

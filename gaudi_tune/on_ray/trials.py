@@ -1,4 +1,4 @@
-"""What a trial of Tune is in the sweep: its number, its name, its error."""
+"""A trial of Tune as the sweep knows it: its number, its name, its error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def number_of(trial: Trial) -> int:
 
 
 def number_in(tag: str | None) -> int:
-    """Return the number of the trial that Tune has given this tag, "<number>_<varied parameters>"."""
+    """Return the number of the trial to which Tune gave this tag, "<number>_<varied parameters>"."""
     return int(str(tag).split("_", maxsplit=1)[0])
 
 
@@ -26,13 +26,15 @@ def name_of(trial: Trial) -> str:
     return trial_name(number_of(trial))
 
 
-OF_OURS = re.compile(rf"^{re.escape(errors.__name__)}\.\w+: ", re.MULTILINE)
-"""Begins the text of an error of ours in that of Ray, after Ray's traceback."""
+OUR_ERROR = re.compile(rf"^{re.escape(errors.__name__)}\.\w+: ", re.MULTILINE)
+"""Matches where, after Ray's traceback, the text of an error of this project begins."""
 
 
 def error_of(trial: Trial) -> str:
-    """Return the text of the last error that a trial has had, without Ray's own frames; it may have survived it. "" if
-    there was none."""
-    # Not trial.get_error(), which reads the copy in the sweep's folder, and that is made some time later.
+    """Return the text of the last error of a trial, which it may have survived, without Ray's own frames.
+
+    Returns "" if there was none.
+    """
+    # Not trial.get_error(): it reads the copy in the sweep's folder, which is made some time later.
     text = "" if trial.error_file is None else Path(trial.error_file).read_text().strip()
-    return OF_OURS.split(text)[-1]
+    return OUR_ERROR.split(text)[-1]

@@ -1,4 +1,4 @@
-"""The state of a sweep as Tune has it: kept in the sweep's log while it runs, and put back for one that is resumed.
+"""The state of a sweep in Tune's files: kept in the sweep's log while it runs, and put back for a resume.
 
 No other module knows the names of Tune's files (Ray 2.60).
 """
@@ -30,26 +30,30 @@ from gaudi_tune.sweep.search.study_record import count_trials
 
 logger = logging.getLogger(__name__)
 
-CONTROLLER, PROPOSALS, SEARCHER = "experiment_state-{}.json", "search_gen_state-{}.json", "searcher-state-{}.pkl"
-"""Tune's files: the trials and its event loop, what proposes the trials, and our part of that."""
+CONTROLLER = "experiment_state-{}.json"
+"""Tune's file with the trials and the state of its event loop."""
+PROPOSALS = "search_gen_state-{}.json"
+"""Tune's file with the generator of trials, which calls the searcher."""
+SEARCHER = "searcher-state-{}.pkl"
+"""Tune's file with the state of the searcher, which is ours."""
 CALLBACKS = "callback-states-{}.pkl"
-"""Another, with the states of callbacks by their position."""
+"""Tune's file with the states of callbacks by their position."""
 FILES = (CONTROLLER, PROPOSALS, SEARCHER, CALLBACKS)
 PUT_BACK = "9999"
-"""Stands for the date in their names: later than those of an earlier sweep of this process, which are still where Tune
-reads its own. It reads the latest."""
+"""The text in place of the date in these names. Tune reads the latest file, and an earlier sweep of this process may
+have left some where Tune looks for them."""
 SET_ASIDE = "set-aside-{}"
-"""A folder in that of the sweep: what had the names of trials that a resumed sweep is to train again."""
+"""A folder in that of the sweep, for what has the names of trials that a resumed sweep trains again."""
 
 
 def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the reports of a trial of the sweep in ``folder``; of a step that was reported again, the last."""
+    """Return the reports of a trial of the sweep in ``folder``: of several reports of the same step, the last."""
     lines = (folder / trial_name(number) / "result.json").read_text().splitlines()
     reports = [json.loads(line) for line in lines]
     return list({report.get(names.STEP, report["training_iteration"]): report for report in reports}.values())
 
 
-def as_part(
+def make_tune_part(
     trials: Mapping[str, tuple[str, str]], changed: Iterable[str], controller: str, search_alg: Any
 ) -> dict[str, Any]:
     """Return Tune's part of a record of the log, with the trials that have changed.
@@ -58,7 +62,8 @@ def as_part(
     """
     with tempfile.TemporaryDirectory() as folder:
         search_alg.save_to_dir(folder, session_str=PUT_BACK)
-        proposals, searcher = (Path(folder, name.format(PUT_BACK)).read_bytes() for name in (PROPOSALS, SEARCHER))
+        proposals = Path(folder, PROPOSALS.format(PUT_BACK)).read_bytes()
+        searcher = Path(folder, SEARCHER.format(PUT_BACK)).read_bytes()
     changes = {trial: trials[trial] for trial in changed}
     return {CONTROLLER: controller, PROPOSALS: proposals, SEARCHER: searcher, TRIALS: changes}
 
@@ -70,23 +75,23 @@ class KeptState:
     tune: dict[str, Any]
     """Tune's part of it, with all trials."""
     trials: list[dict[str, Any]]
-    """The trials, decoded, without what Tune keeps of their runs."""
+    """The trials, decoded, without Tune's metadata of their runs."""
     numbers: list[int]
-    """Of the trials."""
+    """The numbers of the trials, in order."""
 
 
-def kept_state_of(folder: Path, see: Callable[[dict[str, dict[str, Any]]], None]) -> KeptState:
-    """Return the state that the log of a sweep has, and whose parts ``see`` takes over.
+def read_kept_state(folder: Path, restore: Callable[[dict[str, dict[str, Any]]], None]) -> KeptState:
+    """Return the state in the log of a sweep, after ``restore`` was called with all of its parts.
 
-    Writes nothing. Where there is none, or the study lacks trials, a SweepError says why, and what to do.
+    Writes nothing. If there is no state, or the study lacks trials, a SweepError says why, and what to do.
     """
     try:
         parts = read_log(folder)
-        trials = [json.loads(of_trial) for of_trial, _ in parts["tune"][TRIALS].values()]
+        trials = [json.loads(trial) for trial, _ in parts["tune"][TRIALS].values()]
         if not trials:
-            raise ValueError("no trial had begun")  # and Tune restores no such state
+            raise ValueError("no trial had begun")  # Tune cannot restore such a state
         state = KeptState(parts["tune"], trials, sorted(number_in(trial["experiment_tag"]) for trial in trials))
-        see(parts)
+        restore(parts)
     except UNREADABLE as error:
         raise SweepError(
             f"--resume {folder.name}: its state cannot be read in full ({error or type(error).__name__}). Nothing was "
@@ -98,98 +103,105 @@ def kept_state_of(folder: Path, see: Callable[[dict[str, dict[str, Any]]], None]
 
 
 def _check_study(folder: Path, length: int) -> None:
-    """See that the study's database still has the trials that it had: it would give their numbers to others."""
-    there = count_trials(folder)
-    if there < length:
+    """Raise a SweepError if the study's database has fewer than ``length`` trials: it would use their numbers again."""
+    stored = count_trials(folder)
+    if stored < length:
         raise SweepError(
-            f"--resume {folder.name}: its study, {folder / STUDY_FILE}, has only {there} of the sweep's {length} "
+            f"--resume {folder.name}: its study, {folder / STUDY_FILE}, has only {stored} of the sweep's {length} "
             f"trials; put that file back from a backup, or start a new sweep under another name"
         )
 
 
 def results_so_far(folder: Path) -> tune.ResultGrid:
-    """Return the results that the log of a sweep has; a SweepError if it has none."""
-    return results_of(folder, kept_state_of(folder, lambda parts: None).tune[TRIALS].values())
+    """Return the results in the log of a sweep; a SweepError if there are none."""
+    return results_of(folder, read_kept_state(folder, lambda parts: None).tune[TRIALS].values())
 
 
 def put_back(state: KeptState, folder: Path, retries: int) -> None:
-    """Put a state where Tune looks for it, adapted to today, and move what came after it out of the way."""
+    """Put a state where Tune looks for it, with today's folder and retries, and set newer trials aside."""
     for name in FILES:
-        for old in folder.glob(name.format("*")):
-            old.unlink()
+        for old_file in folder.glob(name.format("*")):
+            old_file.unlink()
     trials = [
-        (json.dumps({**trial, "max_failures": retries}), of_run)
-        for trial, (_, of_run) in zip(state.trials, state.tune[TRIALS].values(), strict=True)
+        (json.dumps({**trial, "max_failures": retries}), run_metadata)
+        for trial, (_, run_metadata) in zip(state.trials, state.tune[TRIALS].values(), strict=True)
     ]
-    whole = {**json.loads(state.tune[CONTROLLER]), "trial_data": trials}
+    controller = {**json.loads(state.tune[CONTROLLER]), "trial_data": trials}
+    # Tune gives each callback the state at its position, if there is one, and refuses an empty dictionary. An entry of
+    # None leaves every callback as it is.
+    callbacks = {0: None}
     files = {
-        CONTROLLER: json.dumps(whole).encode(),
-        PROPOSALS: _at(state.tune[PROPOSALS], folder, retries),
+        CONTROLLER: json.dumps(controller).encode(),
+        PROPOSALS: _adapt_proposals(state.tune[PROPOSALS], folder, retries),
         SEARCHER: state.tune[SEARCHER],
-        CALLBACKS: pickle.dumps({None: None}),  # no callback is given the state of another
+        CALLBACKS: pickle.dumps(callbacks),
     }
     for name, content in files.items():
         (folder / name.format(PUT_BACK)).write_bytes(content)
     _set_aside_later_trials(folder, set(state.numbers))
 
 
-def _set_aside_later_trials(folder: Path, known: Container[int]) -> None:
-    """Move away what has the name of a trial that the state does not know.
+def _set_aside_later_trials(folder: Path, numbers: Container[int]) -> None:
+    """Move away folders and files with names of trials whose numbers the state does not have.
 
-    Such a trial is proposed again, and must not find its own results. But what is there may also be somebody else's, or
-    all that is left of trials that the state should have had.
+    Such a trial is proposed again, and must not find its earlier results. They are not deleted: they may belong to
+    somebody else, or be all that is left of trials that the state should have.
     """
-    numbers = {path: number_in_name(path.name) for path in sorted(folder.glob("trial-*"))}
-    later = [path for path, number in numbers.items() if number is not None and number not in known]
-    if not later:
+    later_paths = []
+    for path in sorted(folder.glob("trial-*")):
+        number = number_in_name(path.name)
+        if number is not None and number not in numbers:
+            later_paths.append(path)
+    if not later_paths:
         return
-    place = next(place for n in count(1) if not (place := folder / SET_ASIDE.format(n)).exists())
-    place.mkdir()
-    for path in later:
-        path.rename(place / path.name)
+    candidates = (folder / SET_ASIDE.format(n) for n in count(1))
+    target = next(path for path in candidates if not path.exists())
+    target.mkdir()
+    for path in later_paths:
+        path.rename(target / path.name)
     logger.warning(
         "the state of the sweep does not have %s: moved to %s, which you may remove; these trials are trained again",
-        ", ".join(path.name for path in later),
-        place,
+        ", ".join(path.name for path in later_paths),
+        target,
     )
 
 
-def _at(proposals: bytes, folder: Path, retries: int) -> bytes:
-    """Let Tune ask the searcher again, which says itself when it has no more, and give trials to come today's place.
+def _adapt_proposals(proposals: bytes, folder: Path, retries: int) -> bytes:
+    """Let Tune ask the searcher again, and give future trials today's folder and retries.
 
-    Tune itself moves the trials that are there alone.
+    The searcher itself says when it has no more trials. Tune moves only the trials that exist already.
     """
-    state = pickle.loads(proposals)  # noqa: S301  (of this user's own sweep)
+    state = pickle.loads(proposals)  # noqa: S301  (this user's own sweep)
     spec = state["experiment"].spec
     spec["storage"].storage_fs_path, spec["storage"].experiment_dir_name = folder.parent.as_posix(), folder.name
     spec["max_failures"] = retries
     return pickle.dumps({**state, "finished": False})
 
 
-def settle(trials: Sequence[Trial], folder: Path) -> None:
-    """Once Tune has read a state that was put back, remove it, and have Tune forget checkpoints that are gone.
+def finish_restore(trials: Sequence[Trial], folder: Path) -> None:
+    """Remove a state that was put back, once Tune has read it, and have Tune forget deleted checkpoints.
 
-    Tune has copied it to where it writes, with all files like it, and would copy them back again and again: over the
-    sweep's own files, which are newer by then. And it would fail to delete the checkpoints.
+    Tune has copied the state, with all files of such names, to the folder where it writes. It would copy them back
+    again and again, over the sweep's own newer files. And it would fail to delete the checkpoints.
     """
     for trial in trials:
         if not trial.is_finished():
             forget_deleted_checkpoints(trial)
     for name in FILES:
         (folder / name.format(PUT_BACK)).unlink(missing_ok=True)
-    place = Path(trials[0].storage.experiment_driver_staging_path)
-    for copied in [*place.glob("*.json"), *place.glob("*.pkl")]:
-        copied.unlink()
+    staging = Path(trials[0].storage.experiment_driver_staging_path)
+    for copy in [*staging.glob("*.json"), *staging.glob("*.pkl")]:
+        copy.unlink()
 
 
 def forget_deleted_checkpoints(trial: Trial) -> None:
-    """Have Tune forget checkpoints that are gone; only a trial that has ended may lose its last.
+    """Have Tune forget the checkpoints of a trial that were deleted, the latest only if the trial has ended.
 
-    Where the last of another is gone, which a snapshot names, the trial starts again: WarmTrainable sees to it.
+    A snapshot names the latest checkpoint of every other trial. If it is gone, WarmTrainable starts the trial again.
     """
-    known = checkpoints_of(trial)
-    there = [saved for saved in known if Path(saved.checkpoint.path).is_dir()]
-    last = trial.latest_checkpoint_result
-    last_is_gone = trial.is_finished() and last is not None and not Path(last.checkpoint.path).is_dir()
-    if len(there) < len(known) or last_is_gone:
-        keep_checkpoints(trial, there, latest=not last_is_gone)
+    checkpoints = checkpoints_of(trial)
+    existing = [saved for saved in checkpoints if Path(saved.checkpoint.path).is_dir()]
+    latest = trial.latest_checkpoint_result
+    forget_latest = trial.is_finished() and latest is not None and not Path(latest.checkpoint.path).is_dir()
+    if len(existing) < len(checkpoints) or forget_latest:
+        keep_checkpoints(trial, existing, latest=not forget_latest)

@@ -1,4 +1,4 @@
-"""From an experiment to Ray's own Tuner."""
+"""The Tuner of a sweep: made from an experiment, it runs Ray's own Tuner."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, text_of
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
-from gaudi_tune.on_ray.local_ray import OF_TUNE, start_ray
+from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
-from gaudi_tune.on_ray.tune_files import KeptState, kept_state_of, put_back, reports_of, results_so_far
+from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.show.plan_text import plan_lines
@@ -37,12 +37,12 @@ from gaudi_tune.sweep.record.trial_state import trial_name
 from gaudi_tune.training.profiling import TRACE_FILE, Profile
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
-"""Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what the workers need, which
-their TorchTrainer reserves."""
-SHARE_OF_TIME = 0.05
-"""How much of the event loop's time it may take to keep the state of a sweep. Tune writes each trial that has changed
-as JSON, which takes about a millisecond."""
-FOR_COMMAND_LINE = ("dry_run", "evaluate", "json")
+"""Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
+TorchTrainer reserves that."""
+SNAPSHOT_TIME_SHARE = 0.05
+"""The share of the event loop's time that snapshots of the sweep's state may take. Tune writes each changed trial as
+JSON, which takes about a millisecond."""
+COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
 """Options that :func:`build_tuner` refuses, because it always returns a Tuner."""
 
 
@@ -58,11 +58,11 @@ def build_tuner(
         experiment: What to tune.
         options: What to ask of the sweep; the defaults if None.
         sampler: Proposes the trials instead of the sampler that the option ``search`` names, for example one of
-            OptunaHub. Pass it again to resume the sweep; what it keeps in itself, and not in the study, is lost then.
+            OptunaHub. Pass it again to resume the sweep; it then loses what it had kept outside the study.
         **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
 
     Raises:
-        SweepError: The sweep cannot work: names the rule, the value and the fix.
+        SweepError: The sweep cannot work. The message names the rule, the value and the fix.
     """
     if sampler is not None:
         if not isinstance(sampler, BaseSampler):
@@ -74,9 +74,10 @@ def build_tuner(
             raise SweepError(f"search={named!r} and sampler={sampler!r} both say what proposes the trials; give one")
         changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
-    if words := [word for word in FOR_COMMAND_LINE if getattr(options, word)]:
+    refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
+    if refused:
         raise SweepError(
-            f"build_tuner() does not take {' and '.join(words)}, which the command line does; leave that out: "
+            f"build_tuner() does not take {' and '.join(refused)}, which the command line does; leave that out: "
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
     plan = make_plan(experiment, options, sampler)
@@ -93,11 +94,11 @@ class SweepTuner(tune.Tuner):
         callbacks: Sequence[tune.Callback] = (),
         trackers: Sequence[Tracker] | None = None,
     ) -> None:
-        """Prepare; nothing is started.
+        """Prepare only: nothing is started.
 
-        ``callbacks`` are called after the sweep's own; ``trackers`` take the place of the usual ones.
+        ``callbacks`` are called after the sweep's own. ``trackers`` replace the usual ones.
         """
-        # Not super().__init__(), which writes to the sweep's folder: fit() makes the Tuner that does the work.
+        # super().__init__() would write to the sweep's folder. fit() makes the Tuner that does the work.
         self.plan = plan
         self._callbacks = list(callbacks)
         trackers = [make(plan) for make in TRACKERS.values()] if trackers is None else trackers
@@ -107,7 +108,7 @@ class SweepTuner(tune.Tuner):
     def fit(self) -> tune.ResultGrid:
         """Run the sweep, as ``ray.tune.Tuner.fit()`` does.
 
-        A SweepError if it runs already, has begun under this name, or cannot be resumed.
+        Raises a SweepError if this Tuner has run, another sweep of this name has begun, or the sweep cannot be resumed.
         """
         plan = self.plan
         if self._tuner is not None:
@@ -118,69 +119,75 @@ class SweepTuner(tune.Tuner):
         start_ray(plan)
         try:
             plan.folder.mkdir(parents=True, exist_ok=plan.resumed)
-        except FileExistsError as error:  # it was not there when that was checked
+        except FileExistsError as error:  # the folder did not exist when the plan was checked
             raise SweepError(
                 f"{plan.folder}: another sweep of this name has just begun; give yours a --name"
             ) from error
         lock = SweepLock(plan.folder)
         try:
-            # Not before the lock: a Tuner that ends until then leaves newer trials, which put_back() would move. And
-            # before anything is written: a state that cannot be read in full is an error.
-            kept = kept_state_of(plan.folder, self.run.on_disk.restore) if plan.resumed else None
-            if kept is not None:
-                put_back(kept, plan.folder, plan.options.retries or 0)
+            # Read the state while holding the lock: another Tuner could add trials before, and put_back() would move
+            # them. Read it before writing anything: the sweep stays as it is if its state cannot be read in full.
+            state = read_kept_state(plan.folder, self.run.on_disk.restore) if plan.resumed else None
+            if state is not None:
+                put_back(state, plan.folder, plan.options.retries or 0)
                 reopen_summary(plan.folder)
             write_sweep_file(plan)
             retry_losses_alone()
-            tune_state.give_state_to_keepers(SHARE_OF_TIME)
+            tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
             tune_state.keep_what_is_read()
-            with temporary_environment(OF_TUNE):
-                results = self._run_tune(kept)
+            with temporary_environment(TUNE_SETTINGS):
+                results = self._run_tune(state)
         except BaseException as error:
             self.run.fail(error)
-            if isinstance(error, AssertionError):  # Tune's, of a searcher that was restored where its trials were not
+            if isinstance(error, AssertionError):  # Tune asserts that it restored the trials of a restored searcher
                 self.run.on_disk.check_restored()
             raise
         finally:
             lock.release()
-        ending = [] if plan.called else self.ending_lines()  # which the command line prints as errors
+        ending = [] if plan.called else self.ending_lines()  # the command line prints these lines as errors
         print("\n".join(["", *ending, *self._result_lines()]), flush=True)
         return results
 
-    def _run_tune(self, kept: KeptState | None) -> tune.ResultGrid:
-        """Run Ray's own Tuner, which goes on from the state that was put back if there is one."""
+    def _run_tune(self, state: KeptState | None) -> tune.ResultGrid:
+        """Run Ray's own Tuner, which continues from ``state`` if there is one."""
         trainable = self._trainable()
-        # A resumed Tuner takes its settings from what this one writes, and the sweep's state from what it finds.
+        # A restored Tuner reads its settings from files that this one writes, and the state from those put back.
         self._tuner = tune.Tuner(trainable, tune_config=self._tune_config(), run_config=self._run_config())
-        if kept is not None:
-            self.run.on_disk.expect(kept.numbers)
+        if state is not None:
+            self.run.on_disk.expect(state.numbers)
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         return self._tuner.fit()
 
     def ending_lines(self) -> list[str]:
-        """Return why the sweep has no result, or ended early and how to go on with it; none if it ran to its end."""
+        """Return lines that say why the sweep failed, or why it ended early and how to continue it.
+
+        Returns none if the sweep ran to its end.
+        """
         summary, state = self.run.summary, self.run.state
         assert summary is not None, "the sweep is over"
         if summary["complete"]:
-            where = ", ".join([str(self.plan.report_file), *map(in_words, self.run.trackers)])
-            return [f"error: {summary['failed']}; see {where}"] if summary["failed"] else []
+            if not summary["failed"]:
+                return []
+            places = [str(self.plan.report_file), *(in_words(tracker) for tracker in self.run.trackers)]
+            return [f"error: {summary['failed']}; see {', '.join(places)}"]
         counts = Counter(summary["trials"])
         counts["not begun"] = state.expected - counts.total()
-        how_many = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+        counts_text = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        reason = summary["ended_early"]["why"] if summary["ended_early"] else "interrupted"
         return [
-            f"the sweep ended early: {(summary['ended_early'] or {'why': 'interrupted'})['why']}",
-            f"of {state.expected} trials: {how_many}",
+            f"the sweep ended early: {reason}",
+            f"of {state.expected} trials: {counts_text}",
             START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
         ]
 
     @classmethod
-    def restore(cls, *args: Any, **more: Any) -> NoReturn:
+    def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: Tune would make a plain Tuner, which knows only its own part of a sweep."""
         raise SweepError(NO_RESTORE)
 
     def get_results(self) -> tune.ResultGrid:
-        """Return the results of the sweep that ``fit()`` ran; before, those of the one that is to go on, so far."""
+        """Return the results of the sweep that ``fit()`` ran, or before that the results so far of a resumed sweep."""
         if self._tuner is not None:
             return self._tuner.get_results()
         if not self.plan.resumed:
@@ -209,8 +216,9 @@ class SweepTuner(tune.Tuner):
             hung_after_s=60 * (options.hang_minutes or 0),
         )
         profile: tuple[str, Profile] | None = None
-        if (wanted := options.profiled) is not None:
-            name, steps = trial_name(wanted[0]), wanted[1]
+        if options.profiled is not None:
+            number, steps = options.profiled
+            name = trial_name(number)
             profile = name, Profile(steps, str(plan.folder / name / TRACE_FILE))
         return tune.with_resources(
             warm_trainable(
@@ -230,7 +238,8 @@ class SweepTuner(tune.Tuner):
             mode=self.plan.experiment.mode,
             search_alg=self.run.searcher,
             scheduler=SweepScheduler(self.run, self.run.scheduler),
-            num_samples=-1,  # the searcher counts: Tune ends the group of a paused trial once it has had the last one
+            # The searcher counts the trials. If Tune did, it would end worker groups of paused trials after the last.
+            num_samples=-1,
             max_concurrent_trials=self.plan.groups,
             reuse_actors=True,
             trial_name_creator=name_of,
@@ -245,17 +254,17 @@ class SweepTuner(tune.Tuner):
             callbacks=[self.run, self.run.on_disk, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
-                # pbt: a trial takes over what another saved a while ago
+                # pbt: a trial may take over an older checkpoint of another
                 num_to_keep=None if plan.options.scheduler == "pbt" else 1,
                 checkpoint_score_attribute=plan.experiment.metric,
                 checkpoint_score_order=plan.experiment.mode,
-                checkpoint_at_end=False,  # Tune's default for a class, which would save every trial
+                checkpoint_at_end=False,  # by default Tune would save every trial at its end
             ),
             verbose=0,
         )
 
 
 def retry_losses_alone() -> None:
-    """Have Tune try a trial again whose trial actor or node is lost, however Ray says so, and no other."""
+    """Have Tune retry a trial whose trial actor or node is lost, whichever error of Ray says so, and no other."""
     ray_tune.never_retry((WorkerRaisedError, LostTooOftenError))
     ray_tune.take_for_lost_actors(LOSS_ERRORS, text_of)

@@ -1,4 +1,4 @@
-"""What ends a sweep in good order when Ray is gone: Tune's event loop would wait for it, and Ray ends the process."""
+"""A watch that ends a sweep in good order when Ray is gone: Tune's event loop would wait for Ray without end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gaudi_tune.sweep.record.events import Ending
 
 LOOK_EVERY_S = 1.0
 GONE_AFTER_S = 15.0
-"""How long Ray's control service may not answer. Ray itself ends the process after 60 s, and does not say how to go
-on."""
+"""How long Ray's control service may fail to answer. Ray itself ends the process after 60 s, and does not say how to
+continue the sweep."""
 END_WITHIN_S = 2.0
-"""How long Ray's control service may not answer after SIGTERM. A signal to the whole process group also ends Ray's own
-processes, without which Ray ends this one after some seconds; and who sends it (timeout, a job queue, a container)
-kills what is left within 10 s or more."""
+"""How long Ray's control service may fail to answer after SIGTERM. A signal to the whole process group also ends Ray's
+own processes, and Ray then ends this one after some seconds. The sender (timeout, a job queue, a container) kills what
+is left after 10 s or more."""
 
 
 class RayWatch:
     """A thread that checks whether Ray answers, and ends the sweep in good order once it no longer does.
 
-    Without this machine's raylet Tune waits for ever: no trial can run, and Ray does not end a process that has nothing
+    Without this machine's raylet no trial can run, and Tune waits for ever: Ray does not end a process that has nothing
     in the raylet's object store.
     """
 
@@ -35,13 +35,13 @@ class RayWatch:
         self._address = self._node = ""
 
     def start(self) -> None:
-        """Watch from here on."""
-        here = ray.get_runtime_context()
-        self._address, self._node = here.gcs_address, here.get_node_id()
+        """Begin to watch."""
+        context = ray.get_runtime_context()
+        self._address, self._node = context.gcs_address, context.get_node_id()
         threading.Thread(target=self._watch, name="ray-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -51,9 +51,9 @@ class RayWatch:
             if answers:
                 answered_at = time.monotonic()
             silent_s = time.monotonic() - answered_at
-            asked = self._signals.asked
-            if asked is not None and asked.at_once and silent_s > END_WITHIN_S:
-                self._leave(asked)
+            requested = self._signals.ending
+            if requested is not None and requested.at_once and silent_s > END_WITHIN_S:
+                self._leave(requested)
             elif silent_s > GONE_AFTER_S:
                 self._leave(Ending("Ray's control service (GCS) is gone", status=1, at_once=True))
             elif answers and self._node_is_gone():
@@ -62,7 +62,7 @@ class RayWatch:
     def _node_is_gone(self) -> bool:
         try:
             return any(node["NodeID"] == self._node and not node["Alive"] for node in ray.nodes())
-        except Exception:  # the control service went away between two questions; it is asked again
+        except Exception:  # the control service has just gone, which the next look finds
             return False
 
     def _answers(self) -> bool:

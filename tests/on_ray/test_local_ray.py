@@ -110,7 +110,7 @@ def test_what_a_script_imports_itself_is_left_to_a_server_but_for_ray_and_habana
     }
     vars(script).update(own, json=json)
     monkeypatch.setitem(sys.modules, "__main__", script)
-    assert local_ray._imported_by_script() == ["of_debian", "torch", "torch.nn.modules.linear"]
+    assert local_ray._modules_of_script() == ["of_debian", "torch", "torch.nn.modules.linear"]
 
 
 @pytest.mark.processes

@@ -21,7 +21,7 @@ import pytest
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.sweep_plan import STUDY_FILE
-from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, kept_state_of, put_back
+from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log, records_in
 from tests.faults.check import check
@@ -181,7 +181,7 @@ def accept(parts: dict[str, dict[str, Any]]) -> None:
 
 
 def test_the_log_has_every_trial_and_tunes_own_files_are_those_of_the_end(disturbed: Sweep) -> None:
-    assert kept_state_of(disturbed.folder, accept).numbers == list(range(1, TRIALS + 2))
+    assert read_kept_state(disturbed.folder, accept).numbers == list(range(1, TRIALS + 2))
     (state,) = disturbed.folder.glob(CONTROLLER.format("*"))
     assert state.name != CONTROLLER.format(PUT_BACK)
     trials = [json.loads(trial) for trial, _ in json.loads(state.read_text())["trial_data"]]
@@ -194,7 +194,7 @@ def test_a_log_that_was_cut_off_is_read_as_it_was_before(disturbed: Sweep, tmp_p
     *before, (begins, ends) = records_in(content)
     assert before
     (there / STATE_LOG).write_bytes(content[: (begins + ends) // 2])
-    state = kept_state_of(there, accept)
+    state = read_kept_state(there, accept)
     put_back(state, there, retries=2)
     assert set(state.numbers) <= set(range(1, TRIALS + 2))
     for name in FILES:
@@ -203,7 +203,7 @@ def test_a_log_that_was_cut_off_is_read_as_it_was_before(disturbed: Sweep, tmp_p
 
 def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path: Path) -> None:
     moved = shutil.copytree(disturbed.folder, tmp_path / "elsewhere" / disturbed.name)
-    put_back(kept_state_of(moved, accept), moved, retries=7)
+    put_back(read_kept_state(moved, accept), moved, retries=7)
     (file,) = moved.glob(PROPOSALS.format("*"))
     spec = pickle.loads(file.read_bytes())["experiment"].spec
     assert (spec["storage"].experiment_fs_path, spec["max_failures"]) == (str(moved), 7)
@@ -217,7 +217,7 @@ def test_a_study_that_is_gone_is_an_error_and_does_not_begin_again(disturbed: Sw
     for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
         spoil(there / STUDY_FILE)
         with pytest.raises(SweepError, match=rf"{STUDY_FILE}.*put that file back"):
-            kept_state_of(there, accept)
+            read_kept_state(there, accept)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -235,7 +235,7 @@ def test_a_state_that_this_code_cannot_read_in_full_is_an_error_before_anything_
     before = digests(there)
     state = Fed().state
     with pytest.raises(SweepError, match=r"version is 99, and this code reads version \d.*Nothing was changed"):
-        kept_state_of(there, state.restore)
+        read_kept_state(there, state.restore)
     assert not state.trials
     assert digests(there) == before
 
@@ -244,7 +244,7 @@ def test_without_a_whole_record_it_is_a_clear_error_and_no_new_sweep(tmp_path: P
     folder = tmp_path / "torn"
     folder.mkdir()
     with pytest.raises(SweepError, match=rf"--resume torn: its state cannot be read in full .there is no {STATE_LOG}"):
-        kept_state_of(folder, accept)
+        read_kept_state(folder, accept)
     (folder / STATE_LOG).write_bytes(b"torn")
     with pytest.raises(SweepError, match=r"--resume torn: its state cannot be read .*no whole record.*start a new"):
-        kept_state_of(folder, accept)
+        read_kept_state(folder, accept)

@@ -261,7 +261,7 @@ from gaudi_tune.base import writing
 
 
 def write():
-    print(signals.asked, flush=True)
+    print(signals.ending, flush=True)
     with open("/dev/full", "w") as full:
         full.write("x")
 

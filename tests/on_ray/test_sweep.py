@@ -26,7 +26,7 @@ from werkzeug.test import Client
 from gaudi_tune import SweepError, SweepOptions, build_tuner
 from gaudi_tune.cli.command_line import dry_run_lines, run
 from gaudi_tune.define.sweep_plan import STUDY_FILE
-from gaudi_tune.on_ray.local_ray import OF_TUNE
+from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
@@ -299,7 +299,7 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
 
 
 def test_a_plain_sweep_of_tune_afterwards_has_all_its_files(results: tune.ResultGrid, tmp_path: Path) -> None:
-    assert not {*OF_TUNE, *OF_MLFLOW} & {*os.environ}
+    assert not {*TUNE_SETTINGS, *OF_MLFLOW} & {*os.environ}
     config = tune.RunConfig(name="plain", storage_path=str(tmp_path), verbose=0)
     (plain,) = tune.Tuner(lambda config: {"score": 1.0}, run_config=config).fit()
     written = {file.name for file in Path(plain.path).iterdir()}

@@ -14,7 +14,7 @@ from ray.train._internal.storage import StorageContext
 from ray.tune import CheckpointConfig
 from ray.tune.experiment import Trial
 
-from gaudi_tune.on_ray.tune_files import CONTROLLER, PROPOSALS, SEARCHER, KeptState, put_back, settle
+from gaudi_tune.on_ray.tune_files import CONTROLLER, PROPOSALS, SEARCHER, KeptState, finish_restore, put_back
 from gaudi_tune.sweep.record.state_log import TRIALS
 
 
@@ -35,7 +35,7 @@ def test_a_resumed_trial_saves_where_the_state_knows_a_checkpoint_that_is_gone(
     trial.on_checkpoint(saved(tmp_path / "checkpoint_000000"))
     shutil.rmtree(tmp_path / "checkpoint_000000")
     if resumed:
-        settle([trial], tmp_path)
+        finish_restore([trial], tmp_path)
         trial.on_checkpoint(saved(tmp_path / "checkpoint_000001"))
         assert Path(trial.checkpoint.path).name == "checkpoint_000001"
     else:

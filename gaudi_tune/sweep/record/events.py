@@ -170,6 +170,11 @@ class SweepEnding(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndingWithdrawn(Event):
+    """The sweep continues after all, because nothing can end it here."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepEnded(Event):
     """The sweep is over."""
 

@@ -25,7 +25,7 @@ VERSION = 4
 
 
 class SweepState:
-    """The sweep so far. ``on_ray.sweep_run`` is its one writer."""
+    """The sweep so far. It changes by events alone, which ``on_ray.sweep_run`` makes."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SweepState:
         self.unended: dict[int, TrialState] = {}
         """Those that have not ended; of ten thousand trials few."""
         self.changed: set[int] = set()
-        """Numbers of trials to which something has happened; who writes a snapshot empties it."""
+        """Numbers of the trials that have changed since :meth:`forget_changes`."""
         self.best: TrialState | None = None
         """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
         none has reported a finite value. With several objectives the first of the front."""
@@ -90,6 +90,8 @@ class SweepState:
                 self.num_trials = event.num_trials
             case events.SweepEnding():
                 self.ending = event.ending
+            case events.EndingWithdrawn():
+                self.ending = None
             case events.SweepEnded():
                 self.over = True
             case events.TrialEvent():
@@ -297,6 +299,10 @@ class SweepState:
             TRIALS: {n: trial.snapshot() for n, trial in self.trials.items() if numbers is None or n in numbers},
         }
         return {"sweep": sweep, "device_time": self.device_time.snapshot(numbers)}
+
+    def forget_changes(self) -> None:
+        """Note that a snapshot with all changes is on disk."""
+        self.changed.clear()
 
     def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over a :meth:`snapshot` of all trials, before the first event; a ValueError, KeyError or TypeError if it
