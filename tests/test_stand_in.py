@@ -425,9 +425,9 @@ optimizer.step()
 device.mark_step()
 torch.hpu.metrics.COUNTS["cpu_fallback"] += 2
 used = {"system/hpu_6_utilization_percentage": 40.0, "system/cpu_utilization_percentage": 99.0}
-own = counts.added_to({"loss": 1.0}, used)
+own = counts.add_to_report({"loss": 1.0}, used)
 print({**own, "peak_memory_gb": own["peak_memory_gb"] > 0.1})
-print({**counts.added_to({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
+print({**counts.add_to_report({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
 """
     for lazy, marks in (("0", 0), ("1", 1)):
         settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}

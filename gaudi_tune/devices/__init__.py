@@ -1,5 +1,6 @@
-"""HPU, CUDA and CPU behind one interface, what monitors them, and the tools that look at a node.
+"""HPU, CUDA and CPU behind one interface, monitors of devices and hosts, and tools that inspect a node.
 
-``device`` says what a kind of device must answer; ``hpu``, ``cuda`` and ``cpu`` answer it, and ``find`` names them. A
-new kind is one file here and a line in ``find``. Only ``hpu`` imports habana, inside functions.
+``device`` defines the interface and ``worker_side`` the part of it that workers use; ``hpu``, ``cuda`` and ``cpu``
+implement it, and ``find`` lists them. A new kind of device is one file here and a line in ``find``. No module but
+``hpu`` imports habana, and ``hpu`` only inside functions.
 """

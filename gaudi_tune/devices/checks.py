@@ -1,7 +1,8 @@
-"""What the doctor looks at before it computes: variables, packages, the host, Ray, and who has which module."""
+"""The doctor's checks that compute nothing: variables, packages, the host, Ray, and the owners of modules."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -32,38 +33,38 @@ TORCH_OF_RELEASE = {
     "1.23": ("2.9",),
     "1.24": ("2.10", "2.11", "2.12", "2.13"),
 }
-"""Intel's releases, and torch in their containers. Older ones have torch 2.6 or less, with which models
-do not compile: Dynamo has no ``recompile_limit`` there, and transformers asks for what torch 2.7 brought."""
+"""Intel's releases, and torch in their containers. Older releases have torch 2.6 or less, with which models do not
+compile: Dynamo has no ``recompile_limit`` there, and transformers needs features of torch 2.7."""
 HUGEPAGES_MB_PER_HPU = 95_000 // 8
-"""Intel's figure for a pod of 8 HPUs is 95,000 MiB of 2 MiB pages. Other manifests of Intel's ask for less."""
+"""Intel's figure for a pod of 8 HPUs is 95,000 MiB of 2 MiB pages. Some of Intel's manifests request less."""
 MEMORY_GB_PER_HPU = 409 // 8
 """Intel's figure for a pod of 8 HPUs is 409 GiB."""
 SHARED_MEMORY_GB = 8
-"""Ray and loader workers hand tensors over in /dev/shm; Docker's own default is 64 MB."""
+"""Ray and loader workers pass tensors through /dev/shm. Docker's default size is 64 MB."""
 MEMINFO = Path("/proc/meminfo")
 NETWORKS = Path("/sys/class/net")
 SCALE_OUT = (
     "HCCL_SOCKET_IFNAME", "HCCL_OVER_OFI", "RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA", "MLX5_SCATTER_TO_CQE",
 )  # fmt: skip
-"""Variables with which hccl sums gradients between nodes."""
+"""Variables that control how hccl sums gradients between nodes."""
 IN_THE_WAY = {
     "HLS_MODULE_ID": ("every process takes that module", ("",)),
     "WORLD_SIZE": ("habana takes every process for one of a group, and may fail to be imported", ("", "0", "1")),
     "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES": ("Ray does not tell workers which module is theirs", ("", "0")),
 }
-"""Variables that no shell should have, what they do, and values that do nothing."""
+"""Variables that no shell should set: what each one does, and its harmless values."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of one check."""
 
-    what: str
-    found: str
+    subject: str
+    result: str
     fix: str = ""
     """What to do about it; empty if nothing is wrong."""
     warns: bool = False
-    """Whether a sweep may run all the same."""
+    """Whether a sweep may run nevertheless."""
 
 
 def versions() -> Finding:
@@ -74,8 +75,8 @@ def versions() -> Finding:
 
 def devices() -> Finding:
     """Report what a sweep would train on."""
-    chosen = find_devices("auto", None)
-    return Finding("devices", f"{chosen.count} {chosen.type.kind}: {chosen.reason}")
+    device_set = find_devices("auto", None)
+    return Finding("devices", f"{device_set.count} {device_set.type.kind}: {device_set.reason}")
 
 
 def shared_memory() -> Finding:
@@ -86,7 +87,7 @@ def shared_memory() -> Finding:
 
 
 def variables() -> Iterator[Finding]:
-    """Check what the shell, or the image, has exported."""
+    """Check the variables that the shell or the image has exported."""
     for name, (effect, harmless) in IN_THE_WAY.items():
         if os.environ.get(name, "") not in harmless:
             yield Finding(name, f"is {os.environ[name]}: {effect}", f"unset {name}")
@@ -108,58 +109,64 @@ def release(plugin: str, torch: str) -> Finding:
     """Check that Intel released this habana-torch-plugin with this torch; "" means not installed."""
     if not plugin:
         return Finding("release", "habana_frameworks without habana-torch-plugin", "work in Intel's Gaudi container")
-    found, number = f"habana-torch-plugin {plugin} with torch {torch}", _numbers(plugin)[:2]
+    pairing, number = f"habana-torch-plugin {plugin} with torch {torch}", _numbers(plugin)[:2]
     shipped = {_numbers(name): versions for name, versions in TORCH_OF_RELEASE.items()}
     if number > max(shipped):
-        return Finding("release", f"{found}: newer than this version of the project knows")
+        return Finding("release", f"{pairing}: newer than this version of the project knows")
     if number not in shipped:
         oldest = next(iter(TORCH_OF_RELEASE))
-        return Finding("release", f"{found}: too old", f"take Intel's container of release {oldest} or later")
+        return Finding("release", f"{pairing}: too old", f"take Intel's container of release {oldest} or later")
     if any(_numbers(torch)[: len(_numbers(version))] == _numbers(version) for version in shipped[number]):
-        return Finding("release", found)
+        return Finding("release", pairing)
     fix = f"it belongs with torch {' or '.join(shipped[number])}: reinstall (make, or deploy/install_on_gaudi.sh)"
-    return Finding("release", f"{found}: not the torch that Intel ships", fix)
+    return Finding("release", f"{pairing}: not the torch that Intel ships", fix)
 
 
 def numpy() -> Finding:
-    """Check that torch takes numpy's arrays: one that was built with numpy 1 takes none of numpy 2."""
+    """Check that torch accepts numpy's arrays: a torch that was built with numpy 1 accepts none of numpy 2."""
     import numpy
     import torch
 
-    found = f"numpy {numpy.__version__} with torch {torch.__version__}"
+    pairing = f"numpy {numpy.__version__} with torch {torch.__version__}"
     try:
         torch.from_numpy(numpy.zeros(1))
     except RuntimeError as error:
         fix = "torch was built with numpy 1: .venv/bin/python -m pip install 'numpy<2' scipy pandas scikit-learn"
-        return Finding("numpy", f"{found}: {error}", fix)
-    return Finding("numpy", found)
+        return Finding("numpy", f"{pairing}: {error}", fix)
+    return Finding("numpy", pairing)
 
 
 def driver() -> Finding:
-    """Check that the host's driver is of the container's release."""
+    """Check that the host's driver and the container are of the same release."""
     plugin, answers = version_of("habana-torch-plugin"), hl_smi("driver_version")
     if not answers:
         fix = "run it on the host: sudo hl-smi; in a container it comes with Intel's image"
         return Finding("driver", "unknown: hl-smi gave no answer", fix, warns=True)
     (version,) = answers[0]
-    apart = bool(plugin) and _numbers(version)[:2] != _numbers(plugin)[:2]
-    fix = "take the container of the driver's release, or have the driver of the container's installed" if apart else ""
-    return Finding("driver", f"{version}{f', and habana-torch-plugin {plugin}' if apart else ''}", fix)
+    differs = bool(plugin) and _numbers(version)[:2] != _numbers(plugin)[:2]
+    if not differs:
+        return Finding("driver", version)
+    fix = "take the container of the driver's release, or have the driver of the container's installed"
+    return Finding("driver", f"{version}, and habana-torch-plugin {plugin}", fix)
 
 
 def hugepages(count: int) -> Finding:
     """Check that the host has enough huge pages for the driver's buffers."""
     info = _meminfo()
-    have, need = info["HugePages_Total"] * info["Hugepagesize"] // 1024, count * HUGEPAGES_MB_PER_HPU
-    fix = f"sysctl -w vm.nr_hugepages={need * 1024 // info['Hugepagesize']} (Intel's figure)" if have < need else ""
-    return Finding("hugepages", f"{have} MiB", fix, warns=True)
+    available_mb, needed_mb = info["HugePages_Total"] * info["Hugepagesize"] // 1024, count * HUGEPAGES_MB_PER_HPU
+    fix = ""
+    if available_mb < needed_mb:
+        fix = f"sysctl -w vm.nr_hugepages={needed_mb * 1024 // info['Hugepagesize']} (Intel's figure)"
+    return Finding("hugepages", f"{available_mb} MiB", fix, warns=True)
 
 
 def memory(count: int) -> Finding:
     """Check that the host has enough memory for one worker per HPU."""
-    have, need = _meminfo()["MemTotal"] / 2**20, count * MEMORY_GB_PER_HPU
-    fix = f"give the container {need} GiB (Intel's figure), or use fewer HPUs ({MODULES})" if have < need else ""
-    return Finding("host memory", f"{have:.0f} GiB", fix, warns=True)
+    available_gb, needed_gb = _meminfo()["MemTotal"] / 2**20, count * MEMORY_GB_PER_HPU
+    fix = ""
+    if available_gb < needed_gb:
+        fix = f"give the container {needed_gb} GiB (Intel's figure), or use fewer HPUs ({MODULES})"
+    return Finding("host memory", f"{available_gb:.0f} GiB", fix, warns=True)
 
 
 def logs() -> Finding:
@@ -169,38 +176,44 @@ def logs() -> Finding:
 
 
 def compiled_graphs() -> Finding:
-    """Check where compiled graphs are kept, and whether others are in the way."""
+    """Check where compiled graphs are kept, and whether graphs of other releases take up space."""
     folder = recipe_folder()
     if not _writable(folder):
         return Finding("compiled graphs", f"{folder} cannot be written", "set GAUDI_TUNE_CACHE to a folder of yours")
     if configured := os.environ.get(RECIPE_CACHE):
         return Finding("compiled graphs", f"{RECIPE_CACHE}={configured}, and sweeps use {folder}",
                        f"unset {RECIPE_CACHE}; GAUDI_TUNE_CACHE says where sweeps keep theirs", warns=True)  # fmt: skip
-    # Beside a folder is that of the groups that compile for others.
-    others = [other for other in folder.parent.glob("*") if other.is_dir() and not other.name.startswith(folder.name)]
-    size = sum(file.stat().st_size for other in others for file in other.rglob("*") if file.is_file()) / 2**20
-    stale = f"; of other releases or chips {', '.join(other.name for other in others)}: {size:.0f} MiB"
-    fix = f"rm -r {' '.join(map(str, others))}, if nobody uses them" if others else ""
-    return Finding("compiled graphs", f"{folder}{stale if others else ''}", fix, warns=True)
+    # Folders that begin with the same name belong to it, such as that of the groups that compile for others.
+    stale = [path for path in folder.parent.glob("*") if path.is_dir() and not path.name.startswith(folder.name)]
+    if not stale:
+        return Finding("compiled graphs", str(folder), warns=True)
+    size = sum(file.stat().st_size for path in stale for file in path.rglob("*") if file.is_file()) / 2**20
+    names = ", ".join(path.name for path in stale)
+    fix = f"rm -r {' '.join(map(str, stale))}, if nobody uses them"
+    return Finding("compiled graphs", f"{folder}; of other releases or chips {names}: {size:.0f} MiB", fix, warns=True)
 
 
 def scale_out() -> Finding:
-    """Report what hccl is told of the network between nodes; one node needs nothing of it."""
-    found = ", ".join(f"{name}={os.environ[name]}" if name in os.environ else f"{name} not set" for name in SCALE_OUT)
-    here = sorted(interface.name for interface in NETWORKS.glob("*"))
+    """Report hccl's settings for the network between nodes. A single node needs none."""
+    settings = ", ".join(
+        f"{name}={os.environ[name]}" if name in os.environ else f"{name} not set" for name in SCALE_OUT
+    )
+    interfaces = sorted(interface.name for interface in NETWORKS.glob("*"))
     named = [name for name in os.environ.get("HCCL_SOCKET_IFNAME", "").split(",") if name]
-    unknown = [name for name in named if not any(interface.startswith(name) for interface in here)]
+    unknown = [name for name in named if not any(interface.startswith(name) for interface in interfaces)]
     if unknown:
-        named_wrongly = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(here)}"
-        return Finding("scale-out", found, named_wrongly)
-    forced = "unset HCCL_OVER_OFI: set at all, it sends sums through host memory, even where Gaudis have a network"
-    return Finding("scale-out", found, forced if "HCCL_OVER_OFI" in os.environ else "", warns=True)
+        fix = f"HCCL_SOCKET_IFNAME: there is no {', '.join(unknown)}; here are {', '.join(interfaces)}"
+        return Finding("scale-out", settings, fix)
+    fix = ""
+    if "HCCL_OVER_OFI" in os.environ:
+        fix = "unset HCCL_OVER_OFI: whatever its value, sums go through host memory, even if Gaudis have a network"
+    return Finding("scale-out", settings, fix, warns=True)
 
 
 def modules(count: int) -> Finding:
-    """Check which modules this process may use: that they are here, and a set that Intel supports."""
+    """Check that the modules this process may use are present, and form a set that Intel supports."""
     named, present = visible_modules(), present_modules()
-    chosen = modules_here(count)
+    usable = modules_here(count)
     listed = ",".join(map(str, present))
     if named is None and present and present != list(range(len(present))):
         fix = f"nothing for a sweep that starts Ray; before ray start: export {MODULES}={listed}"
@@ -209,13 +222,13 @@ def modules(count: int) -> Finding:
         return Finding(
             "modules", f"{MODULES}={os.environ[MODULES]}, and here are {listed}", f"export {MODULES}={listed}"
         )
-    reason = HPU.why_not_together(chosen) if len(chosen) in HPU.widths else f"{len(chosen)} modules"
+    reason = HPU.placement_problem(usable) if len(usable) in HPU.widths else f"{len(usable)} modules"
     fix = f"use an aligned set of 1, 2, 4 or 8 modules: {MODULES}=0,1 or 0,1,2,3" if reason else ""
-    return Finding("modules", ", ".join(map(str, chosen)) + (f": {reason}" if reason else ""), fix)
+    return Finding("modules", ", ".join(map(str, usable)) + (f": {reason}" if reason else ""), fix)
 
 
 def cores(count: int) -> Iterator[Finding]:
-    """Report on which cores the worker of each module will run."""
+    """Report the cores on which the worker of each module will run."""
     if os.environ.get(BIND) == "0":
         yield Finding("cores", f"workers are not bound to any: {BIND}=0")
         return
@@ -224,11 +237,11 @@ def cores(count: int) -> Iterator[Finding]:
         unknown = ", ".join(str(module) for module, node in nodes.items() if node is None)
         yield Finding("cores", f"workers are not bound to any: the driver names no NUMA node of module {unknown}")
     for node in sorted({node for node in nodes.values() if node is not None}):
-        near = ", ".join(str(module) for module, own in nodes.items() if own == node)
+        module_list = ", ".join(str(module) for module, module_node in nodes.items() if module_node == node)
         number = len(cores_of(node))
         fix = f"let the container use cores of NUMA node {node} (--cpuset-cpus); workers are not bound until then"
-        found = f"{number} of NUMA node {node} for the workers of module {near}"
-        yield Finding("cores", found, "" if number else fix, warns=True)
+        placement = f"{number} of NUMA node {node} for the workers of module {module_list}"
+        yield Finding("cores", placement, "" if number else fix, warns=True)
 
 
 def modules_here(count: int) -> list[int]:
@@ -240,30 +253,35 @@ def ray_view(count: int) -> Finding:
     """Check that Ray finds all HPUs by itself."""
     from gaudi_tune.private.ray_core import accelerators_found_by_ray
 
-    name, seen = accelerators_found_by_ray()
-    fix = "nothing for a sweep that starts Ray, which it gives their number; else: ray start --resources "
-    fix = f"""{fix}'{{"{HPU.resource}": {count}}}'""" if (name, seen) != (HPU.resource, count) else ""
-    return Finding("Ray", f"finds {seen} {name}s", fix, warns=True)
+    name, count_by_ray = accelerators_found_by_ray()
+    fix = ""
+    if (name, count_by_ray) != (HPU.resource, count):
+        resources = json.dumps({HPU.resource: count})
+        fix = (
+            "nothing for a sweep that starts Ray, which it gives their number; else: ray start --resources "
+            f"'{resources}'"
+        )
+    return Finding("Ray", f"finds {count_by_ray} {name}s", fix, warns=True)
 
 
 def owners() -> Iterator[Finding]:
     """Report which process uses which module."""
-    seen = find_owners()
-    for owner in seen.found:
+    usage = find_owners()
+    for owner in usage.owners:
         fix = f"end it (kill {owner.pid}), wait until it ends, or choose other modules ({MODULES})"
         yield Finding(f"module {owner.module}", f"used by pid {owner.pid} ({owner.user}) {owner.command}", fix)
-    if not seen.modules:
+    if not usage.modules:
         yield Finding("owners", "unknown: /dev/accel has no device files of modules")
-    elif not seen.found:
-        hidden = f"; this user may not see {seen.hidden} processes" if seen.hidden else ""
-        yield Finding("owners", f"no visible process uses any of the {len(seen.modules)} modules{hidden}")
+    elif not usage.owners:
+        hidden = f"; this user may not see {usage.hidden} processes" if usage.hidden else ""
+        yield Finding("owners", f"no visible process uses any of the {len(usage.modules)} modules{hidden}")
 
 
 def device_memory() -> Finding:
     """Report how much of each module's memory is in use."""
     answers = sorted(hl_smi("module_id", "memory.used", "memory.total"))
-    used = ", ".join(f"module {module}: {taken} of {total} MiB" for module, taken, total in answers)
-    return Finding("device memory", used or "unknown: hl-smi gave no answer")
+    usage = ", ".join(f"module {module}: {used_mib} of {total_mib} MiB" for module, used_mib, total_mib in answers)
+    return Finding("device memory", usage or "unknown: hl-smi gave no answer")
 
 
 def _writable(folder: Path) -> bool:
@@ -272,7 +290,7 @@ def _writable(folder: Path) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return 2, 9, 0 of 2.9.0+hpu.git."""
+    """Return the numbers of a version, for example (2, 9, 0) for 2.9.0+hpu.git."""
     return tuple(int(number) for number in re.split(r"[^\d.]", version)[0].split(".") if number)
 
 

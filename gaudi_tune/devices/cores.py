@@ -1,4 +1,4 @@
-"""Which cores are near which HPU module: those of its NUMA node. Reads /sys, touches no device."""
+"""Finds the CPU cores near an HPU module, which are those of its NUMA node, in /sys. This touches no device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from gaudi_tune.devices.module_owners import DEVICE_FILES, device_root, module_f
 logger = logging.getLogger(__name__)
 
 BIND = "GAUDI_TUNE_BIND_CORES"
-"""Variable: 0 leaves workers on all cores."""
+"""This variable, set to 0, leaves workers on all cores."""
 NODES = "sys/devices/system/node"
 
 
 def numa_node_of(module: int) -> int | None:
-    """Return the NUMA node of a module; None where the driver, or a machine with one node, does not say."""
+    """Return the NUMA node of a module; None if the driver does not name one, as on a machine with a single node."""
     root = device_root()
-    for file in (file for file, own in module_files().items() if own == module):
-        for _, _, in_sysfs in DEVICE_FILES:
+    files = [file for file, module_of_file in module_files().items() if module_of_file == module]
+    for file in files:
+        for _, _, sysfs_folder in DEVICE_FILES:
             with suppress(OSError, ValueError):
-                node = int((root / in_sysfs / file.name / "device" / "numa_node").read_text())
+                node = int((root / sysfs_folder / file.name / "device" / "numa_node").read_text())
                 return node if node >= 0 else None
     return None
 
@@ -31,18 +32,19 @@ def cores_of(node: int) -> set[int]:
     """Return the cores of a NUMA node that this process may use."""
     cores: set[int] = set()
     with suppress(OSError):
-        for part in filter(None, (device_root() / NODES / f"node{node}" / "cpulist").read_text().strip().split(",")):
-            first, _, last = part.partition("-")
-            cores.update(range(int(first), int(last or first) + 1))
+        cpulist = (device_root() / NODES / f"node{node}" / "cpulist").read_text().strip()  # for example 0-3,8-11
+        for part in filter(None, cpulist.split(",")):
+            start, _, end = part.partition("-")
+            cores.update(range(int(start), int(end or start) + 1))
     return cores & os.sched_getaffinity(0)
 
 
 def bind_to_cores_near(module: int) -> set[int]:
-    """Keep all threads of this process, and processes that it starts from now on, on the cores near a module.
+    """Bind all threads of this process, and processes that it starts later, to the cores near a module.
 
     Returns:
-        The cores; empty if it stays where it was: nobody says which are near, or it may use none of them, or it must
-        not be bound.
+        The cores; empty if the process was not bound, because :data:`BIND` forbids it, the near cores are unknown, or
+        the process may use none of them.
     """
     node = numa_node_of(module)
     if node is None or os.environ.get(BIND) == "0" or not (cores := cores_of(node)):

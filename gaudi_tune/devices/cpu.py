@@ -9,28 +9,27 @@ from pathlib import Path
 from gaudi_tune.devices.device import CPUS_PER_WORKER, DeviceType
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""What ``docker run --cpus`` or a limit of Kubernetes sets: microseconds of CPU in each period, and the period."""
+"""The limit that ``docker run --cpus`` or Kubernetes sets: microseconds of CPU in each period, and the period."""
 
 
 class Cpu(DeviceType):
-    """A worker's share of the host's cores. Nobody counts its memory: Ray watches the host's."""
+    """A worker's share of the host's cores. Its memory is not measured: Ray watches the host's."""
 
     @property
     def has_numbers(self) -> bool:
-        """Cores have none: Ray counts them and does not bind workers to them."""
+        """Whether cores are numbered: no, Ray counts them and does not bind workers to them."""
         return False
 
     def count_here(self) -> int:
-        """Return how many workers fit on the cores that this process may use, and in the time that its container has on
-        them."""
+        """Return how many workers fit on the cores and in the CPU time that this process may use."""
         cores = len(os.sched_getaffinity(0))
-        with suppress(OSError, ValueError):  # there is no such file, or "max" in it
+        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
             quota, period = map(int, QUOTA.read_text().split())
             cores = max(1, min(cores, quota // period))
         return cores // CPUS_PER_WORKER
 
-    def is_here(self) -> bool:
-        """Every process has one."""
+    def is_available(self) -> bool:
+        """Return True: every process has a CPU."""
         return True
 
     def worker_resources(self) -> dict[str, float]:
@@ -42,16 +41,16 @@ class Cpu(DeviceType):
         return count * CPUS_PER_WORKER
 
     def own_index(self) -> None:
-        """Cores have no number: Ray counts them and does not bind workers to them."""
+        """Return None: cores are not numbered."""
 
     def memory_in_use(self) -> None:
-        """Nobody counts it."""
+        """Return None: it is not measured."""
 
     def peak_memory_gb(self) -> None:
-        """Nobody counts it."""
+        """Return None: it is not measured."""
 
-    def forget_peak_memory(self) -> None:
-        """Nobody counts it."""
+    def reset_peak_memory(self) -> None:
+        """Do nothing: it is not measured."""
 
 
 CPU = Cpu(kind="cpu", resource="CPU", backend="gloo", bf16=False)

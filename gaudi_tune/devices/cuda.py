@@ -9,16 +9,18 @@ from gaudi_tune.devices.device import DeviceType
 
 DEV = Path("/dev")
 FILES = ("nvidia*", "nvhost*", "dxg", "kfd")
-"""Without any of these in /dev torch has no GPU. NVIDIA's driver makes them on servers, on Jetson and in WSL, and AMD's
-makes the last, whose GPUs torch calls cuda, too."""
+"""Without any of these files in /dev, torch has no GPU. NVIDIA's driver makes the first three on servers, on Jetson and
+in WSL; AMD's driver makes the last, and torch calls AMD's GPUs cuda, too."""
 
 
 class Cuda(DeviceType):
-    """An NVIDIA GPU."""
+    """A GPU, of NVIDIA or AMD."""
 
     def count_here(self) -> int:
-        """Return how many there are on this machine. Importing torch only to hear that there is none takes a second."""
-        return super().count_here() if any(any(DEV.glob(file)) for file in FILES) else 0
+        """Return how many GPUs this machine has. Torch is only imported if there may be one: that takes a second."""
+        if not any(any(DEV.glob(file)) for file in FILES):
+            return 0
+        return super().count_here()
 
     def monitor(self, index: int) -> Any:
         """Return MLflow's monitor of this GPU."""
@@ -27,7 +29,7 @@ class Cuda(DeviceType):
         return gpu_monitor(index)
 
     def torch_device(self) -> Any:
-        """Return the first GPU, with its index, which torch.cuda's functions want."""
+        """Return the first GPU with its index, which functions of torch.cuda need."""
         import torch
 
         return torch.device("cuda", 0)

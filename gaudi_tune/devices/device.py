@@ -1,7 +1,8 @@
-"""What a kind of device must answer. This is plain torch on any accelerator that torch knows; a module for each kind
-(``hpu``, ``cuda``, ``cpu``) says what it does otherwise, and :mod:`~gaudi_tune.devices.find` names them.
+"""The interface of a kind of device, implemented in plain torch for any accelerator that torch knows.
 
-Nothing here imports torch before it is needed: the driver asks for counts and resources, and ``--help`` for neither.
+A module for each kind (``hpu``, ``cuda``, ``cpu``) overrides what differs there, and :mod:`~gaudi_tune.devices.find`
+lists them. Nothing here imports torch before it is needed: the driver needs only counts and resources, and ``--help``
+needs neither.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gaudi_tune.devices.in_worker import InWorker
+from gaudi_tune.devices.worker_side import WorkerSide
 
 CPUS_PER_WORKER = 1
-"""CPU cores (and torch threads) of one worker; with one thread, sums have one order and results repeat."""
+"""CPU cores (and torch threads) of one worker. With one thread, sums have one order and results repeat."""
 OUT_OF_MEMORY = "out of memory on the device"
-"""Begins the last line of an error for which a trial's configuration was too large."""
+"""The last line of an error begins with this text when a trial needed more memory than the device has."""
 
 
 @dataclass(frozen=True)
-class DeviceType(InWorker):
-    """One kind of device. What is here is asked in any process, and acquires none."""
+class DeviceType(WorkerSide):
+    """One kind of device. Any process may call these methods: they acquire no device."""
 
     kind: str
-    """torch's name for it, and that of ``--device``."""
+    """torch's name for it, also the value of ``--device``."""
     resource: str
     """Ray's name for it."""
     backend: str
-    """torch.distributed's backend between such devices."""
+    """The backend of torch.distributed for these devices."""
     bf16: bool = True
     """Whether training runs forward and loss in bfloat16 autocast by default."""
     static_shapes: bool = False
-    """Whether each new shape of a batch costs a compilation."""
+    """Whether each new batch shape costs a compilation."""
     compiles: bool = False
     """Whether models are compiled unless the configuration says otherwise."""
     has_lazy_mode: bool = False
@@ -44,9 +45,9 @@ class DeviceType(InWorker):
     forks: bool = True
     """Whether workers may be forked from a process that has imported torch and used no device."""
     exclusive: bool = False
-    """Whether a process that uses it must give it back by ending itself: nobody gets it for a while otherwise."""
+    """Whether a process must exit by itself to release the device. If it is killed, no process gets it for a while."""
     widths: tuple[int, ...] = ()
-    """Numbers of devices of one node that may train one trial together, the last a whole node's. Empty: any."""
+    """How many devices of one node may train one trial together; the last is a whole node. Empty: any number."""
 
     @property
     def has_numbers(self) -> bool:
@@ -59,15 +60,15 @@ class DeviceType(InWorker):
         return self.resource == "GPU"
 
     def count_here(self) -> int:
-        """Return how many there are on this machine."""
+        """Return how many of these devices this machine has."""
         return int(self._torch().device_count())
 
-    def is_here(self) -> bool:
-        """Whether this process has one to train on; asked of each kind in turn, the best first."""
+    def is_available(self) -> bool:
+        """Whether this process has such a device to train on."""
         return bool(self._torch().is_available())
 
     def worker_resources(self) -> dict[str, float]:
-        """Return what one worker books at Ray: one device, and the cores that feed it."""
+        """Return what one worker books from Ray: one device, and the cores that feed it."""
         return {"CPU": float(CPUS_PER_WORKER), self.resource: 1.0}
 
     def ray_cores(self, count: int) -> int:
@@ -78,37 +79,41 @@ class DeviceType(InWorker):
         return max(count * CPUS_PER_WORKER, os.cpu_count() or 1)
 
     def ray_resources(self, count: int) -> dict[str, float]:
-        """Return what Ray is told of so many devices where it starts; empty where it finds them itself."""
+        """Return the resources to start Ray with for this many devices; empty if Ray finds them itself."""
         return {}
 
     def node_environment(self) -> dict[str, str]:
-        """Return what Ray's processes must have in their environment, on a node that it starts on."""
+        """Return environment variables that Ray's processes need on a node where it is started."""
         return {}
 
     def worker_environment(self) -> dict[str, str]:
-        """Return what a worker's process must have in its environment before it imports torch."""
+        """Return environment variables that a worker's process needs before it imports torch."""
         return {}
 
     def is_lazy(self) -> bool:
-        """Whether this process is told to collect operations into graphs by itself."""
+        """Whether the device's software collects operations into graphs by itself in this process."""
         return False
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Return the numbers of a node's devices, of which there are so many, in order."""
+        """Return the numbers of the ``count`` devices of a node, in order."""
         return range(count)
 
-    def why_not_together(self, indices: Sequence[int], nodes: int = 1) -> str | None:
-        """Return why these devices of a node should not train one trial together, which has devices on so many nodes;
-        None if they may."""
+    def placement_problem(self, indices: Sequence[int], nodes: int = 1) -> str | None:
+        """Return why these devices of one node should not train one trial together; None if they may.
+
+        Args:
+            indices: The numbers of the trial's devices on the node.
+            nodes: How many nodes the trial has devices on.
+        """
         return None
 
     def monitor(self, index: int) -> Any | None:
-        """Return a monitor of this device of the node, None where the host's own says it all.
+        """Return a monitor of a device of this node; None if the host's monitor covers it.
 
         Raises:
-            ImportError: The library that reads it is not installed.
+            ImportError: The library that reads the device is not installed.
             LookupError: There is no such device.
-            Exception: Whatever that library raises where there is no driver.
+            Exception: The library raises other errors if there is no driver.
         """
         return None
 

@@ -1,10 +1,13 @@
-"""Monitors of a host and of the device of one worker: each ``sample()`` returns values by name, as MLflow names
-them in its system metrics."""
+"""Monitors of a host and of one worker's device.
+
+Each has a ``sample()`` that returns values by name. The names are those of MLflow's system metrics.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -14,15 +17,17 @@ from gaudi_tune.devices.gaudi_node import MODULES_OF_A_NODE
 logger = logging.getLogger(__name__)
 
 _Reading = Callable[[Any, Any], dict[str, float]]
-"""Reads quantities of a device: takes pyhlml and a handle, returns values by name."""
+"""A function that takes pyhlml and a device's handle, and returns values by name."""
 
 
 class HostMonitor:
-    """Reads the host's CPU and memory, under MLflow's names. MLflow's own monitor would import MLflow in each worker,
-    1.7 s of CPU and 40 MB."""
+    """Reads the host's CPU and memory.
+
+    MLflow's own monitor would import MLflow in each worker, which takes 1.7 s of CPU and 40 MB.
+    """
 
     def __init__(self) -> None:
-        """Begin to measure: the CPU's utilisation counts from the reading before."""
+        """Begin to measure: the CPU's utilisation is measured since the last call."""
         psutil.cpu_percent()
 
     def sample(self) -> dict[str, float]:
@@ -40,10 +45,10 @@ class HpuMonitor:
 
     Metrics of module 3, named as MLflow names those of GPUs: ``hpu_3_utilization_percentage`` (0 to 100),
     ``hpu_3_memory_usage_percentage``, ``hpu_3_memory_usage_megabytes`` (10^6 bytes), ``hpu_3_power_usage_watts`` and
-    ``hpu_3_temperature_celsius`` (of the chip). What a device does not report is left out.
+    ``hpu_3_temperature_celsius`` (of the chip). Values that a device does not report are left out.
 
-    What "utilisation" is, the driver decides. In Linux's own it is the power, from 0 when idle to 100 at the limit
-    (hl_device_utilization() in drivers/accel/habanalabs); Intel describes it as that of the last second.
+    The driver decides what "utilisation" means. In Linux's own driver it is the power, from 0 when idle to 100 at the
+    limit (hl_device_utilization() in drivers/accel/habanalabs). Intel describes it as that of the last second.
     """
 
     def __init__(self, module: int) -> None:
@@ -52,7 +57,7 @@ class HpuMonitor:
         Raises:
             ImportError: pyhlml is not installed.
             LookupError: There is no such module here.
-            pyhlml.HLMLError: Its library or the driver is not there, or something else uses it in this process.
+            pyhlml.HLMLError: Its library or the driver is missing, or something else in this process uses it.
         """
         try:
             import pyhlml
@@ -70,41 +75,38 @@ class HpuMonitor:
         """Read the device once."""
         return {
             f"hpu_{self._module}_{name}": value
-            for read in (_utilization, _memory, _power, _temperature)
-            for name, value in self._read(read).items()
+            for reading in (_utilization, _memory, _power, _temperature)
+            for name, value in self._values_of(reading).items()
         }
 
     def close(self) -> None:
-        """Give pyhlml's library back, so that another monitor of this process may use it."""
+        """Release pyhlml's library, so that another monitor in this process can use it."""
         self._hlml.hlmlShutdown()
 
     def _list_devices(self) -> dict[int, Any]:
         """Return the handles of the devices by their module ids."""
-        # An index is that of /dev/hl<index>, and a container that was given a part of a node need not begin at 0.
-        indices = range(max(self._hlml.hlmlDeviceGetCount(), MODULES_OF_A_NODE))
-        return {module: device for index in indices for module, device in self._device_at(index).items()}
+        devices = {}
+        # The index is the number in /dev/hl<index>, which need not begin at 0 in a container that has a part of a node.
+        for index in range(max(self._hlml.hlmlDeviceGetCount(), MODULES_OF_A_NODE)):
+            with suppress(self._hlml.HLMLError):  # there is no such index here
+                device = self._hlml.hlmlDeviceGetHandleByIndex(index)
+                devices[self._hlml.hlmlDeviceGetModuleID(device)] = device
+        return devices
 
-    def _device_at(self, index: int) -> dict[int, Any]:
+    def _values_of(self, reading: _Reading) -> dict[str, float]:
         try:
-            device = self._hlml.hlmlDeviceGetHandleByIndex(index)
-            return {self._hlml.hlmlDeviceGetModuleID(device): device}
-        except self._hlml.HLMLError:
-            return {}  # there is no such index here
-
-    def _read(self, read: _Reading) -> dict[str, float]:
-        try:
-            return read(self._hlml, self._device)
+            return reading(self._hlml, self._device)
         except Exception as error:  # a quantity that a device does not report must not hide the others
-            what, kind = read.__name__[1:], type(error).__name__
-            logger.warning("HPU module %d: no %s (%s: %s)", self._module, what, kind, error)
+            quantity, kind = reading.__name__.removeprefix("_"), type(error).__name__
+            logger.warning("HPU module %d: no %s (%s: %s)", self._module, quantity, kind, error)
             return {}
 
 
 def gpu_monitor(index: int) -> Any:
-    """Return MLflow's monitor for GPUs, for one of the node's. This imports MLflow.
+    """Return MLflow's monitor for one GPU of the node. This imports MLflow.
 
     Args:
-        index: As NVML counts them, that is in the order of their PCI buses, CUDA_VISIBLE_DEVICES or not.
+        index: The GPU's number in NVML, which orders GPUs by their PCI buses and ignores CUDA_VISIBLE_DEVICES.
 
     Raises:
         ImportError: nvidia-ml-py is not installed.
@@ -113,7 +115,7 @@ def gpu_monitor(index: int) -> Any:
     """
     from gaudi_tune.private.mlflow_system_metrics import GPU_LOGGER, OneGpuMonitor
 
-    logging.getLogger(GPU_LOGGER).addFilter(_ONCE)
+    logging.getLogger(GPU_LOGGER).addFilter(_ONCE_PER_MESSAGE)
     return OneGpuMonitor(index)
 
 
@@ -134,12 +136,12 @@ def _power(hlml: Any, device: Any) -> dict[str, float]:
 
 
 def _temperature(hlml: Any, device: Any) -> dict[str, float]:
-    on_the_chip = 0  # HLML_TEMPERATURE_ON_AIP; 1 is the board
-    return {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, on_the_chip)}
+    chip = 0  # HLML_TEMPERATURE_ON_AIP; 1 is the board
+    return {"temperature_celsius": hlml.hlmlDeviceGetTemperature(device, chip)}
 
 
-class _Once(logging.Filter):
-    """Lets each message pass once: what a device does not report is missing from every sample."""
+class _OncePerMessage(logging.Filter):
+    """Lets each message pass once: a value that a device does not report is missing from every sample."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,5 +154,5 @@ class _Once(logging.Filter):
         return new
 
 
-_ONCE = _Once()
-logger.addFilter(_ONCE)
+_ONCE_PER_MESSAGE = _OncePerMessage()
+logger.addFilter(_ONCE_PER_MESSAGE)

@@ -1,7 +1,7 @@
-"""``gaudi-tune doctor``, which a Gaudi user runs first: is everything here that a sweep needs, and if not, what helps.
+"""``gaudi-tune doctor``, the first command for a Gaudi user: it finds what a sweep lacks here, and says what helps.
 
-It looks at variables, versions, the modules and the processes that use them, memory, and the HPUs that Ray finds. Then
-it multiplies on every HPU and sums over all of them, with one process per HPU, as a sweep does.
+It checks variables, versions, the modules and the processes that use them, memory, and the HPUs that Ray finds. Then it
+multiplies on every HPU and sums over all of them, with one process per HPU, as a sweep does.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def diagnose() -> int:
     for finding in findings:
         mark = "ok" if not finding.fix else "!" if finding.warns else "!!"
         # As Text: rich would read brackets in a command line as markup.
-        table.add_row(mark, finding.what, Text(finding.found), Text(finding.fix))
+        table.add_row(mark, finding.subject, Text(finding.result), Text(finding.fix))
     console.print(table)
     return 1 if any(finding.fix and not finding.warns for finding in findings) else 0
 
 
 def examine() -> Iterator[Finding]:
-    """Yield the findings, those of the host first."""
+    """Yield the findings, beginning with the host."""
     yield from _checked("versions", checks.versions)
     yield from _checked("/dev/shm", checks.shared_memory)
     if not has_habana():
@@ -46,14 +46,14 @@ def examine() -> Iterator[Finding]:
     yield from _checked("variables", checks.variables)
     plugin, torch = version_of("habana-torch-plugin"), version_of("torch")
     yield from _checked("release", partial(checks.release, plugin, torch))
-    for what, check in (
+    for subject, check in (
         ("numpy", checks.numpy),
         ("driver", checks.driver),
         ("habana's logs", checks.logs),
         ("compiled graphs", checks.compiled_graphs),
         ("scale-out", checks.scale_out),
     ):
-        yield from _checked(what, check)
+        yield from _checked(subject, check)
     try:
         count = HPU.count_here()
     except Exception as error:
@@ -65,14 +65,14 @@ def examine() -> Iterator[Finding]:
         yield Finding("HPUs", "habana is installed but finds none", probes.START_THE_CONTAINER)
         return
     yield from _checked("devices", checks.devices)
-    for what, of_count in (
+    for subject, check_hpus in (
         ("modules", checks.modules),
         ("cores", checks.cores),
         ("hugepages", checks.hugepages),
         ("host memory", checks.memory),
         ("Ray", checks.ray_view),
     ):
-        yield from _checked(what, partial(of_count, count))
+        yield from _checked(subject, partial(check_hpus, count))
     yield from _checked("owners", checks.owners)
     yield from _checked("device memory", checks.device_memory)
     yield from _checked("matmul", partial(_computed, checks.modules_here(count)))
@@ -85,13 +85,13 @@ def _computed(modules: list[int]) -> Iterator[Finding]:
         yield probes.all_reduce(modules)
 
 
-def _checked(what: str, check: Callable[[], Finding | Iterable[Finding]]) -> list[Finding]:
-    """Return what a check finds, or that it failed itself: the others go on."""
+def _checked(subject: str, check: Callable[[], Finding | Iterable[Finding]]) -> list[Finding]:
+    """Return the findings of a check. If it fails itself, that is a finding, and the next checks can run."""
     try:
-        found = check()
-        return [found] if isinstance(found, Finding) else list(found)
+        result = check()
+        return [result] if isinstance(result, Finding) else list(result)
     except Exception as error:
-        return [Finding(what, f"cannot be checked: {_in_a_line(error)}", "look at it by hand", warns=True)]
+        return [Finding(subject, f"cannot be checked: {_in_a_line(error)}", "look at it by hand", warns=True)]
 
 
 def _in_a_line(error: Exception) -> str:

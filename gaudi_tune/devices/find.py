@@ -1,4 +1,4 @@
-"""Which devices there are, and which of them is this process's. Importing this imports neither torch nor habana."""
+"""Finds the devices of a machine or cluster, and the one of this process. It imports neither torch nor habana."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 DEVICE_TYPES: dict[str, DeviceType] = {type_.kind: type_ for type_ in (HPU, CUDA, CPU)}
-"""Every kind of device by its name, the one to prefer first."""
-
-
+"""Every kind of device by its name, in the order of preference."""
 DEVICE = "GAUDI_TUNE_DEVICE"
 """Variable with the kind of device that this worker of a sweep trains on."""
 
@@ -29,9 +27,9 @@ class Devices:
 
     type: DeviceType
     nodes: tuple[int, ...]
-    """Number of devices on each node that has any; for cpu, the number of workers that fit on its cores."""
+    """Number of devices on each node that has any; with CPUs, the number of workers that fit on its cores."""
     reason: str
-    """Why this kind was chosen, for the one line that says so."""
+    """Why this kind was chosen, in words for the plan of the sweep."""
 
     @property
     def count(self) -> int:
@@ -43,11 +41,11 @@ def find_devices(requested: str, cluster: Sequence[Mapping[str, float]] | None) 
     """Choose the kind of device and count it, without acquiring any.
 
     Args:
-        requested: A kind, or "auto" for the first of :data:`DEVICE_TYPES` that is there.
-        cluster: Ray's resources of each node when a running cluster is used; None to look at this machine.
+        requested: A kind, or "auto" for the first of :data:`DEVICE_TYPES` that is available.
+        cluster: Ray's resources of each node of a running cluster; None to look at this machine.
 
     Raises:
-        ValueError: The requested kind is not there, or there is no such kind.
+        ValueError: The requested kind does not exist, or is not available.
     """
     if requested not in ("auto", *DEVICE_TYPES):
         raise ValueError(f"--device {requested}: must be auto, {', '.join(DEVICE_TYPES)}; an NVIDIA GPU is cuda")
@@ -56,27 +54,30 @@ def find_devices(requested: str, cluster: Sequence[Mapping[str, float]] | None) 
         counts = [type_.count_here()] if cluster is None else [int(node.get(type_.resource, 0)) for node in cluster]
         return tuple(count for count in counts if count)
 
-    # To count GPUs, torch is imported: not if another kind was asked for.
+    # Counting GPUs imports torch, so other kinds are only counted if the requested one is missing.
     if requested != "auto" and (nodes := nodes_of(DEVICE_TYPES[requested])):
         return Devices(DEVICE_TYPES[requested], nodes, "asked for")
-    having = {name: nodes_of(type_) for name, type_ in DEVICE_TYPES.items()}
+    nodes_by_kind = {name: nodes_of(type_) for name, type_ in DEVICE_TYPES.items()}
+    available = [name for name, nodes in nodes_by_kind.items() if nodes]
     if requested != "auto":
-        others = ", ".join(name for name, nodes in having.items() if nodes) or "none"
         raise ValueError(
-            f"--device {requested}: there is no such device here; there is {others}. Take --device auto, or start on a "
-            f"machine that has one."
+            f"--device {requested}: there is no such device here; there is {', '.join(available) or 'none'}. Take "
+            f"--device auto, or start on a machine that has one."
         )
-    kind = next((name for name, nodes in having.items() if nodes), CPU.kind)
-    seen = [f"{sum(nodes)} {'cores' if name == CPU.kind else name}" for name, nodes in having.items()]
-    over = f" on {len(having[kind])} nodes" if len(having[kind]) > 1 else ""
-    return Devices(DEVICE_TYPES[kind], having[kind] or (1,), f"the best of what is here ({', '.join(seen)}{over})")
+    kind = available[0] if available else CPU.kind
+    nodes = nodes_by_kind[kind]
+    counts = [f"{sum(nodes)} {'cores' if name == CPU.kind else name}" for name, nodes in nodes_by_kind.items()]
+    spread = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
+    return Devices(DEVICE_TYPES[kind], nodes or (1,), f"the best of what is here ({', '.join(counts)}{spread})")
 
 
 def worker_device() -> torch.device:
-    """Return the device of this worker process: always index 0, since a worker sees only its own.
+    """Return the device of this worker process, which has index 0, since a worker sees only its own.
 
-    It is what the sweep says; outside a sweep, the best that is here. Ray leaves the variables of a node's HPUs and
-    GPUs to workers that booked none, so that those see devices that are not theirs.
+    In a sweep, :data:`DEVICE` names the kind: a worker that booked CPU cores would still see the HPUs and GPUs of its
+    node, because Ray leaves their variables as they are. Outside a sweep, it is the best kind that is available.
     """
-    said = DEVICE_TYPES.get(os.environ.get(DEVICE, ""))
-    return (said or next(type_ for type_ in DEVICE_TYPES.values() if type_.is_here())).torch_device()
+    device_type = DEVICE_TYPES.get(os.environ.get(DEVICE, ""))
+    if device_type is None:
+        device_type = next(type_ for type_ in DEVICE_TYPES.values() if type_.is_available())
+    return device_type.torch_device()

@@ -1,4 +1,4 @@
-"""What is known of a Gaudi node without habana: its variables, its modules, and where compiled graphs are kept."""
+"""The parts of a Gaudi node that need no habana: its variables, its modules, and the folder of compiled graphs."""
 
 from __future__ import annotations
 
@@ -15,52 +15,53 @@ from gaudi_tune.devices.cores import bind_to_cores_near
 from gaudi_tune.devices.hl_smi import hl_smi
 
 MODULES = "HABANA_VISIBLE_MODULES"
-"""The variable of the modules that a process may use, such as 4,5; Ray gives each worker its own."""
+"""habana's variable for the modules that a process may use, such as 4,5. Ray sets each worker's own module."""
 LAZY_MODE = "PT_HPU_LAZY_MODE"
 """habana's variable for its mode: 1 collects operations into graphs, 0 does not."""
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-"""torch's variable: unless it is 0, each process that imports torch imports habana, which takes seconds."""
+"""torch's variable: unless it is 0, each process that imports torch also imports habana, which takes seconds."""
 RECIPE_CACHE = "PT_HPU_RECIPE_CACHE_CONFIG"
-"""habana's variable for its compiled graphs on disk: folder, whether to empty it at the start, size in MB."""
+"""habana's variable for compiled graphs on disk: the folder, whether to empty it at the start, and its size in MB."""
 CACHE_METRICS = "PT_HPU_ENABLE_CACHE_METRICS"
-"""habana's variable: "1" counts the recipe cache's hits, in a call of Python for each graph that is launched."""
+"""habana's variable: 1 counts hits of the recipe cache, at the price of a Python call for each launched graph."""
 RECIPE_CACHE_MB = 20_000
 """Disk space of habana's compiled graphs on a node, in MB."""
 MODULES_OF_A_NODE = 8
-"""HPUs of a Gaudi node."""
+"""Number of HPUs of a Gaudi node."""
 GRADIENT_VIEWS = "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT"
-"""habana's variable: 1 lets gradients keep the layout of convolutions in eager mode, as Intel advises for images."""
+"""habana's variable: 1 lets gradients keep the layout of convolutions in eager mode. Intel advises it for images."""
 OWN_MODULE = "HLS_MODULE_ID"
-"""habana's variable for the module that a process takes."""
+"""habana's variable for the module that a process acquires."""
 
 
 def environment() -> dict[str, str]:
-    """Return what Ray's processes need on a node: its modules, and that nothing imports habana unasked.
+    """Return the variables that Ray's processes need on a node: its modules, and no automatic import of habana.
 
-    A container that was given devices by index has no list of modules, and Ray would hand out 0, 1, ...
+    A container that was given devices by index has no list of modules, and without one Ray would hand out 0, 1, ...
     """
     modules = visible_modules() or present_modules()
     return {AUTOLOAD: "0", **({MODULES: ",".join(map(str, modules))} if modules else {})}
 
 
 def worker_environment() -> dict[str, str]:
-    """Return what a worker needs before it imports torch."""
+    """Return the variables that a worker needs before it imports torch."""
     preloaded = re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", ""))
-    others = [library for library in preloaded if "tcmalloc" not in library]
+    libraries = [library for library in preloaded if "tcmalloc" not in library]
     return {
-        # Lazy mode was the default up to SynapseAI 1.19, so eager is asked for by name.
+        # Lazy mode was the default up to SynapseAI 1.19, so eager mode is requested explicitly.
         LAZY_MODE: os.environ.get(LAZY_MODE, "0"),
         AUTOLOAD: "0",
         GRADIENT_VIEWS: os.environ.get(GRADIENT_VIEWS, "1"),
-        # The node's workers share compiled graphs. Never emptied: each first rank would wipe the others' away.
+        # The node's workers share compiled graphs. "false" never empties the folder: otherwise each group's first rank
+        # would delete the graphs of the others.
         RECIPE_CACHE: f"{recipe_folder()},false,{RECIPE_CACHE_MB}",
-        # Intel's images preload it, and Intel's ImageNet page says that its script crashes then.
-        **({"LD_PRELOAD": ":".join(others)} if others != preloaded else {}),
+        # Intel's images preload tcmalloc, and Intel's ImageNet page says that its script crashes with it.
+        **({"LD_PRELOAD": ":".join(libraries)} if libraries != preloaded else {}),
     }
 
 
 def is_lazy() -> bool:
-    """Whether habana's variable says so."""
+    """Whether habana's variable turns lazy mode on."""
     return os.environ.get(LAZY_MODE) == "1"
 
 
@@ -74,21 +75,23 @@ def prepare_worker() -> None:
     """Name this worker's module, make the folder for compiled graphs, and stay on the cores near the module."""
     modules = os.environ.get(MODULES, "")
     if modules and "," not in modules:
-        # Else habana's import asserts in child processes, which inherit it: Ray shows a worker its own module only.
+        # Ray shows a worker its own module only. Without this, habana's import fails an assertion in child processes,
+        # which inherit the variable.
         os.environ[OWN_MODULE] = modules
     if folder := compiled_graphs():
-        folder.mkdir(parents=True, exist_ok=True)  # the driver, which chose it, may be on another node
+        folder.mkdir(parents=True, exist_ok=True)  # the driver chose the folder, perhaps on another node
     if OWN_MODULE in os.environ:
         bind_to_cores_near(int(os.environ[OWN_MODULE]))
 
 
-def why_not_aligned(indices: Sequence[int], nodes: int = 1) -> str | None:
-    """Return what is wrong with the modules that a trial over so many nodes has on one of them, None if nothing is.
+def alignment_problem(indices: Sequence[int], nodes: int = 1) -> str | None:
+    """Return why a trial should not use these modules of one node, if it uses so many nodes; None if it may.
 
-    Intel supports 1, 2, 4 and 8 of a node, on the sets 0-1, 2-3, ... and 0-3, 4-7; over several nodes, whole ones.
+    Intel supports 1, 2, 4 and 8 modules of a node, in the sets 0-1, 2-3, ... and 0-3, 4-7. A trial over several nodes
+    uses whole nodes.
     """
-    width, first = len(indices), min(indices)
-    if sorted(indices) != list(range(first, first + width)) or first % width:
+    width, lowest = len(indices), min(indices)
+    if sorted(indices) != list(range(lowest, lowest + width)) or lowest % width:
         return f"modules {sorted(indices)} are not an aligned set of {width}; something else holds part of the node"
     if nodes > 1 and width < MODULES_OF_A_NODE:
         return f"the trial takes several nodes, and has only modules {sorted(indices)} of one; the others are taken"
@@ -96,10 +99,10 @@ def why_not_aligned(indices: Sequence[int], nodes: int = 1) -> str | None:
 
 
 def visible_modules() -> list[int] | None:
-    """Return the modules that HABANA_VISIBLE_MODULES names, in order; None if it is not set.
+    """Return the modules that HABANA_VISIBLE_MODULES lists, in order; None if it is not set.
 
     Raises:
-        ValueError: It names something else. habana would raise where it needs them, in each worker.
+        ValueError: It is not a list of modules. habana would raise too, but late and in each worker.
     """
     named = os.environ.get(MODULES)
     if named is None:
@@ -113,18 +116,18 @@ def visible_modules() -> list[int] | None:
 
 
 def numbers_of(count: int) -> Sequence[int]:
-    """Return the modules of this node, if they are as many: of another machine it knows nothing."""
+    """Return the modules of this node if there are ``count`` of them. Another node's are assumed to be 0, 1, ..."""
     modules = visible_modules() or present_modules()
     return modules if len(modules) == count else range(count)
 
 
 def present_modules() -> list[int]:
-    """Return the modules that hl-smi sees here, in order; empty if it gives no answer."""
+    """Return the modules that hl-smi lists on this node, in order; empty if it gives no answer."""
     return sorted(int(module) for (module,) in hl_smi("module_id") if module.isdecimal())
 
 
 def recipe_folder() -> Path:
-    """Return where compiled graphs are kept: another release or chip compiles others."""
+    """Return the folder of compiled graphs, one for each release and chip, since their graphs differ."""
     release = version_of("habana-torch-plugin") or "unknown"
     return cache_root() / "recipes" / f"{release}-{_chip()}-bf16"
 
@@ -136,6 +139,6 @@ def has_habana() -> bool:
 
 @cache
 def _chip() -> str:
-    """Return the chip's name as hl-smi has it; asking torch would acquire a device."""
+    """Return the chip's name from hl-smi; torch would have to acquire a device."""
     answers = hl_smi("name")
     return answers[0][0] if answers else "unknown"

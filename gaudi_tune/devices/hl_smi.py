@@ -1,4 +1,4 @@
-"""What Intel's hl-smi says of the modules of a node."""
+"""Queries Intel's hl-smi, which lists the modules of a node."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import subprocess
 
 
 def hl_smi(*queries: str) -> list[list[str]]:
-    """Return hl-smi's answers, a list for each device, without units (memory is in MiB); empty if it is not installed.
+    """Return hl-smi's answers, one list for each device and without units; empty if hl-smi gives none.
 
-    Acquires no device. Intel's guide to hl-smi names the queries, for example "index", "module_id", "memory.used".
+    Memory is in MiB. It acquires no device. Intel's guide to hl-smi lists the queries, for example "index", "module_id"
+    and "memory.used".
     """
     command = ["hl-smi", "-Q", ",".join(queries), "-f", "csv,noheader"]
     try:
         printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    lines = [[answer.split() for answer in line.split(",")] for line in printed.splitlines()]
-    return [[answer[0] for answer in line] for line in lines if len(line) == len(queries) and all(line)]
+    answers = []
+    for line in printed.splitlines():
+        fields = [field.split() for field in line.split(",")]
+        if len(fields) == len(queries) and all(fields):
+            answers.append([value for value, *_ in fields])  # the rest is the unit
+    return answers

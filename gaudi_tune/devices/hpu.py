@@ -1,4 +1,4 @@
-"""Training on Intel Gaudis (HPUs). The only module that imports habana, and only inside functions."""
+"""Training on Intel Gaudis (HPUs). No other module imports habana, and this one only inside functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.devices.in_worker import Counted, OptimizerName
+from gaudi_tune.devices.worker_side import Counted, OptimizerName
 
 if TYPE_CHECKING:
     import torch
@@ -24,24 +24,29 @@ class Hpu(DeviceType):
     prepare_worker = staticmethod(node.prepare_worker)
     compiled_graphs = staticmethod(node.compiled_graphs)
     is_lazy = staticmethod(node.is_lazy)
-    why_not_together = staticmethod(node.why_not_aligned)
+    placement_problem = staticmethod(node.alignment_problem)
     numbers = staticmethod(node.numbers_of)
 
     def count_here(self) -> int:
-        """Ask habana, which acquires none for it; ValueError if HABANA_VISIBLE_MODULES is no list of modules."""
+        """Return how many HPUs this process may use, as habana counts them without acquiring one.
+
+        Raises:
+            ValueError: HABANA_VISIBLE_MODULES is not a list of modules.
+        """
         if not node.has_habana():
             return 0
         import habana_frameworks.torch.hpu as hpu
 
-        modules, count = node.visible_modules(), hpu.device_count() if hpu.is_available() else 0
+        modules = node.visible_modules()
+        count = int(hpu.device_count()) if hpu.is_available() else 0
         return count if modules is None else min(count, len(modules))
 
-    def is_here(self) -> bool:
+    def is_available(self) -> bool:
         """Whether this process was given a module."""
         return bool(os.environ.get(node.MODULES)) and node.has_habana()
 
     def ray_resources(self, count: int) -> dict[str, float]:
-        """Return the HPUs by name: Ray takes one kind of accelerator per node, and has taken a Gaudi for a TPU."""
+        """Return the HPUs by name: Ray detects one kind of accelerator per node, and has taken a Gaudi for a TPU."""
         return {self.resource: float(count)}
 
     def monitor(self, index: int) -> Any:
@@ -51,8 +56,10 @@ class Hpu(DeviceType):
         return HpuMonitor(index)
 
     def is_being_released(self, message: str) -> bool:
-        """Whether habana says that it did not get the device. It has then waited for it, up to 60 s. Status 8: another
-        process has it; 20: this process; 26: it does not work (again) yet."""
+        """Whether habana reports that it did not get the device, after waiting for it for up to 60 s.
+
+        Status 8 means that another process has it, 20 that this process has it, and 26 that it does not work yet.
+        """
         return "Device acquire failed" in message or bool(re.search(r"synStatus=8\b", message))
 
     def torch_device(self) -> torch.device:
@@ -67,29 +74,30 @@ class Hpu(DeviceType):
         return int(os.environ[node.OWN_MODULE])
 
     def memory_in_use(self) -> float:
-        """Return the share that tensors hold: the workspace stays, and is that of the largest graph so far."""
+        """Return the share that tensors hold, without the workspace, which stays as large as for the largest graph."""
         self.synchronize()
         memory, stats = self._torch().memory, self._torch().memory_stats()
-        summary: dict[str, int] = getattr(memory, "_extended_memory_summary_dict", dict)()  # nothing public has it
+        summary: dict[str, int] = getattr(memory, "_extended_memory_summary_dict", dict)()  # no public API has this
         return float(summary.get("persistent", stats["InUse"]) / stats["Limit"])
 
     def counted(self) -> Counted:
-        """Return what habana's own metrics say; of its recipe cache only where PT_HPU_ENABLE_CACHE_METRICS=1."""
+        """Return habana's own metrics; those of its recipe cache only if PT_HPU_ENABLE_CACHE_METRICS=1."""
         from habana_frameworks.torch.hpu.metrics import metric_global
 
         def stats(name: str) -> dict[str, Any]:
-            return dict(metric.stats()) if (metric := metric_global(name)) else {}  # a release may not have it
+            metric = metric_global(name)
+            return dict(metric.stats()) if metric else {}  # not every release has every metric
 
         compiled, hits = stats("graph_compilation"), stats("recipe_cache").get("TotalHit")
         return Counted(
             compilations=compiled.get("TotalNumber", 0),
-            compile_s=float(compiled.get("TotalTime", 0)) / 1e6,  # microseconds, by the bridge's source
+            compile_s=float(compiled.get("TotalTime", 0)) / 1e6,  # microseconds, according to the bridge's source
             cpu_fallbacks=stats("cpu_fallback").get("TotalNumber", 0),
             cache_hits=hits if os.environ.get(node.CACHE_METRICS) == "1" else None,
         )
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether torch or habana's own allocator says so."""
+        """Whether torch or habana's own allocator reports that the device's memory is full."""
         return super().is_out_of_memory(error) or "PT_DEVMEM" in str(error)
 
     def compile(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -98,37 +106,37 @@ class Hpu(DeviceType):
 
         from gaudi_tune.private.torch import split_compiled_ddp
 
-        # Dynamo splits a data-parallel model at its communication buckets; habana's backend wants it whole.
+        # Dynamo splits a data-parallel model at its communication buckets; habana's backend needs it in one piece.
         split_compiled_ddp(False)
         # Otherwise the second shape gets a symbolic size, which habana's compiler cannot convert.
         return cast("torch.nn.Module", torch.compile(model, backend="hpu_backend", dynamic=False))
 
     def mark_step(self) -> None:
-        """Run what habana's lazy mode has collected; in eager mode this has no meaning."""
+        """Run the operations that habana's lazy mode has collected; do nothing in eager mode."""
         if self.is_lazy():
             import habana_frameworks.torch.core as htcore
 
             htcore.mark_step()
 
     def optimizer_class(self, name: OptimizerName) -> Callable[..., torch.optim.Optimizer]:
-        """Return the fused optimizer of that name, with torch's defaults, or torch's, where habana has none."""
+        """Return habana's fused optimizer of that name with torch's defaults, or torch's own if habana has none."""
         from habana_frameworks.torch.hpex import optimizers as fused
 
         from gaudi_tune.devices.layerwise import habanas_lars
 
-        known: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
             "sgd": fused.FusedSGD,
             "adamw": partial(fused.FusedAdamW, eps=1e-8),  # habana's default is 1e-6; weight decay is always given
             "lars": partial(habanas_lars, fused),
             "lamb": partial(fused.FusedLamb, max_grad_norm=None),  # by default it clips all gradients to a norm of 1
         }
-        return known[name] if name in known else super().optimizer_class(name)
+        return optimizers[name] if name in optimizers else super().optimizer_class(name)
 
     def attention(self) -> Callable[..., torch.Tensor]:
-        """Return habana's FusedSDPA, which keeps what the backward pass needs in place of computing it again."""
+        """Return habana's FusedSDPA, which keeps what the backward pass needs instead of computing it again."""
         from habana_frameworks.torch.hpex.kernels import FusedSDPA
 
-        # The softmax and the recomputation are habana's defaults; asking it for the second would end a graph.
+        # These are habana's defaults for softmax and recomputation. Querying the second would end a graph.
         return lambda *inputs: FusedSDPA.apply(*inputs, "None", False)
 
     def clip_gradients(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> None:
@@ -139,7 +147,7 @@ class Hpu(DeviceType):
         FusedClipNorm(parameters, max_norm).clip_norm(parameters)
 
     def data_parallel_settings(self) -> dict[str, Any]:
-        """Return larger buckets: they suit hccl. The size is that of HabanaAI/Model-References for ResNet-50."""
+        """Return larger buckets, which suit hccl. HabanaAI/Model-References has this size for ResNet-50."""
         return {**super().data_parallel_settings(), "bucket_cap_mb": 256}
 
 

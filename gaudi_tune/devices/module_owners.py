@@ -1,4 +1,4 @@
-"""Which processes use which HPU module: those that have its device file open. Reads /proc, touches no device."""
+"""Finds the processes that use an HPU module, which have its device file open. It reads /proc and touches no device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from gaudi_tune.devices.hl_smi import hl_smi
 
 DEVICE_ROOT = "GAUDI_TUNE_DEVICE_ROOT"
-"""Variable with the folder in which dev/ and sys/ with the devices are; / if it is not set."""
+"""Variable with the folder that holds dev/ and sys/; / if it is not set."""
 DEVICE_FILES = (("dev/accel", "accel", "sys/class/accel"), ("dev", "hl", "sys/class/habanalabs"))
-"""Folder and name of the device files, and their folder in sysfs; the second is of drivers before Linux 6.2's accel.
-Any number of processes may open the control files beside them (accel_controlD0), which are no devices."""
+"""Folder and name of the device files, and their folder in sysfs. The second entry is for drivers older than the accel
+subsystem of Linux 6.2. The control files beside them (accel_controlD0) are not devices: any process may open them."""
 COMMAND_LENGTH = 60
-"""Characters of a command line that are shown."""
+"""How many characters of a command line are shown."""
 
 
 @dataclass(frozen=True)
@@ -34,62 +34,68 @@ class Owner:
 
 @dataclass(frozen=True)
 class Owners:
-    """What /proc shows."""
+    """The users of a node's modules, as far as this user may see them."""
 
-    found: tuple[Owner, ...]
+    owners: tuple[Owner, ...]
     modules: tuple[int, ...]
-    """The modules whose device files are here."""
+    """The modules that have a device file on this node."""
     hidden: int
     """Number of processes whose open files this user may not see."""
 
 
 def find_owners() -> Owners:
-    """Look at the open files of every process that is visible here; in a container, only those of the container are."""
+    """Look at the open files of every visible process. In a container, only the container's processes are visible."""
     modules = {str(file.resolve()): module for file, module in module_files().items()}
-    found: list[Owner] = []
+    owners: list[Owner] = []
     hidden = 0
     for process in Path("/proc").glob("[0-9]*"):
-        owners = _owners_in(process, modules)
-        found += owners or []
-        hidden += owners is None
-    in_order = sorted(found, key=lambda owner: (owner.module, owner.pid))
-    return Owners(tuple(in_order), tuple(sorted(modules.values())), hidden)
+        try:
+            owners += _owners_in(process, modules)
+        except PermissionError:  # noqa: PERF203  (reading /proc takes longer than the try)
+            hidden += 1
+    owners.sort(key=lambda owner: (owner.module, owner.pid))
+    return Owners(tuple(owners), tuple(sorted(modules.values())), hidden)
 
 
 def device_root() -> Path:
-    """Return the folder in which dev/ and sys/ with the devices are."""
+    """Return the folder that holds dev/ and sys/."""
     return Path(os.environ.get(DEVICE_ROOT) or "/")
 
 
 def module_files() -> dict[Path, int]:
-    """Return the device files that are here, and the module of each.
+    """Return the device files on this node, and the module of each.
 
-    A file's number is not its module's. The driver maps one to the other in sysfs; where an older one does not, hl-smi
-    does. Files that neither maps to a module, such as those of another maker's accelerator, are left out.
+    A file's number is not its module's number. The driver maps one to the other in sysfs, and for older drivers hl-smi
+    does. Files that neither maps to a module, such as those of other makers' accelerators, are left out.
     """
     root = device_root()
-    files: dict[Path, int] = {}
-    known: dict[Path, int] = {}
-    for folder, name, in_sysfs in DEVICE_FILES:
+    indices: dict[Path, int] = {}
+    modules: dict[Path, int] = {}
+    for folder, name, sysfs_folder in DEVICE_FILES:
         for file in (root / folder).glob(f"{name}*"):
             if number := re.fullmatch(rf"{name}(\d+)", file.name):
-                files[file] = int(number[1])
-                module_id = root / in_sysfs / file.name / "device" / "module_id"
-                known |= {file: int(module_id.read_text())} if module_id.is_file() else {}
-    if known or not files:
-        return known
+                indices[file] = int(number[1])
+                module_id = root / sysfs_folder / file.name / "device" / "module_id"
+                if module_id.is_file():
+                    modules[file] = int(module_id.read_text())
+    if modules or not indices:
+        return modules
     answers = hl_smi("index", "module_id")
     by_index = {int(index): int(module) for index, module in answers if index.isdigit() and module.isdigit()}
-    return {file: by_index[index] for file, index in files.items() if index in by_index}
+    return {file: by_index[index] for file, index in indices.items() if index in by_index}
 
 
-def _owners_in(process: Path, modules: Mapping[str, int]) -> list[Owner] | None:
-    """Return an entry for each module that a process has open; None if this user may not see its files."""
+def _owners_in(process: Path, modules: Mapping[str, int]) -> list[Owner]:
+    """Return an entry for each module that a process has open.
+
+    Raises:
+        PermissionError: This user may not see the files that the process has open.
+    """
     try:
-        taken = {modules[file] for file in _open_files(process) if file in modules}
-        return [Owner(module, int(process.name), _user(process), _command(process)) for module in taken]
+        open_modules = {modules[file] for file in _open_files(process) if file in modules}
+        return [Owner(module, int(process.name), _user(process), _command(process)) for module in open_modules]
     except PermissionError:
-        return None
+        raise
     except OSError:  # the process has ended
         return []
 

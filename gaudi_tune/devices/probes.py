@@ -1,4 +1,4 @@
-"""What the doctor computes on HPUs, in a process for each, and what to do where that fails."""
+"""The doctor's computations on HPUs, with a process for each HPU, and what to do if they fail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FIXES = {
     r"No module named": "run it with the environment's Python, from the checkout",
     r"AssertionError: -?[\d.]": "it computes wrong: do not use it; test it with Intel's hl_qual",
 }
-"""What to do, by what is in the output of a probe; the first that fits counts."""
+"""Patterns in the output of a probe, and what to do about each. The first that matches counts."""
 BUSY = (
     "another process has it, or it is being reset, which takes up to a minute: if this table names no owner, "
     "sudo hl-smi on the host does; end that process, or wait"
@@ -63,27 +63,28 @@ ENDED = {
 
 
 def matmuls(modules: list[int]) -> list[Finding]:
-    """Multiply on each HPU, on all at the same time."""
+    """Multiply matrices on all HPUs at the same time, on each HPU for itself."""
     started = {module: _start(MATMUL, [module], rank=0) for module in modules}
-    return [_probed(f"matmul on module {module}", [process], "correct") for module, process in started.items()]
+    return [_outcome(f"matmul on module {module}", [process], "correct") for module, process in started.items()]
 
 
 def all_reduce(modules: list[int]) -> Finding:
-    """Sum over all HPUs, as gradients are."""
+    """Sum over all HPUs, as training does with gradients."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     processes = [_start(ALL_REDUCE, modules, rank, port) for rank in range(len(modules))]
-    return _probed("all_reduce", processes, f"correct over {len(modules)} HPUs")
+    return _outcome("all_reduce", processes, f"correct over {len(modules)} HPUs")
 
 
 def _start(code: str, modules: list[int], rank: int, port: int = 0) -> subprocess.Popen[str]:
-    own = str(modules[rank])
-    peers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(modules), "MASTER_PORT": port}
-    together = {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in peers.items()}} if port else {}
-    place = {OWN_MODULE: own, MODULES: own, "PT_HPU_LAZY_MODE": "0", **together}
-    environment = {**os.environ, **HPU.worker_environment(), **place}
-    environment.pop(RECIPE_CACHE)  # it holds graphs that are compiled, and nothing is compiled here
+    module = str(modules[rank])
+    environment = {**os.environ, **HPU.worker_environment()}
+    environment |= {OWN_MODULE: module, MODULES: module, "PT_HPU_LAZY_MODE": "0"}
+    if port:
+        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(modules))}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment.pop(RECIPE_CACHE)  # that is for compiled graphs, and nothing is compiled here
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env=environment,
@@ -94,30 +95,30 @@ def _start(code: str, modules: list[int], rank: int, port: int = 0) -> subproces
     )
 
 
-def _probed(what: str, processes: list[subprocess.Popen[str]], good: str) -> Finding:
+def _outcome(subject: str, processes: list[subprocess.Popen[str]], good: str) -> Finding:
     try:
         for process in processes:
             printed, _ = process.communicate(timeout=WITHIN_S)
             if process.returncode:
-                return _failure(what, printed.strip(), process.returncode)
+                return _failure(subject, printed.strip(), process.returncode)
     except subprocess.TimeoutExpired:
-        return Finding(what, f"no answer in {WITHIN_S} s", "see dmesg and hl-smi; reset the device if it is idle")
+        return Finding(subject, f"no answer in {WITHIN_S} s", "see dmesg and hl-smi; reset the device if it is idle")
     finally:
         for process in processes:
-            process.kill()  # those that wait for one that has failed
+            process.kill()  # the others may still wait for one that has failed
             process.wait()
-    return Finding(what, good)
+    return Finding(subject, good)
 
 
-def _failure(what: str, printed: str, status: int) -> Finding:
+def _failure(subject: str, printed: str, status: int) -> Finding:
     if HPU.is_being_released(printed) and "synStatus=26" not in printed:
         fix = BUSY if module_files() else START_THE_CONTAINER
     else:
         fix = next((fix for sign, fix in FIXES.items() if re.search(sign, printed)), "see habana's logs")
     if status < 0:
-        by = signal.Signals(-status)
+        signal_ = signal.Signals(-status)
         crash = "take TcMalloc out of LD_PRELOAD if it is there; see dmesg and habana's logs"
-        fix = ENDED.get(by, crash) if fix == "see habana's logs" else fix
-        printed = printed or f"ended by {by.name}, without a word"
-    last = printed.splitlines()[-1] if printed else f"ended with status {status}, without a word"
-    return Finding(what, last, fix)
+        fix = ENDED.get(signal_, crash) if fix == "see habana's logs" else fix
+        printed = printed or f"ended by {signal_.name}, without a word"
+    last_line = printed.splitlines()[-1] if printed else f"ended with status {status}, without a word"
+    return Finding(subject, last_line, fix)

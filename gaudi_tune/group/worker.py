@@ -96,7 +96,7 @@ class _WarmSession:
             raise _TrialStopped(self.ended_by)
         self._save = save
         sampled = self._measured.metrics.take()
-        counted = self._counts.added_to(metrics, sampled)
+        counted = self._counts.add_to_report(metrics, sampled)
         device = {"system": sampled, "residue": self._measured.residue}
         loop = {"saves": save is not None, "reads_checkpoint": self._checkpoint_read}
         command = self._answer({"kind": "metrics", "metrics": counted, **loop, **device})

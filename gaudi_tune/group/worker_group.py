@@ -183,7 +183,7 @@ class WorkerGroup:
             if index is not None:
                 indices_by_node.setdefault(node, []).append(index)
         for indices in indices_by_node.values():
-            if reason := device.why_not_together(indices, nodes=len(indices_by_node)):
+            if reason := device.placement_problem(indices, nodes=len(indices_by_node)):
                 raise DevicesNotReadyError(reason)
             logger.info("%s: %s %s", name, device.kind, indices)
 

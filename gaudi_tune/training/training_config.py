@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.devices.gaudi_node import LAZY_MODE
-from gaudi_tune.devices.in_worker import OptimizerName
+from gaudi_tune.devices.worker_side import OptimizerName
 from gaudi_tune.training.schedules import Schedule, ScheduleKind
 from gaudi_tune.training.trial_config import TrialConfig
 

@@ -395,7 +395,7 @@ class Groups:
         """Start a group that has its devices."""
         waited = self.clock.now() - actor.tasks[0].began
         self.longest_wait_s = max(self.longest_wait_s, waited)
-        if len(actor.on) > 1 and (why := HPU.why_not_together(actor.on)):
+        if len(actor.on) > 1 and (why := HPU.placement_problem(actor.on)):
             raise ImpossibleError(f"{why}: {self._in_words()}")
 
         def started() -> None:

@@ -44,7 +44,7 @@ def test_a_checkpoint_is_scored_on_the_device_of_the_plan_and_not_on_the_best_th
         report({"on": worker_device().type})
 
     storage.mkdir()
-    monkeypatch.setattr(Cuda, "is_here", lambda self: True)
+    monkeypatch.setattr(Cuda, "is_available", lambda self: True)
     monkeypatch.setattr(Cuda, "count_here", lambda self: 1)
     experiment = Experiment(name="small", train_loop=loop, config_class=SmallConfig, space=SPACE, metric="on")
     for device in ("cpu", "cuda"):

