@@ -150,7 +150,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             if known is not None and known.status == "running":
                 paused = events.Decision("pause", f"by {self.plan.options.scheduler}")
                 self.tell(events.Decided(trial=known.number, decision=paused))
-        self._growth.began(number_of(trial))
+        self._growth.cancel_move(number_of(trial))
         self.tell(events.TrialBegan(trial=number_of(trial), trial_id=trial.trial_id, config=trial.config))
 
     def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
@@ -199,7 +199,9 @@ class SweepRun(KeptInProcess, tune.Callback):
     def devices_are_wanted(self) -> bool:
         """Whether a trial may wait for devices that another has grown to, or is to grow to."""
         running = self.state.running if self._growth.has_ever_grown else []
-        return any(self._growth.is_moving(trial.number) or not self._growth.has(self.state, trial) for trial in running)
+        return any(
+            self._growth.is_moving(trial.number) or not self._growth.width_of(self.state, trial) for trial in running
+        )
 
     def _say_that_trials_begin_anew(self, *, saves: bool) -> None:
         if saves:
@@ -329,7 +331,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         a held trial has grown, may wait for ever, and has nothing to save."""
         grown, waiting = self._growth.has_grown, waiting_actors()
         without = {number_of(trial) for trial in trials if actor_of(trial) in waiting} if waiting else set()
-        running = {t.number for t in self.state.running if not grown or self._growth.has(self.state, t)}
+        running = {t.number for t in self.state.running if not grown or self._growth.width_of(self.state, t)}
         return running - without | {*map(number_of, self._pausing)}
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:

@@ -73,7 +73,7 @@ def test_a_sweep_whose_trials_grow_is_shorter(tmp_path: Path, groups: Groups) ->
 def test_a_group_whose_devices_were_taken_goes_on_as_it_began(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Growth, "_numbers_for", lambda *given: tuple(range(8 - given[-1], 8)))  # perhaps others'
+    monkeypatch.setattr(Growth, "_find_devices", lambda *given: tuple(range(8 - given[-1], 8)))  # perhaps others'
     swept(tmp_path, groups)
     assert groups.in_vain > 0
 
@@ -81,7 +81,7 @@ def test_a_group_whose_devices_were_taken_goes_on_as_it_began(
 def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Growth, "_numbers_for", lambda *given: tuple(range(1, 1 + min(7, given[-1]))))
+    monkeypatch.setattr(Growth, "_find_devices", lambda *given: tuple(range(1, 1 + min(7, given[-1]))))
     with pytest.raises(ImpossibleError, match="not an aligned set"):
         swept(tmp_path, groups)
 

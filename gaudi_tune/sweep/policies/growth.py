@@ -1,11 +1,17 @@
-"""Growth: running trials take over idle devices, and give them back when another trial needs them."""
+"""Growth: running trials take over idle devices, and give them back when another trial needs them.
+
+A trial's *width* is the number of devices that train it. Every trial begins at the usual width (--workers-per-trial).
+After a report, :class:`Growth` may answer that the trial should move: it then writes a checkpoint, and goes on from it
+with twice as many devices, or more, or with half of those it has. The next report tells whether the move succeeded.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
@@ -20,223 +26,296 @@ from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
 logger = logging.getLogger(__name__)
 
-FASTER = 1.7
-"""How much faster a trial is expected to be on twice as many devices: 85 % efficiency, of which data-parallel training
-on one node rarely falls short where the batch is large. What is measured decides whether others grow as far."""
-AT_LEAST_FASTER = 1.1
-"""How much faster a trial must have become, or none grows as far again."""
-TRIES = 2
-"""How often a trial may fail to move: another may have taken the devices, or it cannot train there."""
+EXPECTED_SPEEDUP = 1.7
+"""The speedup expected of twice as many devices: 85 % efficiency, of which data-parallel training on one node rarely
+falls short where the batch is large. What is measured decides whether other trials grow as far."""
+MIN_SPEEDUP = 1.1
+"""A wider trial must have become this many times as fast, or none grows as far again."""
+MAX_FAILED_MOVES = 2
+"""A trial that failed to move this often stays: other trials may have taken the devices, or it cannot train there."""
+
+
+@dataclass
+class _TrialGrowth:
+    """What is known of one trial."""
+
+    destination: Place | None = None
+    """The devices to which it moves at its next checkpoint."""
+    failed_moves: int = 0
+    """How often it was to move and its next report came from the old devices."""
+    is_wide: bool = False
+    """Whether it has more devices than it began with."""
+    max_width: int | None = None
+    """The most devices that its configuration allows; None until somebody asks."""
+    measured_width: int = 0
+    """How many devices it had when ``report_seconds`` was measured."""
+    report_seconds: float | None = None
+    """How long it trained for its last report, without what the start of workers took; None until that is known."""
 
 
 class Growth:
     """Decides after each report of a trial how many devices it continues with."""
 
     def __init__(self, plan: Plan) -> None:
-        """Begin; nothing is known yet of how long anything takes."""
-        self._plan, self._usual = plan, plan.options.workers_per_trial
-        self._numbers = plan.devices.type.numbers(plan.devices.count)
+        """Begin without any measurement."""
+        self._plan, self._usual_width = plan, plan.options.workers_per_trial
+        self._device_numbers = plan.devices.type.numbers(plan.devices.count)
         self.has_ever_grown = False
         """Whether any trial was ever given more devices than it began with."""
-        self._asked: dict[int, Place] = {}  # by trial, where it moves at its next checkpoint
-        self._in_vain = Counter[int]()  # by trial, how often it did not move although it should
-        self._most: dict[int, int] = {}  # by trial, the most devices that its configuration allows
-        self._wide: set[int] = set()  # trials that have more devices than they began with
-        self._took: dict[int, tuple[int, float]] = {}  # by trial: devices, and the seconds that its last report took
-        self._limit = math.inf  # devices up to which trials became faster
-        self._seen: set[str] = set()  # the devices of each group so far
-        self._start_s = 0.0  # what it took to start the last new group, compilation included
+        self._trials: defaultdict[int, _TrialGrowth] = defaultdict(_TrialGrowth)  # by number
+        self._useful_width = math.inf  # trials became faster up to this many devices
+        self._groups_seen: set[str] = set()  # the devices of each worker group, as reports name them
+        self._start_seconds = 0.0  # how long the last new group took to start, compilation included
 
     @property
     def has_grown(self) -> bool:
         """Whether a trial may have more devices than it began with."""
-        return bool(self._asked or self._wide)
+        return any(growth.is_wide or growth.destination is not None for growth in self._trials.values())
 
-    def has(self, state: SweepState, trial: TrialState) -> int:
+    def width_of(self, state: SweepState, trial: TrialState) -> int:
         """Return how many devices a trial has; 0 while it is starting."""
         return len(state.device_time.devices_of(trial.number))
 
-    def began(self, trial: int) -> None:
-        """Note that a trial begins, or begins again after it was lost, at the usual width."""
-        self._asked.pop(trial, None)
+    def cancel_move(self, trial: int) -> None:
+        """Note that a trial starts, or starts again after it was lost, at the usual width."""
+        if trial in self._trials:
+            self._trials[trial].destination = None
 
     def is_moving(self, trial: int) -> bool:
         """Whether the trial moves to other devices once it has a checkpoint."""
-        return trial in self._asked
+        return trial in self._trials and self._trials[trial].destination is not None
+
+    def measure(self, state: SweepState, trial: TrialState) -> None:
+        """Note from a report how long the trial takes, and whether more devices have made it faster."""
+        growth, width, metrics = self._trials[trial.number], self.width_of(state, trial), trial.metrics
+        if growth.destination is not None and growth.destination.workers != width:
+            growth.failed_moves += 1
+        growth.destination = None
+        growth.is_wide = width > self._usual_width
+
+        untrained_seconds = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
+        has_new_workers = names.START_SECONDS in metrics
+        if has_new_workers and metrics.get(names.DEVICES) not in self._groups_seen:
+            self._groups_seen.add(metrics.get(names.DEVICES, ""))
+            self._start_seconds = untrained_seconds
+        if has_new_workers and growth.report_seconds is not None:
+            return  # what new workers do for the first time takes longer
+
+        old_width, old_seconds = growth.measured_width, growth.report_seconds
+        seconds = max(0.0, float(metrics.get(names.STEP_SECONDS, 0.0)) - untrained_seconds)
+        growth.measured_width, growth.report_seconds = width, seconds
+        if old_seconds is None or width <= old_width or width > self._useful_width:
+            return
+        if seconds * MIN_SPEEDUP > old_seconds:
+            self._useful_width = width / 2
+            logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, width)
 
     def after_report(self, state: SweepState, trial: TrialState, promoted: int) -> Place | None:
         """Return the devices that a trial moves to; None if it keeps those it has.
 
         Args:
-            state: The sweep, with the trial's report.
-            trial: One that continues.
+            state: The sweep, with the trial's report, which :meth:`measure` has seen.
+            trial: A trial that continues.
             promoted: How many trials wait for a group besides those that have yet to begin.
         """
-        has = self.has(state, trial)
-        if self._in_vain[trial.number] == TRIES or state.ending is not None:
+        growth, width = self._trials[trial.number], self.width_of(state, trial)
+        if growth.failed_moves == MAX_FAILED_MOVES or state.ending is not None:
             return None
-        running = {other.number: self._width_of(state, other) for other in state.running}
-        self._wide &= running.keys()
-        self._asked = {number: place for number, place in self._asked.items() if number in running}
-        width = self._width(state, trial, running, state.to_begin + promoted)
-        if width > has and not all(running.values()):
-            return None  # one is starting, and nobody knows which devices it gets
-        while (numbers := self._numbers_for(state, trial, width)) is None:  # as many as usual can always be had
-            width //= 2
-        if width == has:
+        self._forget_idle_trials(state)
+        widths = {running.number: self._coming_width(state, running) for running in state.running}
+        new_width = self._choose_width(state, trial, widths, state.to_begin + promoted)
+        if new_width > width and not all(widths.values()):
+            return None  # a trial is starting, and nobody knows which devices it gets
+        while True:  # ends at the usual width at the latest, for which any devices will do
+            numbers = self._find_devices(state, trial, new_width)
+            if numbers is not None:
+                break
+            new_width //= 2
+        if new_width == width:
             return None
         settings = {}
-        if width > self._usual:
-            settings = self._config_of(trial).settings_of_wider(self._plan.devices.type, self._usual, width)
-        self._asked[trial.number], self.has_ever_grown = Place(width, numbers, settings), True
-        return self._asked[trial.number]
+        if new_width > self._usual_width:
+            config = self._config_of(trial)
+            settings = config.settings_of_wider(self._plan.devices.type, self._usual_width, new_width)
+        growth.destination, self.has_ever_grown = Place(new_width, numbers, settings), True
+        return growth.destination
 
-    def _width_of(self, state: SweepState, trial: TrialState) -> int:
-        """Return how many devices a trial has or is moving to; 0 while it is starting."""
-        has = self.has(state, trial)
-        return max(has, self._asked[trial.number].workers) if has and trial.number in self._asked else has
+    def _forget_idle_trials(self, state: SweepState) -> None:
+        """Drop ended trials, and what is no longer true of trials that wait: they have no devices."""
+        self._trials = defaultdict(_TrialGrowth, {n: self._trials[n] for n in state.unended if n in self._trials})
+        for trial in state.unended.values():
+            if trial.status != "running" and trial.number in self._trials:
+                self._trials[trial.number].destination = None
+                self._trials[trial.number].is_wide = False
 
-    def measure(self, state: SweepState, trial: TrialState) -> None:
-        """Note from a report how long the trial takes, and whether more devices have made it faster."""
-        has = self.has(state, trial)
-        place = self._asked.pop(trial.number, None)
-        if place is not None and place.workers != has:
-            self._in_vain[trial.number] += 1
-        (self._wide.add if has > self._usual else self._wide.discard)(trial.number)
-        metrics = trial.metrics
-        lost = sum(float(metrics.get(name, 0.0)) for name in names.NOT_TRAINED)
-        if names.START_SECONDS in metrics and metrics.get(names.DEVICES) not in self._seen:  # its workers are new
-            self._seen.add(metrics.get(names.DEVICES, ""))
-            self._start_s = lost
-        if names.START_SECONDS in metrics and trial.number in self._took:
-            return  # what new workers do for the first time takes longer
-        took = max(0.0, float(metrics.get(names.STEP_SECONDS, 0.0)) - lost)
-        had, took_before = self._took.get(trial.number, (has, took))
-        self._took[trial.number] = has, took
-        if has > had and took * AT_LEAST_FASTER > took_before and has <= self._limit:
-            self._limit = has / 2
-            logger.info("trial %03d is no faster on %d devices: no trial grows that far again", trial.number, has)
+    def _coming_width(self, state: SweepState, trial: TrialState) -> int:
+        """Return how many devices a trial has or is moving to, whichever is more; 0 while it is starting."""
+        width, destination = self.width_of(state, trial), self._trials[trial.number].destination
+        if width == 0 or destination is None:
+            return width
+        return max(width, destination.workers)
 
-    def _width(self, state: SweepState, trial: TrialState, running: Mapping[int, int], waiting: int) -> int:
-        """Return the width of a trial if idle devices go to the running trials, narrow ones first, and of these the
-        best."""
-        widths = {number: has or self._usual for number, has in running.items()}
-        free = self._plan.devices.count - sum(widths.values()) - waiting * self._usual
-        mine = widths[trial.number]
-        while mine > self._usual and (free < 0 or mine > self._limit):
-            free, mine = free + mine // 2, mine // 2
-        if mine < widths[trial.number]:
-            return mine
-        ranked = sorted(state.running, key=lambda other: -self._score(state, other))
+    def _choose_width(self, state: SweepState, trial: TrialState, coming: Mapping[int, int], waiting: int) -> int:
+        """Return the width of a trial after all devices that nobody needs are shared out.
+
+        Args:
+            state: The sweep.
+            trial: A running trial.
+            coming: The :meth:`_coming_width` of each running trial, by number.
+            waiting: How many trials need a group of the usual width.
+        """
+        widths = {number: width or self._usual_width for number, width in coming.items()}
+        free = self._plan.devices.count - sum(widths.values()) - waiting * self._usual_width
+
+        # First give back: halve this trial while others lack devices, or while it is wider than is useful.
+        width = widths[trial.number]
+        while width > self._usual_width and (free < 0 or width > self._useful_width):
+            width //= 2
+            free += width
+        if width < widths[trial.number]:
+            return width
+
+        # Then share out: double the narrowest trial that may grow, the best of equally narrow ones, until none may.
+        by_score = sorted(state.running, key=lambda running: -self._score(state, running))
         while True:
-            can = [
-                other.number
-                for other in ranked
-                if widths[other.number] <= free and self._can_have(state, other, 2 * widths[other.number], running)
+            growable = [
+                running.number
+                for running in by_score
+                if widths[running.number] <= free
+                and self._can_have_width(state, running, 2 * widths[running.number], coming)
             ]
-            if not can:
+            if not growable:
                 return widths[trial.number]
-            narrowest = min(can, key=widths.__getitem__)
+            narrowest = min(growable, key=widths.__getitem__)
             free -= widths[narrowest]
             widths[narrowest] *= 2
 
-    def _can_have(self, state: SweepState, trial: TrialState, width: int, running: Mapping[int, int]) -> bool:
-        has = running[trial.number]
+    def _can_have_width(self, state: SweepState, trial: TrialState, width: int, coming: Mapping[int, int]) -> bool:
+        """Whether a trial may have so many devices, there are such, and the move saves time."""
+        old_width = coming[trial.number]
         return (
-            has > 0
-            and width <= self._most_of(trial)
-            and self._numbers_for(state, trial, width) is not None
-            and self._is_worth_it(trial, width / has)
+            old_width > 0
+            and width <= self._max_width(trial)
+            and self._find_devices(state, trial, width) is not None
+            and self._saves_time(trial, width / old_width)
         )
 
     def _score(self, state: SweepState, trial: TrialState) -> float:
         return -math.inf if trial.best is None else state.objective.score(trial.best)
 
-    def _most_of(self, trial: TrialState) -> int:
-        """Return the most devices that a trial's configuration allows."""
-        if self._in_vain[trial.number] == TRIES:
+    def _max_width(self, trial: TrialState) -> int:
+        """Return the most devices to which a trial may grow; 0 if it has failed to move too often."""
+        growth = self._trials[trial.number]
+        if growth.failed_moves == MAX_FAILED_MOVES:
             return 0
-        if trial.number not in self._most:
+        if growth.max_width is None:
             try:
-                most = most_devices(self._config_of(trial), self._plan.devices, self._plan.options)
+                answer = max_devices(self._config_of(trial), self._plan.devices, self._plan.options)
             except ValueError:  # an unknown hyperparameter, which a plain train loop may still accept
-                most = self._usual
-            self._most[trial.number] = most if isinstance(most, int) else self._usual
-        return int(min(self._most[trial.number], self._limit))
+                answer = self._usual_width
+            growth.max_width = answer if isinstance(answer, int) else self._usual_width
+        return int(min(growth.max_width, self._useful_width))
 
     def _config_of(self, trial: TrialState) -> TrialConfig:
         return self._plan.experiment.config_class.from_dict({**self._plan.settings, **trial.config})
 
-    def _is_worth_it(self, trial: TrialState, times: float) -> bool:
-        """Whether starting new workers takes less time than they save before the trial is next judged."""
-        budget = self._plan.budget
-        if trial.number not in self._took:
-            return False
-        _, took = self._took[trial.number]
-        until = min((rung for rung in budget.rungs() if rung > trial.step), default=budget.total)
-        reports = (until - trial.step) / budget.between_reports
-        saves = reports * took * (1 - FASTER ** -math.log2(times))
-        return self._start_s < saves
+    def _saves_time(self, trial: TrialState, factor: float) -> bool:
+        """Whether ``factor`` times as many devices save more time than their start takes.
 
-    def _numbers_for(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
-        """Return devices that a trial may move to and that no other trial has or moves to; () where any will do, None
-        if there are none.
-
-        They include its own if possible, which leaves larger sets free. Otherwise they are the last ones, because new
-        trials get the first.
+        What they save counts up to the next rung, at which the trial may end.
         """
-        kind = self._plan.devices.type
-        if width == self._usual or not kind.widths:
+        budget, report_seconds = self._plan.budget, self._trials[trial.number].report_seconds
+        if report_seconds is None:
+            return False
+        next_rung = min((rung for rung in budget.rungs() if rung > trial.step), default=budget.total)
+        reports = (next_rung - trial.step) / budget.between_reports
+        saved_seconds = reports * report_seconds * (1 - EXPECTED_SPEEDUP ** -math.log2(factor))
+        return self._start_seconds < saved_seconds
+
+    def _find_devices(self, state: SweepState, trial: TrialState, width: int) -> tuple[int, ...] | None:
+        """Return the numbers of devices that a trial may move to and that no other trial has or moves to.
+
+        They include as many as possible of its own, which leaves larger sets to others. Otherwise they are the last
+        ones, because new trials get the first.
+
+        Returns:
+            () if any devices will do; None if there are none.
+        """
+        device_type = self._plan.devices.type
+        if width == self._usual_width or not device_type.widths:
             return ()
-        has = {
-            other.number: {int(index) for _, index in state.device_time.devices_of(other.number)}
-            for other in state.running
-        }
-        own = has.pop(trial.number)
-        asked = [self._asked[number].numbers for number in has if number in self._asked]
-        taken = set[int]().union(*has.values(), *asked)
-        if not taken <= {*self._numbers}:  # another machine's, which has others
+        own_devices, busy_devices = set[int](), set[int]()
+        for running in state.running:
+            devices = {int(index) for _, index in state.device_time.devices_of(running.number)}
+            if running.number == trial.number:
+                own_devices = devices
+                continue
+            busy_devices |= devices
+            destination = self._trials[running.number].destination
+            busy_devices.update(destination.numbers if destination is not None else ())
+        if not busy_devices <= {*self._device_numbers}:
+            return None  # a trial has devices of another machine, whose numbers are others
+        free_devices = sorted({*self._device_numbers} - busy_devices)
+        windows = [tuple(free_devices[i : i + width]) for i in range(len(free_devices) - width + 1)]
+        allowed = [window for window in windows if device_type.placement_problem(window) is None]
+        if not allowed:
             return None
-        free = sorted({*self._numbers} - taken)
-        sets = [free[at : at + width] for at in range(len(free) - width + 1)]
-        may = [together for together in sets if kind.placement_problem(together) is None]
-        return tuple(max(may, key=lambda together: (len(own.intersection(together)), together), default=())) or None
+        return max(allowed, key=lambda window: (len(own_devices.intersection(window)), window))
 
 
 def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, devices: Devices) -> int | str:
-    """Return how many devices a trial of this configuration may go on with that would stay idle; or why it may not, if
-    someone might wonder."""
-    usual = options.workers_per_trial
-    if options.grow == "off" or 2 * usual > devices.count:
-        return usual
-    wrong = ""
+    """Return how many devices trials may grow to, or why they may not if a user might wonder.
+
+    Args:
+        config: The configuration of a trial.
+        options: The sweep's options.
+        budget: The budget of a full trial.
+        devices: The devices of the sweep.
+
+    Raises:
+        SweepError: ``--grow on`` was given, and the sweep cannot.
+    """
+    usual_width = options.workers_per_trial
+    if options.grow == "off" or 2 * usual_width > devices.count:
+        return usual_width
+    obstacle = ""
     if options.scheduler == "pbt":
-        wrong = "--scheduler pbt needs all that train at the same time to train alike"
+        obstacle = "--scheduler pbt needs all that train at the same time to train alike"
     elif budget.seconds:
-        wrong = "--seconds compares trials by the time that they take"
+        obstacle = "--seconds compares trials by the time that they take"
     elif options.address is not None:
-        wrong = "--address joins a Ray whose devices others may take"
+        obstacle = "--address joins a Ray whose devices others may take"
     elif len(devices.nodes) > 1:
-        wrong = f"trials grow only within one node, and the sweep has {len(devices.nodes)} nodes"
-    if wrong and options.grow == "on":
-        raise SweepError(f"--grow on: {wrong}; leave --grow on out, or change that")
-    if wrong or options.evaluate is not None:
-        return usual
-    most = most_devices(config, devices, options)
-    return usual if isinstance(most, str) and isinstance(config, PlainConfig) else most
+        obstacle = f"trials grow only within one node, and the sweep has {len(devices.nodes)} nodes"
+    if obstacle and options.grow == "on":
+        raise SweepError(f"--grow on: {obstacle}; leave --grow on out, or change that")
+    if obstacle or options.evaluate is not None:
+        return usual_width
+    answer = max_devices(config, devices, options)
+    if isinstance(answer, str) and isinstance(config, PlainConfig):
+        return usual_width  # the user's own train loop has said nothing on growth, which is no surprise
+    return answer
 
 
-def most_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:
-    """Return the most devices that a trial of this configuration may grow to; or why it may not grow at all, if its
-    numbers would change."""
-    usual, kind, why = options.workers_per_trial, devices.type, ""
-    width, most = usual, usual
-    while (width := 2 * width) <= devices.count and (not kind.widths or width in kind.widths):
+def max_devices(config: TrialConfig, devices: Devices, options: SweepOptions) -> int | str:
+    """Return the most devices that a trial of this configuration may grow to.
+
+    Returns:
+        A reason, if it may not grow at all because its numbers would change.
+    """
+    usual_width, device_type = options.workers_per_trial, devices.type
+    width, reason = usual_width, ""
+    while True:
+        wider = 2 * width
+        if wider > devices.count or (device_type.widths and wider not in device_type.widths):
+            break
         try:
-            config.settings_of_wider(kind, usual, width)
+            config.settings_of_wider(device_type, usual_width, wider)
         except ValueError:
             break
-        if options.grow == "auto" and (why := config.why_not_wider(kind, usual, width) or ""):
-            break
-        most = width
-    return why if why and most == usual else most
+        if options.grow == "auto":
+            reason = config.why_not_wider(device_type, usual_width, wider) or ""
+            if reason:
+                break
+        width = wider
+    return reason if reason and width == usual_width else width

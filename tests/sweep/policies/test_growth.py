@@ -18,7 +18,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.sweep.policies.growth import Growth, choose_growth, most_devices
+from gaudi_tune.sweep.policies.growth import Growth, choose_growth, max_devices
 from tests.helpers.fed_state import Fed
 from tests.helpers.small_task import SmallConfig, small_loop
 
@@ -144,7 +144,7 @@ def test_one_that_begins_again_while_it_was_to_move_is_asked_again(plan: Plan) -
     node = Node(plan, trials=1)
     node.begin_all("0")
     assert node.after(1, 10, "0") == WHOLE
-    node.growth.began(1)
+    node.growth.cancel_move(1)
     assert not node.growth.is_moving(1)
     assert node.after(1, 10, "1", start=10.0) == WHOLE
 
@@ -240,4 +240,4 @@ def test_the_batch_and_the_numbers_say_how_far_a_trial_may_grow(
 ) -> None:
     trial = GrowingConfig(**{"epochs": 1, "batch_size": 12, "dropout": 0.0, **config})  # type: ignore[arg-type]
     devices = Devices(DEVICE_TYPES["hpu"], (8,), "for a test")
-    assert most_devices(trial, devices, SweepOptions(grow=grow)) == most  # type: ignore[arg-type]
+    assert max_devices(trial, devices, SweepOptions(grow=grow)) == most  # type: ignore[arg-type]
