@@ -1,1 +1,1 @@
-"""The command line of every script, and the command ``gaudi-tune`` with its look at earlier sweeps."""
+"""The command line of every script, and the command ``gaudi-tune``, which also shows earlier sweeps."""

@@ -31,161 +31,169 @@ from gaudi_tune.define.options import DEFAULT_STORAGE, TRAITS
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
-SEEDS = 5
-"""Seeds of ``rerun``, unless it is given others."""
+RERUN_SEEDS = 5
+"""How many seeds ``rerun`` trains, unless ``--seeds`` says another number."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked, and return the exit status."""
+    """Run a command, and return the exit status."""
     parser, arguments = _parser(), sys.argv[1:] if arguments is None else arguments
-    with command_line.readers_may_leave():
-        asked, others = parser.parse_known_args(arguments)
-        if others and asked.command not in ("run", "rerun"):
-            parser.error(f"{asked.command} has no option {' '.join(others)}")
+    with command_line.quiet_broken_pipe():
+        parsed, sweep_options = parser.parse_known_args(arguments)
+        if sweep_options and parsed.command not in ("run", "rerun"):
+            parser.error(f"{parsed.command} has no option {' '.join(sweep_options)}")
         try:
-            status: int = asked.do(asked, others)
+            status: int = parsed.handler(parsed, sweep_options)
         except SweepError as error:
-            return command_line.refused(error, arguments)
+            return command_line.print_error(error, arguments)
     return status
 
 
 def _program() -> tuple[str, ...]:
-    """Return what a person types to come here."""
+    """Return the words with which the user started this program."""
     return (COMMAND,) if Path(sys.argv[0]).name == COMMAND else ("python", "-m", "gaudi_tune")
 
 
 def _parser() -> argparse.ArgumentParser:
-    words, _, usage = (__doc__ or "").partition("\n\n")
+    title, _, usage = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         prog=" ".join(_program()),
-        description=words.partition(": ")[2] + "\n\n" + usage,
+        description=title.partition(": ")[2] + "\n\n" + usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, do: Any, words: str, **options: Any) -> argparse.ArgumentParser:
-        own = commands.add_parser(name, help=words, description=words, allow_abbrev=False, **options)
-        own.set_defaults(do=do, program=_program())  # to load a script replaces sys.argv
-        return own
+    def command(name: str, handler: Any, text: str, **options: Any) -> argparse.ArgumentParser:
+        subparser = commands.add_parser(name, help=text, description=text, allow_abbrev=False, **options)
+        subparser.set_defaults(handler=handler, program=_program())  # loading a script replaces sys.argv
+        return subparser
 
-    words = "run the experiment of a script; SCRIPT --help says what it can be given"
-    run = command("run", _run, words, usage=f"{parser.prog} run SCRIPT [options of a sweep]", add_help=False)
+    text = "run the experiment of a script; SCRIPT --help lists its options"
+    run = command("run", _run, text, usage=f"{parser.prog} run SCRIPT [options of a sweep]", add_help=False)
     run.add_argument("script", nargs="?", metavar="SCRIPT", help="my.py, or my.py:EXPERIMENT for one of several")
     run.set_defaults(usage=run.format_help())
     ls = command("ls", _ls, "list the sweeps of a folder")
-    where = "where the sweeps are (default: %(default)s)"
-    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=where)
+    text = "where the sweeps are (default: %(default)s)"
+    ls.add_argument("folder", nargs="?", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
     show = command("show", _show, "show a sweep and its trials")
     show.add_argument("sweeps", nargs=1, metavar="SWEEP")
     compare = command("compare", _compare, "show sweeps side by side, and how they differ")
     compare.add_argument("sweeps", nargs="+", metavar="SWEEP")
-    again = "train a configuration of a sweep again, with other seeds"
-    rerun = command("rerun", _rerun, again, epilog=f"Takes the options of run, too, such as --seeds (usual: {SEEDS}).")
+    text = "train a configuration of a sweep again, with other seeds"
+    note = f"Takes the options of run, too, such as --seeds (usual: {RERUN_SEEDS})."
+    rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
-    for own, what in ((show, "of SWEEP"), (compare, "of the SWEEPs"), (rerun, "of SWEEP, and of the new sweep")):
-        own.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=f"the folder {what}")
-    words = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
+    for subparser, sweeps in ((show, "SWEEP"), (compare, "the SWEEPs"), (rerun, "SWEEP, and of the new sweep")):
+        text = f"the folder of {sweeps}"
+        subparser.add_argument("--storage", type=Path, default=DEFAULT_STORAGE, metavar="FOLDER", help=text)
+    text = "check that this machine has everything that a sweep on Gaudi needs (about a minute)"
     note = "Run it while no sweep is running. Exits with 1 if anything is wrong (!!); a warning (!) leaves it at 0."
-    command("doctor", _doctor, words, epilog=note)
+    command("doctor", _doctor, text, epilog=note)
     published = command("published", _published, "print what is published of each experiment, and its baselines")
     published.add_argument("scripts", nargs="*", type=Path, metavar="SCRIPT", help="default: experiments/tune_*.py")
     deliver = command("deliver", _deliver, "bring to MLflow what sweeps could not deliver before they ended")
     deliver.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a sweep, such as results/NAME")
     deliver.add_argument("--tracking-uri", metavar="URI", help="where the sweeps are tracked (default: as for a sweep)")
-    for own in (ls, show, compare, published):
-        own.add_argument("--json", action="store_true", help="print JSON")
+    for subparser in (ls, show, compare, published):
+        subparser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
-def _run(asked: argparse.Namespace, others: Sequence[str]) -> int:
-    if asked.script is None:
-        if {"-h", "--help"} & {*others}:
-            print(asked.usage, end="")
+def _run(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    if arguments.script is None:
+        if {"-h", "--help"} & {*sweep_options}:
+            print(arguments.usage, end="")
             return 0
-        raise SweepError(f"run: give the script, such as: {shlex.join(asked.program)} run my.py")
-    experiment, description = load_experiment(asked.script, others)
-    options = command_line.parsed(others, description)
-    return command_line.run(experiment, options, [*asked.program, "run", asked.script])
+        raise SweepError(f"run: give the script, such as: {shlex.join(arguments.program)} run my.py")
+    experiment, description = load_experiment(arguments.script, sweep_options)
+    options = command_line.parse_options(sweep_options, description)
+    return command_line.run(experiment, options, [*arguments.program, "run", arguments.script])
 
 
-def _ls(asked: argparse.Namespace, others: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import in_table, listed
+def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.cli.sweeps import list_sweeps, table_lines
 
-    if not asked.folder.is_dir():
-        raise SweepError(f"ls {asked.folder}: there is no such folder; give one with sweeps in it")
-    found = listed(asked.folder)
-    _print(found, in_table(found) if found else [f"no sweeps in {asked.folder}"], asked.json)
+    folder = arguments.folder
+    if not folder.is_dir():
+        raise SweepError(f"ls {folder}: there is no such folder; give one with sweeps in it")
+    sweeps = list_sweeps(folder)
+    _print(sweeps, table_lines(sweeps) if sweeps else [f"no sweeps in {folder}"], arguments.json)
     return 0
 
 
-def _show(asked: argparse.Namespace, others: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import KeptSweep
+def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.cli.sweeps import StoredSweep
 
-    sweep = KeptSweep.at(asked.sweeps[0], asked.storage)
-    whole = {**sweep.brief(), "options": sweep.began_with.options, "search": sweep.trials, "summary": sweep.summary}
-    _print(whole, sweep.lines([*asked.program, "run"]), asked.json)
+    sweep = StoredSweep.find(arguments.sweeps[0], arguments.storage)
+    details = {"options": sweep.file.options, "search": sweep.trials, "summary": sweep.summary}
+    _print({**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"]), arguments.json)
     return 0
 
 
-def _compare(asked: argparse.Namespace, others: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import KeptSweep, compared, compared_lines
+def _compare(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.cli.sweeps import StoredSweep, compare_sweeps, comparison_lines
 
-    if len(asked.sweeps) < 2:
-        raise SweepError(f"compare {asked.sweeps[0]}: give two sweeps or more; show {asked.sweeps[0]} shows one")
-    found = compared([KeptSweep.at(sweep, asked.storage) for sweep in asked.sweeps])
-    _print(found, compared_lines(found), asked.json)
+    names = arguments.sweeps
+    if len(names) < 2:
+        raise SweepError(f"compare {names[0]}: give two sweeps or more; show {names[0]} shows one")
+    comparison = compare_sweeps([StoredSweep.find(name, arguments.storage) for name in names])
+    _print(comparison, comparison_lines(comparison), arguments.json)
     return 0
 
 
-def _rerun(asked: argparse.Namespace, others: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import KeptSweep
+def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
+    from gaudi_tune.cli.sweeps import StoredSweep
 
-    sweep = KeptSweep.at(asked.sweep, asked.storage)
-    began, number = sweep.began_with, f":{asked.trial}" if asked.trial is not None else ""
-    if began.script is None:
+    sweep = StoredSweep.find(arguments.sweep, arguments.storage)
+    script, earlier_options = sweep.file.script, sweep.file.options
+    trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
+    if script is None:
         raise SweepError(
-            f"rerun {asked.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
-            f"baseline={f'{sweep.folder}{number}'!r}, baseline_only=True, seeds={SEEDS}) does the same"
+            f"rerun {arguments.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
+            f"baseline={trial!r}, baseline_only=True, seeds={RERUN_SEEDS}) does the same"
         )
-    experiment, description = load_experiment(began.script, others, named=began.experiment)
-    repeated = {
-        name: began.options[name]
+    experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
+    defaults = {
+        name: earlier_options[name]
         for name, traits in TRAITS.items()
-        if traits.rerun_repeats and began.options.get(name) is not None
+        if traits.rerun_repeats and earlier_options.get(name) is not None
     }
-    repeated |= {name: tuple(value) for name, value in repeated.items() if isinstance(value, list)}  # JSON has lists
-    if not began.recipes:
-        repeated.pop("recipe", None)
-    baseline = {"baseline": f"{sweep.folder}{number}", "baseline_only": True, "seeds": SEEDS}
-    # With its own seed the sweep has made the seeds of its trials.
-    another_seed = (int(began.options.get("seed", 0)) + 1) % 2**32
-    storage = {"storage": asked.storage, "seed": another_seed}
-    options = command_line.parsed(others, description, {**repeated, **baseline, **storage})
-    options = replace(options, settings=merged(repeated.get("settings", ()), options.settings))
-    return command_line.run(experiment, options, [*asked.program, "run", began.script])
+    defaults |= {name: tuple(value) for name, value in defaults.items() if isinstance(value, list)}  # JSON has lists
+    if not sweep.file.recipes:
+        defaults.pop("recipe", None)
+    defaults |= {
+        "baseline": trial,
+        "baseline_only": True,
+        "seeds": RERUN_SEEDS,
+        "storage": arguments.storage,
+        "seed": (int(earlier_options.get("seed", 0)) + 1) % 2**32,  # the sweep's seed would give the same trial seeds
+    }
+    options = command_line.parse_options(sweep_options, description, defaults)
+    options = replace(options, settings=merged(defaults.get("settings", ()), options.settings))
+    return command_line.run(experiment, options, [*arguments.program, "run", script])
 
 
-def _doctor(asked: argparse.Namespace, others: Sequence[str]) -> int:
+def _doctor(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.devices.doctor import diagnose
 
     return diagnose()
 
 
-def _published(asked: argparse.Namespace, others: Sequence[str]) -> int:
+def _published(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.published import in_words, published_runs
 
-    runs = published_runs(asked.scripts)
-    _print(runs, in_words(runs), asked.json)
+    runs = published_runs(arguments.scripts)
+    _print(runs, in_words(runs), arguments.json)
     return 0
 
 
-def _deliver(asked: argparse.Namespace, others: Sequence[str]) -> int:
+def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.deliver import deliver
 
-    return deliver(asked.folders, asked.tracking_uri)
+    return deliver(arguments.folders, arguments.tracking_uri)
 
 
-def _print(found: Any, lines: Sequence[str], as_json: bool) -> None:
-    print(json.dumps(found, indent=2, default=str) if as_json else "\n".join(lines))
+def _print(data: Any, lines: Sequence[str], as_json: bool) -> None:
+    print(json.dumps(data, indent=2, default=str) if as_json else "\n".join(lines))

@@ -1,4 +1,7 @@
-"""The experiment in a script: of this project or of a user, with or without a call of ``main()``."""
+"""Loading the experiment of a script, whether the script calls ``main()`` or not.
+
+(A script that is tuned itself, line by line, is another thing: ``tune_script.py`` and ``training/script_loop.py``.)
+"""
 
 from __future__ import annotations
 
@@ -10,32 +13,37 @@ from pathlib import Path
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 
-wanted = False
-"""Whether a script runs for its experiment alone: ``main()`` then raises :class:`MainCalled`."""
+is_loading = False
+"""Whether a script runs only to load its experiment: ``main()`` then raises :class:`MainCalled`."""
 
 
 class MainCalled(BaseException):
-    """A script that runs for its experiment alone has called ``main()``; no ``except Exception`` of it stops this."""
+    """A script that runs only to load its experiment has called ``main()``. ``except Exception`` does not catch this."""
 
     def __init__(self, experiment: Experiment, description: str | None) -> None:
         self.experiment, self.description = experiment, description
 
 
-def load_experiment(script: str, arguments: Sequence[str] = (), named: str | None = None) -> tuple[Experiment, str]:
-    """Run a script until it calls ``main()`` or ends, and return its experiment and what it says of itself.
+def load_experiment(
+    script: str, arguments: Sequence[str] = (), experiment_name: str | None = None
+) -> tuple[Experiment, str]:
+    """Run a script until it calls ``main()`` or ends, and return its experiment and its description.
 
-    This process becomes that script, as with ``python my.py``: its folder is the first to look for modules in, and what
-    it defines is sent to workers by value. A SweepError if there is not exactly one experiment.
+    This process becomes that script, as with ``python my.py``: modules are looked for in its folder first, and what it
+    defines is sent to workers by value.
 
     Args:
-        script: Its file, and perhaps a colon and the variable with the experiment.
+        script: The file, and perhaps a colon and the variable with the experiment.
         arguments: The command line that the script sees.
-        named: The name of the experiment, to choose among several.
+        experiment_name: The name of the experiment, to choose among several.
+
+    Raises:
+        SweepError: There is no such file, or not exactly one experiment in it.
     """
-    place, colon, variable = script.rpartition(":")
+    path, colon, variable = script.rpartition(":")
     if not variable.isidentifier():  # a folder may have a colon in its name
-        place, colon, variable = script, "", ""
-    file = Path(place).expanduser()
+        path, colon, variable = script, "", ""
+    file = Path(path).expanduser()
     if not file.is_file():
         raise SweepError(f"{script}: there is no file {file}; give a script, or my.py:EXPERIMENT")
     module = types.ModuleType("__main__")
@@ -43,30 +51,31 @@ def load_experiment(script: str, arguments: Sequence[str] = (), named: str | Non
     sys.modules["__main__"] = module
     sys.path.insert(0, str(file.resolve().parent))
     sys.argv = [str(file), *arguments]
-    called = _run(file, module)
-    found = {name: value for name, value in vars(module).items() if isinstance(value, Experiment)}
+    main_call = _run_until_main(file, module)
+    experiments = {name: value for name, value in vars(module).items() if isinstance(value, Experiment)}
     if colon:
-        chosen = [found[variable]] if variable in found else []
-    elif called is not None:
-        chosen = [called.experiment]
+        candidates = [experiments[variable]] if variable in experiments else []
+    elif main_call is not None:
+        candidates = [main_call.experiment]
     else:
-        chosen = [experiment for experiment in found.values() if named in (None, experiment.name)]
-    if len(chosen) != 1:
-        if not found:
+        candidates = [value for value in experiments.values() if experiment_name in (None, value.name)]
+    if len(candidates) != 1:
+        if not experiments:
             raise SweepError(f"{script}: it has no Experiment and does not call main(); add main(Experiment(...))")
-        there = ", ".join(found)
-        raise SweepError(f"{script}: name one of its experiments ({there}), as in {file}:{next(iter(found))}")
-    description = called.description if called is not None else None
-    return chosen[0], description or module.__doc__ or ""
+        variables = ", ".join(experiments)
+        raise SweepError(f"{script}: name one of its experiments ({variables}), as in {file}:{next(iter(experiments))}")
+    description = main_call.description if main_call is not None else None
+    return candidates[0], description or module.__doc__ or ""
 
 
-def _run(file: Path, module: types.ModuleType) -> MainCalled | None:
-    global wanted
-    wanted = True
+def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
+    """Run a script, and return its call of ``main()``, or None if it ends without one."""
+    global is_loading
+    is_loading = True
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # noqa: S102  (what the user asked to run)
-    except MainCalled as called:
-        return called
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # noqa: S102  (the user asked to run it)
+    except MainCalled as main_call:
+        return main_call
     finally:
-        wanted = False
+        is_loading = False
     return None

@@ -1,7 +1,8 @@
-"""``gaudi-tune published``: what is published of an experiment, and the baseline that repeats it on 1 and 8 workers.
+"""``gaudi-tune published`` prints the published figures of an experiment (``define/published_run.py``) and the baseline
+that repeats them on 1 and 8 workers. It starts nothing.
 
-Starts nothing. As JSON it is ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``; the other
-baselines of an experiment are ``"baselines"`` in it, each of the same form.
+The JSON is ``{name: {"baseline": {"1": {}, "8": {}}, "published": {}, "source": ""}}``. The entry ``"baselines"`` of an
+experiment has its other baselines, each in the same form.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ WIDTHS = (1, 8)
 
 
 def published_runs(scripts: Sequence[Path]) -> dict[str, Any]:
-    """Return, by name of the experiment, what :func:`published` says of the ``EXPERIMENT`` in each script.
+    """Return the :func:`published` figures of the ``EXPERIMENT`` in each script, by the experiment's name.
 
     Args:
-        scripts: The scripts; none means ``experiments/tune_*.py`` of the checkout or the current folder.
+        scripts: The scripts. Empty: ``experiments/tune_*.py`` in the checkout or the current folder.
 
     Raises:
         SweepError: There is no such script, or it has no ``EXPERIMENT``.
@@ -39,23 +40,24 @@ def published_runs(scripts: Sequence[Path]) -> dict[str, Any]:
 
 
 def in_words(runs: Mapping[str, Any]) -> list[str]:
-    """Return what :func:`published_runs` found in words, a line each."""
+    """Return the result of :func:`published_runs` as lines for people."""
     return [line for name, run in runs.items() for line in lines(name, run)]
 
 
 def published(experiment: Experiment) -> dict[str, Any]:
-    """Return the baselines of the full recipe by width, the published figures that there are, and their source; and
-    likewise of each other baseline."""
-    own = _described({width: experiment.at("full", width).baseline for width in WIDTHS}, experiment.published)
-    others = {
-        name: _described({width: {**other.values(width), **other.settings} for width in WIDTHS}, other.published)
-        for name, other in experiment.baselines.items()
-    }
-    return {**own, **({"baselines": others} if others else {})}
+    """Return the baselines of the full recipe by width, the published figures, and their source; and the same for each
+    other baseline of the experiment."""
+    run = _describe({width: experiment.at("full", width).baseline for width in WIDTHS}, experiment.published)
+    if experiment.baselines:
+        run["baselines"] = {
+            name: _describe({width: {**other.values(width), **other.settings} for width in WIDTHS}, other.published)
+            for name, other in experiment.baselines.items()
+        }
+    return run
 
 
-def _described(baselines: Mapping[int, Mapping[str, Any]], said: Published | None) -> dict[str, Any]:
-    figures = {} if said is None else asdict(said)
+def _describe(baselines: Mapping[int, Mapping[str, Any]], published_run: Published | None) -> dict[str, Any]:
+    figures = {} if published_run is None else asdict(published_run)
     source = figures.pop("source", None)
     return {
         "baseline": {str(width): dict(values) for width, values in baselines.items()},
@@ -64,21 +66,14 @@ def _described(baselines: Mapping[int, Mapping[str, Any]], said: Published | Non
     }
 
 
-def lines(name: str, found: dict[str, Any]) -> list[str]:
-    """Return what :func:`published` found in words, a line each."""
-    figures = dict(found["published"])
+def lines(name: str, run: Mapping[str, Any]) -> list[str]:
+    """Return the result of :func:`published` as lines for people."""
+    figures = dict(run["published"])
     notes = figures.pop("notes", ())
-    return [
-        f"{name}: {found['source'] or 'not published'}",
-        f"  {format_params(figures)}",
-        *(
-            f"  baseline, {counted(int(width), 'worker')}: {format_params(values)}"
-            for width, values in found["baseline"].items()
-        ),
-        *(f"  {note}" for note in notes),
-        *(
-            line
-            for other, described in found.get("baselines", {}).items()
-            for line in lines(f"{name} --baseline {other}", described)
-        ),
-    ]
+    text = [f"{name}: {run['source'] or 'not published'}", f"  {format_params(figures)}"]
+    for width, values in run["baseline"].items():
+        text.append(f"  baseline, {counted(int(width), 'worker')}: {format_params(values)}")
+    text += [f"  {note}" for note in notes]
+    for baseline, baseline_run in run.get("baselines", {}).items():
+        text += lines(f"{name} --baseline {baseline}", baseline_run)
+    return text

@@ -1,4 +1,4 @@
-"""A script without a train function, tuned as it stands: it runs from its first line in every trial."""
+"""``tune_script()`` tunes a script without a train function: every trial runs the whole script."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gaudi_tune.training.script_loop import config_of_trial, run_script
 
 
 def tune_script(
-    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode = "max", **more: Any
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode = "max", **fields: Any
 ) -> dict[str, Any]:
-    """Tune the script that calls this, and return the configuration of a trial.
+    """Tune the script that calls this function, and return the configuration of a trial.
 
-    In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below it runs there.
-    Every trial runs the whole script, and there it returns the trial's configuration. The arguments are fields of an
-    :class:`Experiment`.
+    In the process that you start, it runs the sweep, as :func:`main` does, and exits: nothing below the call runs
+    there. Every trial runs the whole script, and there the call returns the trial's configuration. The arguments are
+    fields of an :class:`Experiment`.
     """
     config = config_of_trial()
     if config is not None:
@@ -34,6 +34,6 @@ def tune_script(
         )
     path = Path(str(script.__file__))
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
-    name = {"name": as_name(path.stem)}
-    main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **{**name, **more}), script.__doc__)
+    fields.setdefault("name", as_name(path.stem))
+    main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields), script.__doc__)
     raise AssertionError("main() exits")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepError, main
-from gaudi_tune.cli.command_line import joined
+from gaudi_tune.cli.command_line import join_values
 from gaudi_tune.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, checked, flag
 from gaudi_tune.plan.planner import make_plan
 from tests.helpers.quadratic import QUADRATIC
@@ -110,7 +110,7 @@ def test_an_option_goes_by_its_name_of_the_command_line_too() -> None:
 
 def test_a_repeated_set_keeps_all_its_values() -> None:
     given = ["--set", "a=1", "--name", "x", "--set=b=2", "--set", "c=3", "d=4", "--dry-run"]
-    assert joined(given) == ["--name", "x", "--dry-run", "--set", "a=1", "b=2", "c=3", "d=4"]
-    assert joined(["--name", "x"]) == ["--name", "x"]
+    assert join_values(given, "--set") == ["--name", "x", "--dry-run", "--set", "a=1", "b=2", "c=3", "d=4"]
+    assert join_values(["--name", "x"], "--set") == ["--name", "x"]
     given = ["--learn_from", "a", "--learn-from=b", "--name", "x"]
-    assert joined(given, "--learn-from") == ["--name", "x", "--learn-from", "a", "b"]
+    assert join_values(given, "--learn-from") == ["--name", "x", "--learn-from", "a", "b"]

@@ -23,7 +23,7 @@ from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.cli.command_line import dry_run_lines
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
-from gaudi_tune.cli.sweeps import compared, listed
+from gaudi_tune.cli.sweeps import compare_sweeps, list_sweeps
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
 from gaudi_tune.plan.planner import make_plan, make_searcher
@@ -136,6 +136,19 @@ def test_sweeps_are_listed_with_how_they_stand(storage: Path, capsys: pytest.Cap
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_show_and_ls_say_in_a_line_what_the_files_of_a_sweep_lack(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
+    gaps = ["optuna.db does not have 2 trials in full", "state.log does not have the last state"]
+    write_summary(plan.summary_file, {**json.loads(plan.summary_file.read_text()), "missing": gaps})
+    assert said(capsys, "ls", str(storage)).splitlines()[1].endswith(f" finished; {gaps[0]}; {gaps[1]}")
+    lines = said(capsys, "show", str(plan.folder)).splitlines()
+    assert f"missing     {gaps[0]}; {gaps[1]}" in lines
+    assert any(line.startswith("next ") and "--resume done" in line for line in lines)
+    assert json.loads(said(capsys, "ls", str(storage), "--json"))[0]["missing"] == gaps
+
+
 def test_the_value_of_a_baseline_says_how_far_it_was_trained(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="a", storage=storage, device="cpu", epochs=9))
     fed = Fed(epochs=9, trials=3)
@@ -203,7 +216,7 @@ def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
     first = json.loads(file.read_text())["began"]
     os.utime(file, (first + 5000, first + 5000))
     write_sweep_file(replace(plan, began=first))
-    (found,) = listed(storage)
+    (found,) = list_sweeps(storage)
     assert found["began"] == first == pytest.approx(time.time(), abs=100)
 
 
@@ -291,9 +304,9 @@ def test_the_choice_none_is_no_hyperparameter_that_is_lacking() -> None:
     def sweep(name: str, config: dict[str, Any]) -> Any:
         began = SimpleNamespace(options={})
         summary = {"best": {"config": config}}
-        return SimpleNamespace(folder=Path(name), began_with=began, summary=summary, brief=lambda: {"name": name})
+        return SimpleNamespace(folder=Path(name), file=began, summary=summary, brief=lambda: {"name": name})
 
-    found = compared([sweep("a", {"activation": None}), sweep("b", {"momentum": 0.9})])
+    found = compare_sweeps([sweep("a", {"activation": None}), sweep("b", {"momentum": 0.9})])
     assert found["best"] == {"activation": {"a": "None", "b": None}, "momentum": {"a": None, "b": 0.9}}
 
 

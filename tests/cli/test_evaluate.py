@@ -9,7 +9,7 @@ from ray import tune
 
 from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.base import names
-from gaudi_tune.cli.evaluate import evaluated
+from gaudi_tune.cli.evaluate import score_checkpoint
 from gaudi_tune.devices.cuda import Cuda
 from gaudi_tune.devices.find import worker_device
 from gaudi_tune.plan.planner import make_plan
@@ -32,9 +32,9 @@ def test_a_checkpoint_is_scored_with_what_the_space_says_of_every_trial(
         metric=names.VAL_ACCURACY, mode="max",
     )  # fmt: skip
     plan = make_plan(experiment, SweepOptions(storage=storage, device="cpu", evaluate=checkpoint, epochs=1))
-    assert evaluated(plan, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
+    assert score_checkpoint(plan, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
     less_than_a_batch = replace(plan, settings={**plan.settings, "size": 5})  # to train on, and nothing trains
-    assert evaluated(less_than_a_batch, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
+    assert score_checkpoint(less_than_a_batch, checkpoint)[names.VAL_ACCURACY] == trained[-1][names.VAL_ACCURACY]
 
 
 def test_a_checkpoint_is_scored_on_the_device_of_the_plan_and_not_on_the_best_that_is_here(
@@ -49,5 +49,5 @@ def test_a_checkpoint_is_scored_on_the_device_of_the_plan_and_not_on_the_best_th
     experiment = Experiment(name="small", train_loop=loop, config_class=SmallConfig, space=SPACE, metric="on")
     for device in ("cpu", "cuda"):
         plan = make_plan(experiment, SweepOptions(storage=storage, device=device, evaluate=storage, epochs=1))
-        assert evaluated(plan, storage) == {"on": device}
+        assert score_checkpoint(plan, storage) == {"on": device}
         assert worker_device().type == "cuda"  # as before

@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.storages import InMemoryStorage
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
-from gaudi_tune.cli.command_line import parsed
+from gaudi_tune.cli.command_line import parse_options
 from gaudi_tune.define.config_file import merged, range_of, read_config, with_file
 from gaudi_tune.define.search_space import SearchSpace, WithPrior
 from gaudi_tune.plan.planner import make_plan, make_searcher
@@ -71,24 +71,24 @@ def test_a_plan_has_what_the_file_says(file: Path, storage: Path) -> None:
 
 
 def test_the_command_line_wins(file: Path) -> None:
-    options = parsed(["--config", str(file), "--num-samples", "9", "--set", "fail_at=3", "diverge_at=1"])
+    options = parse_options(["--config", str(file), "--num-samples", "9", "--set", "fail_at=3", "diverge_at=1"])
     assert (options.num_samples, options.time_budget) == (9, 1.5)
     assert options.settings == ("fail_at=3", "diverge_at=1")
     # Even where it says what is the default: 0 is no sign of silence.
     file.write_text("seed = 4")
-    assert parsed(["--config", str(file)]).seed == 4
-    assert parsed(["--config", str(file), "--seed", "0"]).seed == 0
+    assert parse_options(["--config", str(file)]).seed == 4
+    assert parse_options(["--config", str(file), "--seed", "0"]).seed == 0
     assert with_file(SweepOptions(num_samples=3), {"config": file}).seed == 4
     assert with_file(SweepOptions(num_samples=3), {"config": file, "seed": 0}).seed == 0
 
 
 def test_a_plain_value_fixes_a_hyperparameter_and_so_does_the_command_line(file: Path, storage: Path) -> None:
     common = ["--storage", str(storage), "--device", "cpu"]
-    fixed = make_plan(QUADRATIC, parsed(["--config", str(file), "--set", "x=0.1", *common]))
+    fixed = make_plan(QUADRATIC, parse_options(["--config", str(file), "--set", "x=0.1", *common]))
     assert fixed.settings["x"] == 0.1
     assert set(fixed.experiment.search_space.ranges) == {"seconds"}
     file.write_text("[space]\nfail_at = 2\n")
-    assert make_plan(QUADRATIC, parsed(["--config", str(file), *common])).settings["fail_at"] == 2
+    assert make_plan(QUADRATIC, parse_options(["--config", str(file), *common])).settings["fail_at"] == 2
 
 
 def test_a_space_that_branches_keeps_its_branches() -> None:
@@ -180,7 +180,7 @@ def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> Non
     given = SweepOptions(resume="a", storage=storage)
     assert asdict(options_of_sweep("quadratic", given, plan.tracking_uri))["num_samples"] == 5
     with pytest.raises(SweepError, match="a resumed sweep keeps the options it began with; leave it out"):
-        parsed(["--config", str(file), "--resume", "a"])
+        parse_options(["--config", str(file), "--resume", "a"])
 
 
 def test_settings_that_are_given_leave_the_others_as_they_were() -> None:

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.base.words import format_params
-from gaudi_tune.cli.command_line import dry_run_lines, parsed
+from gaudi_tune.cli.command_line import dry_run_lines, parse_options
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import Learned, best_that_fit
 from gaudi_tune.plan.planner import make_plan, make_searcher
@@ -150,4 +150,4 @@ def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
 
 
 def test_the_command_line_takes_several() -> None:
-    assert parsed(["--learn-from", "a", "b", "--learn-from", "c"]).learn_from == ("a", "b", "c")
+    assert parse_options(["--learn-from", "a", "b", "--learn-from", "c"]).learn_from == ("a", "b", "c")
