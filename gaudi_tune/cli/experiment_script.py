@@ -18,7 +18,7 @@ is_loading = False
 
 
 class MainCalled(BaseException):
-    """A script that runs only to load its experiment has called ``main()``. ``except Exception`` does not catch this."""
+    """A script that runs only to load its experiment has called ``main()``; ``except Exception`` does not catch it."""
 
     def __init__(self, experiment: Experiment, description: str | None) -> None:
         self.experiment, self.description = experiment, description
