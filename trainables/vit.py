@@ -68,9 +68,6 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
         """Return each rule in words, and whether it is kept."""
         return super().rules() | {
             "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
-            "zero_head and optimizer=lamb exclude each other, since habana's kernel never moves weights that are 0": (
-                self.optimizer != "lamb" or not self.zero_head
-            ),
         }
 
 

@@ -128,7 +128,6 @@ class Hpu(DeviceType):
             "sgd": fused.FusedSGD,
             "adamw": partial(fused.FusedAdamW, eps=1e-8),  # habana's default is 1e-6; weight decay is always given
             "lars": partial(habanas_lars, fused),
-            "lamb": partial(fused.FusedLamb, max_grad_norm=None),  # by default it clips all gradients to a norm of 1
         }
         return optimizers[name] if name in optimizers else super().optimizer_class(name)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-OptimizerName: TypeAlias = Literal["sgd", "adamw", "rmsprop", "lars", "lamb"]
+OptimizerName: TypeAlias = Literal["sgd", "adamw", "rmsprop", "lars"]
 
 
 class Counted(NamedTuple):
@@ -118,9 +118,9 @@ class WorkerSide:
         """Return the optimizer of that name, with torch's defaults."""
         from torch.optim import SGD, AdamW, RMSprop
 
-        from gaudi_tune.devices.layerwise import Lamb, Lars
+        from gaudi_tune.devices.layerwise import Lars
 
-        optimizers = {"sgd": SGD, "adamw": AdamW, "rmsprop": RMSprop, "lars": Lars, "lamb": Lamb}
+        optimizers = {"sgd": SGD, "adamw": AdamW, "rmsprop": RMSprop, "lars": Lars}
         return cast("Callable[..., Optimizer]", optimizers[name])
 
     def attention(self) -> Callable[..., torch.Tensor]:

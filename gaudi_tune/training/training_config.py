@@ -51,13 +51,12 @@ class TrainingConfig(TrialConfig):
     momentum: float = 0.0
     """Momentum of ``sgd``, ``rmsprop`` and ``lars``; the others have none."""
     weight_decay: float
-    """L2 penalty (sgd, rmsprop, lars) or decoupled weight decay (adamw, lamb)."""
+    """L2 penalty (sgd, rmsprop, lars) or decoupled weight decay (adamw)."""
     decayed: Literal["all", "weights"] = "all"
     """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
     optimizer: OptimizerName = "sgd"
-    """With torch's own betas, alpha and eps. ``lars`` and ``lamb`` bring each layer's step to the length of its
-    weights, and spare what weight decay spares: they go with ``decayed=weights``. Without a weight decay ``lamb`` is
-    Adam."""
+    """With torch's own betas, alpha and eps. ``lars`` scales each layer's step to the norm of its weights,
+    except where weight decay is left out: it needs ``decayed=weights``."""
     schedule: ScheduleKind = "constant"
     """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
     the budget, which may have its own warm-up."""
@@ -129,9 +128,7 @@ class TrainingConfig(TrialConfig):
             "pass_size must not be negative": self.pass_size >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
             "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
-            "optimizer lars and optimizer lamb need decayed=weights": (
-                self.optimizer not in ("lars", "lamb") or self.decayed == "weights"
-            ),
+            "optimizer lars needs decayed=weights": self.optimizer != "lars" or self.decayed == "weights",
             "ema_decay must be from 0 to below 1": 0 <= self.ema_decay < 1,
             "compile and lazy_mode exclude each other": not (self.compile is True and self.lazy_mode is True),
             "compile and sync_batch_norm exclude each other, since each batch normalisation would end a graph to ask "
@@ -216,7 +213,7 @@ class TrainingConfig(TrialConfig):
 
     def make_optimizer(self, model: nn.Module, device: torch.device) -> Optimizer:
         """Return the optimizer of a model that is on ``device``."""
-        momentum: dict[str, Any] = {} if self.optimizer in ("adamw", "lamb") else {"momentum": self.momentum}
+        momentum: dict[str, Any] = {} if self.optimizer == "adamw" else {"momentum": self.momentum}
         if self.optimizer == "sgd":
             momentum["nesterov"] = self.nesterov
         make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)

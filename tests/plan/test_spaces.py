@@ -47,7 +47,7 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
         ({"lr": tune.choice([0.001, "b"])}, "in the search space lr must be a valid number, but it may be 'b'"),
         (
             {"optimizer": tune.choice(["sgd", "lion"])},
-            "optimizer must be .* or 'lamb', but it may be 'lion'",
+            "optimizer must be .* or 'lars', but it may be 'lion'",
         ),
         ({"batch_size": tune.uniform(8, 32)}, "batch_size must be a valid integer, .* but it may be "),
         ({"epochs": tune.randint(1, 9)}, "has keys that options give, such as --epochs; leave them out: epochs"),

@@ -194,7 +194,7 @@ def test_a_report_names_the_rate_of_its_last_step(optimizer: str) -> None:
     assert [report[names.LEARNING_RATE] for report in reports] == [steps[at - 1]["lr"] for at in (6, 12, 17)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars", "lamb"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
 def test_the_configuration_wins_over_a_checkpoint_of_other_hyperparameters(optimizer: str, tmp_path: Path) -> None:
     """What a trial of a population does that takes over another's weights."""
     budget = {"steps": 20, "eval_every": 5, "optimizer": optimizer, "decayed": "weights"}
