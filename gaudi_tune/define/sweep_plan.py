@@ -26,7 +26,7 @@ SUMMARY_FILE = "summary.json"
 """What a sweep came to, in its folder; written when it ends."""
 STUDY_FILE = "optuna.db"
 """The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
-TIMELINE_FILE, REPORT_FILE = "timeline.png", "report.html"
+REPORT_FILE = "report.html"
 """The picture of what each device did, and the page with the numbers, the pictures and all trials, in its folder."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import format_params, format_value, in_columns
-from gaudi_tune.define.sweep_plan import REPORT_FILE, SUMMARY_FILE, TIMELINE_FILE
+from gaudi_tune.define.sweep_plan import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import in_lines
 from gaudi_tune.sweep.record.device_time import shares_of
 from gaudi_tune.sweep.record.events import CTRL_C
@@ -22,7 +22,7 @@ def result_lines(folder: Path, summary: Mapping[str, Any], others: Sequence[tupl
     for. Where no trial reported a finite value, it is only where to look."""
     return [
         *(_best_lines(summary) if summary.get("best") is not None else []),
-        *([f"devices     {shares_of(summary['device_seconds'])}; {folder / TIMELINE_FILE}"] if summary else []),
+        *([f"devices     {shares_of(summary['device_seconds'])}"] if summary else []),
         *([f"summary     {folder / SUMMARY_FILE}"] if summary else []),
         *([f"report      {folder / REPORT_FILE}"] if (folder / REPORT_FILE).is_file() else []),
         *(f"{word:<10}  {what}" for word, what in others),

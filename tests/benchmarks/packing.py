@@ -10,7 +10,7 @@ not given back when the sweep had ended; ``device_seconds`` is the seconds of al
 that eight workers fit on two cores; what is measured is everything around them. Takes 5 minutes on 2 cores, and 16 GB
 of memory.
 
-    python tests/benchmarks/packing.py [--trials 64] [--modules 8] [--timeline timeline.png]
+    python tests/benchmarks/packing.py [--trials 64] [--modules 8] [--timeline timeline.html]
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.pictures.figures import timeline as timeline_of
-from gaudi_tune.show.pictures.png import write_png
 from gaudi_tune.show.pictures.sweep_view import SweepView
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
+from gaudi_tune.sweep.record.device_time import DeviceTime
 
 sys.path.append(str(PROJECT_ROOT))  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
@@ -103,7 +102,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     assert not results.errors, results.errors
     if timeline is not None:
         view = SweepView.of(plan, tuner.run.state, "")
-        write_png(timeline_of(view), plan.name, shares_of(device_time.in_all()), timeline)
+        timeline_of(view).write_html(timeline)
     summary = json.loads(plan.summary_file.read_text())
     return {
         "occupancy": round(occupancy(device_time), 4),

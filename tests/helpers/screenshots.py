@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,8 @@ def take_pictures(uri: str, folder: Path) -> None:
         picture(pages, folder / "mlflow-compare.png", height=860)
 
         pages.open_experiment(EXPERIMENT)
-        pages.open_artifact(SWEEP, "timeline.png")
-        pages.wait(lambda _: pages.all("//img[contains(@src, 'blob:')]"), "the timeline")
+        pages.open_artifact(SWEEP, "report.html")
+        pages.wait(lambda _: pages.all("//iframe"), "the report")
         picture(pages, folder / "mlflow-sweep.png", height=480)
 
         pages.open_experiment(EXPERIMENT)
@@ -112,8 +113,11 @@ def of_tutorial(folder: Path) -> None:
             picture(pages, folder / "live-page.png", height=1000)
             picture(pages, folder / "live-page-phone.png", height=844, width=390)
             running.communicate()
-        drawn = Path(work) / "results" / "first" / "parallel_coordinates.png"
-        save(Image.open(drawn).convert("RGB"), folder / "tutorial-hyperparameters.png")
+            resize(browser, WIDTH, 1000)
+            browser.get((Path(work) / "results" / "first" / "report.html").as_uri())
+            drawn = pages.wait(lambda _: pages.all("//*[@id='parallel_coordinates']"), "the hyperparameters")[0]
+            shot = Image.open(BytesIO(drawn.screenshot_as_png)).convert("RGB")
+            save(shot, folder / "tutorial-hyperparameters.png")
 
 
 def picture(pages: MlflowPages, file: Path, height: int, width: int = WIDTH) -> None:

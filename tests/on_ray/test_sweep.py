@@ -39,7 +39,7 @@ from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.groups import in_one_group
 from tests.helpers.json_lines import JsonLinesTracker
 from tests.helpers.quadratic import QUADRATIC
-from tests.show.pictures.test_pictures import NAMES, data_in
+from tests.show.pictures.test_pictures import data_in
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,6 @@ def test_the_device_time_accounts_for_every_second_of_each_device(summary: dict[
     assert set(summary["device_time"]["trials"]) == {str(number) for number in range(1, 9)}
     by_trial = sum(seconds.get("training", 0) for seconds in summary["device_time"]["trials"].values())
     assert summary["device_seconds"]["training"] == pytest.approx(by_trial, abs=0.1)
-    assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[str, Any]) -> None:
@@ -254,7 +253,7 @@ def test_mlflow_has_the_device_time(runs: tuple[Run, list[Run]], summary: dict[s
 
 def test_mlflow_has_the_pictures_and_the_report(runs: tuple[Run, list[Run]], folder: Path) -> None:
     there = {file.path for file in mlflow.MlflowClient().list_artifacts(runs[0].info.run_id)}
-    assert there >= {"report.html", *(f"{name}.png" for name in NAMES)}
+    assert "report.html" in there
     report = mlflow.artifacts.download_artifacts(run_id=runs[0].info.run_id, artifact_path="report.html")
     assert Path(report).read_bytes() == (folder / "report.html").read_bytes()
 
@@ -381,7 +380,6 @@ def test_a_sweep_of_several_objectives_ends_with_its_front(
     assert "metric  score: more is better\n        noise: more is better\n        train_loss: less is better" in said
     assert "front       trial     score" in said
     assert "on the front" in said
-    assert {"front.png", "front_1_3.png", "front_2_3.png"} <= {file.name for file in (storage / "front").iterdir()}
 
     found = mlflow.search_runs(experiment_names=["quadratic"], output_format="list")
     tagged = {int(run.data.tags["trial"]) for run in found if run.data.tags.get("pareto_front") == "true"}

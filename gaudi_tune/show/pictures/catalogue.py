@@ -72,7 +72,7 @@ class Picture:
     """One of the pictures, drawn or not."""
 
     name: str
-    """Of its file, without the ending."""
+    """Name of its function in ``figures``, and of the file that the page saves it as."""
     title: str
     caption: str
     """How to read it, or why it is not there."""

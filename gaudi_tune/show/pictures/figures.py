@@ -12,7 +12,6 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import plotly.graph_objects as go
-from matplotlib.colors import to_hex
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import qualitative, sample_colorscale
@@ -155,13 +154,13 @@ def parallel_coordinates(view: SweepView) -> go.Figure:
             [(x, y, f"{name}: {value}") for x, y, (name, value) in zip(line.x, line.y, line.customdata, strict=True)]
             for line in alike
         )
-        (colour,) = sample_colorscale(scale, [shade], colortype="tuple")
+        (colour,) = sample_colorscale(scale, [shade], colortype="rgb")
         figure.add_scatter(
             x=x,
             y=y,
             customdata=said,
             mode="lines",
-            line={"color": to_hex(colour), "width": _width(lines), "dash": dash},
+            line={"color": colour, "width": _width(lines), "dash": dash},
             opacity=0.8,
             hovertemplate="%{customdata}<extra></extra>",
             showlegend=False,

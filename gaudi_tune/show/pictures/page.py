@@ -56,10 +56,11 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 POLICY = (
-    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; "
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors http://localhost:* http://127.0.0.1:*"
 )
-"""What the page may load: its own scripts. plotly writes styles. Notebooks of this machine may frame it."""
+"""What the page may load: its own scripts. plotly writes styles, and its camera makes blobs.
+Notebooks of this machine may frame it."""
 
 
 class LivePage:

@@ -1,5 +1,4 @@
-"""Drawing a sweep while it runs, by a separate thread: a PNG of each picture, and report.html, one page that needs no
-server and no network."""
+"""A thread draws a sweep while it runs, into report.html: one page that needs no server and no network."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ class DrawPictures:
         if self._reported or len(state.trials) >= self._plan.groups:  # all workers start meanwhile
             # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need. Not
             # in the thread: if the sampler imported scipy at the same time, each would see half of it.
-            from gaudi_tune.show.pictures import figures, png  # noqa: F401
+            from gaudi_tune.show.pictures import figures  # noqa: F401
         drawing = self._thread is not None and self._thread.is_alive()
         if drawing or not self._reported or time.monotonic() < self._not_before:
             return
@@ -67,29 +66,12 @@ class DrawPictures:
     def _draw(self, view: SweepView) -> None:
         began, worked = time.monotonic(), time.thread_time()
         try:
-            self._drawn(PicturesDrawn(files=draw_sweep(view), last=not view.running))
+            write_report(view, draw_pictures(view), view.plan.report_file)
+            self._drawn(PicturesDrawn(files=[view.plan.report_file], last=not view.running))
         except Exception:  # in a thread nobody else would say so
             logger.exception("the sweep could not be drawn")
         worked = time.thread_time() - worked  # and not what other work on these cores took
         self._not_before = began + max(DRAW_EVERY_S, worked / SHARE_OF_TIME)
-
-
-def draw_sweep(view: SweepView) -> list[Path]:
-    """Draw the pictures and the report into the sweep's folder, and return the files."""
-    from gaudi_tune.show.pictures.png import write_png
-
-    pictures, files = draw_pictures(view), []
-    for picture in pictures:
-        if picture.figure is not None:
-            file = view.plan.folder / f"{picture.name}.png"
-            try:
-                write_png(picture.figure, f"{view.plan.name}: {picture.title}", picture.caption, file)
-            except Exception:  # matplotlib's, of values that it cannot draw; the others and the report are drawn
-                logger.exception("%s cannot be drawn", file.name)
-            else:
-                files.append(file)
-    write_report(view, pictures, view.plan.report_file)
-    return [*files, view.plan.report_file]
 
 
 def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> None:

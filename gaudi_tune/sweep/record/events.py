@@ -184,8 +184,8 @@ class SweepEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PicturesDrawn(Event):
-    """Pictures and report were drawn into the sweep's folder, in the place of earlier ones of their names."""
+    """The report with its pictures was written into the sweep's folder, over the earlier one."""
 
     files: Sequence[Path]
     last: bool
-    """Whether the sweep is over, and these stay."""
+    """Whether the sweep is over, and this report stays."""

@@ -18,7 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -28,7 +30,9 @@ from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.pictures import page as page_module
+from gaudi_tune.show.pictures.catalogue import draw_pictures
 from gaudi_tune.show.pictures.page import LivePage
+from gaudi_tune.show.pictures.report import write_report
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.view import View
 from gaudi_tune.sweep.record.events import Event, Reported, StopAsked, SweepBegan, SweepEnded
@@ -341,11 +345,10 @@ def test_a_notebook_of_this_machine_frames_it_and_no_other_page_does(
 
 @pytest.mark.processes
 def test_the_report_shows_the_same_without_a_server(browser: Chrome, tmp_path: Path) -> None:
-    from gaudi_tune.show.pictures.report import draw_sweep
-
     folder = tmp_path / "ended"
     folder.mkdir()
-    draw_sweep(view_of(MIXED, folder))
+    view = view_of(MIXED, folder)
+    write_report(view, draw_pictures(view), view.plan.report_file)
     browser.get(f"file://{folder}/report.html")
     rows = browser.execute_script("return [...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
     assert [row.split("\t")[:3] for row in rows][:3] == [
@@ -353,3 +356,21 @@ def test_the_report_shows_the_same_without_a_server(browser: Chrome, tmp_path: P
     ]  # fmt: skip
     assert len(browser.find_elements(By.CSS_SELECTOR, "#pictures .main-svg")) >= len(NAMES)
     assert not browser.find_elements(By.CSS_SELECTOR, ".act")
+
+
+@pytest.mark.processes
+def test_the_camera_over_a_picture_saves_it_as_a_file(browser: Chrome, sweep: Sweep, tmp_path: Path) -> None:
+    view = view_of(MIXED, tmp_path)
+    write_report(view, draw_pictures(view), view.plan.report_file)
+    resize(browser, 1400, 900)
+    for number, address in enumerate([view.plan.report_file.as_uri(), sweep.address]):
+        saved = tmp_path / f"saved-{number}"
+        browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(saved)})
+        browser.get(address)
+        seen = Seen(browser, sweep)
+        seen.until(seen.all_pictures)
+        browser.execute_script("document.querySelector('#learning_curves [data-title*=PNG i]').click()")
+        seen.until((saved / "learning_curves.png").is_file)
+        shown = np.asarray(Image.open(saved / "learning_curves.png").convert("L"))
+        assert shown.shape[1] > 800
+        assert np.ptp(shown) > 200  # something dark on white
