@@ -22,8 +22,8 @@ from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
 if TYPE_CHECKING:
-    from gaudi_tune.group.worker import TrainLoop
     from gaudi_tune.training.prediction import Predictor
+    from gaudi_tune.training.session import TrainLoop
 
 RecipeName: TypeAlias = Literal["full", "sample"]
 

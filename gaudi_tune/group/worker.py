@@ -16,7 +16,7 @@ import gc
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,9 @@ from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
 from gaudi_tune.training.profiling import profiling
-from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
+from gaudi_tune.training.session import SaveFunction, TrainLoop, get_checkpoint, get_context, open_session, report
 
 logger = logging.getLogger(__name__)
-
-TrainLoop = Callable[[dict[str, Any]], None]
-"""A train loop: takes the configuration of a trial, reports through :func:`gaudi_tune.report`."""
 
 
 def serve_trials(config: dict[str, Any]) -> None:

@@ -47,8 +47,8 @@ from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train_torch import HandOver, LeanTorchTrainer
 
 if TYPE_CHECKING:
-    from gaudi_tune.group.worker import TrainLoop
     from gaudi_tune.training.profiling import Profile
+    from gaudi_tune.training.session import TrainLoop
 
 logger = logging.getLogger(__name__)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TrainLoop = Callable[[dict[str, Any]], None]
+"""A train loop: takes the configuration of a trial, and reports through :func:`report` or ``ray.train.report``."""
 SaveFunction = Callable[[Path], None]
 """Writes the state of the trial into the given directory, which exists and is empty. Called on rank 0 only."""
 

@@ -33,11 +33,11 @@ sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from experiments.tune_resnet18 import sample_settings
 from gaudi_tune.base import names
 from gaudi_tune.devices.cpu import CPU
-from gaudi_tune.group.worker import TrainLoop
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import python_path_with
 from gaudi_tune.training import loop
 from gaudi_tune.training.loading import Loader
+from gaudi_tune.training.session import TrainLoop
 from search_spaces.resnet18 import SAMPLE_BASELINE
 from tests.helpers.host import Host, Hosted
 from trainables.resnet18 import train_loop

@@ -18,7 +18,7 @@ from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group import worker
 from gaudi_tune.group.mailbox import Mailbox
-from gaudi_tune.training.session import report
+from gaudi_tune.training.session import TrainLoop, report
 
 NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "profile": None}
 
@@ -78,9 +78,7 @@ def thread(mailbox: Mailbox) -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def run_trial(
-    thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[worker.TrainLoop], Any]]:
+def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[TrainLoop], Any]]:
     """Starts a trial in the thread; what it returns will be the command that comes next."""
     cpu = DEVICE_TYPES["cpu"]
     monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
@@ -105,7 +103,7 @@ def run_trial(
     ],
 )
 def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
-    train_loop: worker.TrainLoop, mailbox: Mailbox, run_trial: Callable[[worker.TrainLoop], Any]
+    train_loop: TrainLoop, mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any]
 ) -> None:
     following = run_trial(train_loop)
     for epoch in (1, 2):
@@ -116,7 +114,7 @@ def test_what_a_loop_does_after_its_stop_is_not_taken_for_the_next_trial(
 
 
 def test_an_error_after_the_stop_is_in_the_log(
-    mailbox: Mailbox, run_trial: Callable[[worker.TrainLoop], Any], caplog: pytest.LogCaptureFixture
+    mailbox: Mailbox, run_trial: Callable[[TrainLoop], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger=worker.__name__):
         following = run_trial(fails_as_it_cleans_up)

@@ -17,9 +17,9 @@ from experiments import tune_resnet18
 from gaudi_tune.base import names
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError
-from gaudi_tune.group.worker import TrainLoop
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.training.checkpoint import read_state
+from gaudi_tune.training.session import TrainLoop
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of, small_trial_of
 from tests.helpers.groups import run_trial
 from tests.helpers.host import Hosted

@@ -1,0 +1,71 @@
+"""The folders of the package: imports lead down, and no folder knows one beside it or above it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from gaudi_tune.define.options import PROJECT_ROOT
+
+PACKAGE = PROJECT_ROOT / "gaudi_tune"
+FLOORS = (
+    ("cli",),
+    ("on_ray",),
+    ("plan",),
+    ("sweep.policies", "sweep.search", "show"),
+    ("sweep.record",),
+    ("define",),
+    ("group", "integrations", "data"),
+    ("training",),
+    ("devices",),
+    ("base", "private"),
+)
+"""From the top down. Folders of one floor do not know each other."""
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room_of(module: str) -> str:
+    """The folder of a module: ``sweep`` has three."""
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2] if parts[0] == "sweep" else parts[:1])
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """The modules that a file imports anywhere, also inside functions and for types alone."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if file.parent != PACKAGE:
+            yield room_of(".".join(file.relative_to(PROJECT_ROOT).with_suffix("").parts)), file
+
+
+def test_imports_lead_down() -> None:
+    wrong = [
+        f"{file.relative_to(PROJECT_ROOT)} imports {name}"
+        for room, file in sources()
+        if room in FLOOR
+        for name in imports_of(file)
+        if name.startswith("gaudi_tune.") and room_of(name) in FLOOR
+        if room_of(name) != room and FLOOR[room_of(name)] <= FLOOR[room]
+    ]
+    assert wrong == []
+
+
+def test_every_folder_has_a_floor_and_says_what_it_is_for() -> None:
+    folders = {room for room, _ in sources() if room != "sweep.__init__"}
+    assert folders == set(FLOOR)
+    for init in PACKAGE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(init.read_text())), init
+
+
+def test_the_package_knows_none_of_the_models() -> None:
+    models = ("experiments", "search_spaces", "trainables", "tests")
+    wrong = [f"{file}: {name}" for _, file in sources() for name in imports_of(file) if name.split(".")[0] in models]
+    assert wrong == []
