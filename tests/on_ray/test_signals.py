@@ -138,7 +138,7 @@ def test_trials_that_have_nothing_to_save_are_not_waited_for(run: SweepRun, inte
 
 def test_a_time_budget_that_is_over_is_said_once(run: SweepRun) -> None:
     told: list[Any] = []
-    run.views = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
+    run.views[:] = [SimpleNamespace(show=lambda event, state: told.append(event), tick=lambda state: None)]
     for _ in range(2):  # as at each turn of Tune's event loop
         run.early_end.ask(Ending("its time budget is spent", 0, at_once=True))
     assert [type(event) for event in told] == [SweepEnding]

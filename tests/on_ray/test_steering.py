@@ -199,7 +199,7 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
 
 def test_who_asks_after_the_last_step_is_told_at_once(run: SweepRun) -> None:
     waits = run.steering.ask({"do": "add", "trials": 1})
-    run.close()
+    run.conclusion.write()
     for answer in (waits, run.steering.ask({"do": "end"})):
         with pytest.raises(SweepError, match="the sweep has ended; resume it with: "):
             answer.result(0)

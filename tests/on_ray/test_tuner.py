@@ -77,7 +77,7 @@ def ended(storage: Path, *trials: tuple[list[float], Outcome], ending: Ending | 
         state.apply(TrialEnded(trial=number, outcome=outcome, reason="KeyError: 'lr'" if raised else "", raised=raised))
     if ending is not None:
         state.apply(SweepEnding(ending=ending))
-    tuner.run.close()
+    tuner.run.conclusion.write()
     return tuner
 
 

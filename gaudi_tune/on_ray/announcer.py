@@ -1,0 +1,59 @@
+"""The path of an event: the state takes note of it, and then the views and trackers show it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from gaudi_tune.show.trackers.tracker import Tracker, in_words
+from gaudi_tune.show.view import View
+from gaudi_tune.sweep.record.events import Event
+from gaudi_tune.sweep.record.sweep_state import SweepState
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Applies events to the state and shows them. An error while showing is logged, and the sweep goes on."""
+
+    def __init__(self, state: SweepState, trackers: Sequence[Tracker]) -> None:
+        """Begin with no views; whoever makes one appends it to ``views``."""
+        self.state, self.trackers = state, list(trackers)
+        self.views: list[View] = []
+
+    def tell(self, event: Event) -> None:
+        """Apply an event to the state, and show it."""
+        self.state.apply(event)
+        self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Show an event that the state has applied already."""
+        for view in [*self.views, *self.trackers]:  # in this order the trackers get the last pictures before the end
+            with errors_are_logged():
+                view.show(event, self.state)
+
+    def tick(self) -> None:
+        """Let each view and tracker do what is due."""
+        for view in [*self.views, *self.trackers]:
+            with errors_are_logged():
+                view.tick(self.state)
+
+    def tracker_address(self) -> str:
+        """Return where a person finds the sweep in its first tracker; "" if it has no tracker."""
+        return in_words(self.trackers[0]) if self.trackers else ""
+
+    def close_trackers(self) -> None:
+        """Let each tracker deliver what is left."""
+        for tracker in self.trackers:
+            with errors_are_logged():
+                tracker.close()
+
+
+@contextmanager
+def errors_are_logged() -> Iterator[None]:
+    """Log an error instead of raising it: showing a sweep never ends it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("an error while showing the sweep; the sweep continues")

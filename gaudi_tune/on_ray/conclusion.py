@@ -1,0 +1,70 @@
+"""The conclusion of a sweep: its summary, its last event, and what its files lack. It needs nothing of Ray."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.on_ray.announcer import Announcer, errors_are_logged
+from gaudi_tune.on_ray.state_on_disk import StateOnDisk
+from gaudi_tune.on_ray.steering import Steering
+from gaudi_tune.show.summary import summarise, write_summary
+from gaudi_tune.sweep.record.events import SweepEnded
+from gaudi_tune.sweep.record.state_log import STATE_LOG
+from gaudi_tune.sweep.search.searcher import StudySearcher
+from gaudi_tune.sweep.search.study_record import in_brief
+
+logger = logging.getLogger(__name__)
+
+
+class Conclusion:
+    """Writes and shows the end of a sweep, once, from any thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        announcer: Announcer,
+        searcher: StudySearcher,
+        steering: Steering,
+        on_disk: StateOnDisk,
+    ) -> None:
+        self._plan, self._announcer, self._searcher = plan, announcer, searcher
+        self._steering, self._on_disk = steering, on_disk
+        self._lock = threading.Lock()
+        self.summary: dict[str, Any] | None = None
+        """The content of summary.json; None until the sweep is over."""
+
+    def write(self) -> None:
+        """Write the summary, show the end, and let the trackers deliver. Later calls do nothing."""
+        with self._lock:
+            if self.summary is not None:
+                return
+            state = self._announcer.state
+            state.close()
+            addresses = {tracker.name: tracker.address for tracker in self._announcer.trackers}
+            self.summary = summarise(self._plan, state, addresses)
+            with errors_are_logged():  # this opens the study if nothing was proposed yet, which may fail
+                paused = {trial.number for trial in state.paused}
+                self.summary["search"] = in_brief(self._searcher.trials(), self._plan.experiment.mode, paused)
+            write_summary(self._plan.summary_file, self.summary)
+            self._announcer.tell(SweepEnded(summary=self.summary))
+            self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over
+            self._announcer.close_trackers()
+            self._report_missing(self.summary, self._searcher.close())
+
+    def _report_missing(self, summary: dict[str, Any], missing_trials: int) -> None:
+        """Say, and add to the summary, what the sweep's files lack: trials in the study, or the state in the log."""
+        missing = []
+        if missing_trials:
+            missing.append(f"{STUDY_FILE} does not have {missing_trials} trials in full")
+        if not self._on_disk.is_complete:
+            missing.append(f"{STATE_LOG} does not have the last state")
+        if not missing:
+            return
+        summary["missing"] = missing
+        write_summary(self._plan.summary_file, summary)
+        # A resume takes the study's trials from the log, and so cannot help if the log lacks the last state.
+        fix = f"; this writes them: {self._plan.how_to_resume()}" if self._on_disk.is_complete else ""
+        logger.error("%s: %s%s", self._plan.folder, " and ".join(missing), fix)
