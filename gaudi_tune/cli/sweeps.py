@@ -73,7 +73,7 @@ class StoredSweep:
         from gaudi_tune.sweep.search import study_record  # half a second: the libraries of databases
 
         paused = read_paused(self.folder)  # from the log of the state, because the study does not say
-        trials = study_record.in_brief(study_record.stored_trials(self.folder), self.file.mode, paused)
+        trials = study_record.in_brief(study_record.stored_trials(self.folder), self.file.objective, paused)
         if self.state == "running":
             for trial in trials:
                 if trial["status"] == "interrupted":
@@ -132,9 +132,9 @@ class StoredSweep:
     @property
     def _best(self) -> Mapping[str, Any] | None:
         """The trial of the search with the best value; None if no trial has a value."""
-        best_of = min if self.file.mode == "min" else max
+        score = self.file.objective.score
         trials = [trial for trial in self.trials if trial["value"] is not None]
-        return best_of(trials, key=lambda trial: trial["value"], default=None)
+        return max(trials, key=lambda trial: score(trial["value"]), default=None)
 
     def result(self) -> list[str]:
         """Return the result of the sweep, or its best so far, as lines for people."""

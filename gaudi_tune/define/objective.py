@@ -1,11 +1,11 @@
-"""The objective of an experiment: which reported number is better when it is larger, or smaller."""
+"""The objectives of a sweep: which reported numbers it improves, and which of two values is better."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Mode: TypeAlias = Literal["max", "min"]
 USUAL_MODES: dict[Mode, tuple[str, ...]] = {
@@ -42,15 +42,42 @@ class Objective:
 
     def better(self, value: float, than: float) -> bool:
         """Whether ``value`` is strictly better than another."""
-        return value > than if self.mode == "max" else value < than
+        return value > than if self.maximizes else value < than
 
-    def best_of(self, value: float, earlier: float | None) -> float:
+    def better_of(self, value: float, earlier: float | None) -> float:
         """Return the better of a value and an earlier one, if there is one."""
         return value if earlier is None or self.better(value, than=earlier) else earlier
 
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of some values, of which there is one at least."""
+        return max(values, key=self.score)
+
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the worst of some values, of which there is one at least."""
+        return min(values, key=self.score)
+
+    @property
+    def maximizes(self) -> bool:
+        """Whether more is better."""
+        return self.mode == "max"
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """Optuna's word for the mode."""
+        return "maximize" if self.maximizes else "minimize"
+
+    @property
+    def rule(self) -> str:
+        """The mode in words."""
+        return "more is better" if self.maximizes else "less is better"
+
+    def value_in(self, metrics: Mapping[str, Any]) -> float:
+        """Return what a report says of the objective; NaN if it says nothing."""
+        return float(metrics.get(self.name, math.nan))
+
     def score(self, value: float) -> float:
         """Return ``value`` so that more is better."""
-        return value if self.mode == "max" else -value
+        return value if self.maximizes else -value
 
     def leads(self, value: float, trial: int, best: tuple[float, int] | None) -> bool:
         """Whether ``value`` of this trial becomes the best of the sweep, which so far is ``best`` (value and trial).
@@ -66,7 +93,12 @@ class Objective:
         return f"{self.mode} {self.name}"
 
 
+def point_in(objectives: Sequence[Objective], metrics: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the point of a report: its value of each objective, NaN where it has none."""
+    return tuple(objective.value_in(metrics) for objective in objectives)
+
+
 def scores_of(objectives: Sequence[Objective], point: Sequence[float]) -> tuple[float, ...]:
-    """Return a value of each objective so that more is better; of two the larger tuple is the better, the first before
-    the others."""
-    return tuple(each.score(value) for each, value in zip(objectives, point, strict=True))
+    """Return the scores of a point: its values so that more is better. The first objective leads: of two points, that
+    with the larger tuple of scores is the better one."""
+    return tuple(objective.score(value) for objective, value in zip(objectives, point, strict=True))

@@ -47,7 +47,7 @@ class Conclusion:
             self.summary = summarise(self._plan, state, addresses)
             with errors_are_logged():  # this opens the study if nothing was proposed yet, which may fail
                 paused = {trial.number for trial in state.paused}
-                self.summary["search"] = in_brief(self._searcher.trials(), self._plan.experiment.mode, paused)
+                self.summary["search"] = in_brief(self._searcher.trials(), self._plan.experiment.objective, paused)
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over

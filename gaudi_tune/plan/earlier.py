@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import BUDGET_OPTIONS
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace, hyperparameter
@@ -165,22 +166,22 @@ def learned_from(began_with: SweepFile, trials: Sequence[FrozenTrial], experimen
         )
     if not trials:
         raise SweepError(f"--learn-from {sweep}: its study is gone, or has no trials; leave it out")
-    found = best_that_fit(trials, experiment.search_space, most=experiment.mode == "max")
+    found = best_that_fit(trials, experiment.search_space, experiment.objective)
     if not found.configs:
         raise SweepError(f"--learn-from {sweep}: {found.said}; leave it out, or widen the ranges")
     return found._replace(said=f"learns from {sweep}: {found.said}")
 
 
-def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, *, most: bool) -> Learned:
+def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: Objective) -> Learned:
     """Return what trials know of a space, which may be another than theirs.
 
     Args:
         trials: Of one study.
         space: Where to search.
-        most: Whether more is better.
+        objective: What their reports are values of.
     """
-    best, sign = (max, -1) if most else (min, 1)
-    scored = [(sign * best(t.intermediate_values.values()), t) for t in trials if t.intermediate_values]
+    reported = [trial for trial in trials if trial.intermediate_values]
+    scored = [(objective.score(objective.best(trial.intermediate_values.values())), trial) for trial in reported]
     good: list[tuple[float, dict[str, Any]]] = []
     outside: Counter[str] = Counter()
     for score, trial in scored:
@@ -199,7 +200,7 @@ def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, *, most: bo
         *(f"{name} is gone" for name in sorted(known - space.of_study.keys())),
         *(f"{number} lie outside {name}'s range" for name, number in outside.items()),
     ]
-    ranked = [config for _, config in sorted(good, key=lambda pair: pair[0])]
+    ranked = [config for _, config in sorted(good, key=lambda scored_config: -scored_config[0])]
     return Learned([config for i, config in enumerate(ranked) if config not in ranked[:i]][:BEST], ", ".join(facts))
 
 

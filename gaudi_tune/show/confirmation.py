@@ -11,6 +11,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, format_score, format_value
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -44,14 +45,14 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     tested = all(trial.tested for trials in of_config.values() for trial in trials)
     rows = {number: _row(state, state.trials[number], trials, tested) for number, trials in of_config.items()}
     baseline = rows.pop(state.baseline.number, None) if state.baseline is not None else None
-    rivals = sorted(rows.values(), key=lambda row: row["mean"], reverse=state.objective.mode == "max")
+    rivals = sorted(rows.values(), key=lambda row: -state.objective.score(row["mean"]))
     return {
         "metric": test_metric if tested else name,
         "tested": tested,  # on data that this search has not seen
         "seen_by": list(seen_by) if tested else [],
         "baseline": baseline,
         "rivals": rivals,  # the best first
-        "gain": _gain(rivals, baseline, state.objective.mode) if rivals and baseline is not None else None,
+        "gain": _gain(rivals, baseline, state.objective) if rivals and baseline is not None else None,
     }
 
 
@@ -81,11 +82,10 @@ def _mean(scores: Sequence[float]) -> dict[str, Any]:
     return {"mean": mean, "interval": interval}
 
 
-def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], mode: str) -> dict[str, Any]:
+def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], objective: Objective) -> dict[str, Any]:
     """Return how much better than the baseline the winner is, and with what confidence; None where that is not known:
     with one score, or if the seeds make no difference to either."""
-    sign = 1.0 if mode == "max" else -1.0
-    scores, against = ([sign * score for score in row["scores"]] for row in (rivals[0], baseline))
+    scores, against = ([objective.score(value) for value in row["scores"]] for row in (rivals[0], baseline))
     gain = fmean(scores) - fmean(against)
     if min(len(scores), len(against)) < 2 or not any(map(stdev, (scores, against))):
         return {"mean": gain, "interval": None, "confidence": None}

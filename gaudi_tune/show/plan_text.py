@@ -94,10 +94,8 @@ def _confirmation(plan: Plan) -> str:
 def _metric(objective: Objective, *, asked: bool) -> str:
     """Say what is better, and doubt that a loss is to be maximized unless an option ``asked`` for it."""
     metric = objective.name
-    if objective.mode == "min":
-        return f"{metric}: less is better"
-    doubt = not asked and usual_mode(metric) == "min"
-    return f"{metric}: more is better" + ('; if less is, give the Experiment mode="min"' if doubt else "")
+    doubt = objective.maximizes and not asked and usual_mode(metric) == "min"
+    return f"{metric}: {objective.rule}" + ('; if less is, give the Experiment mode="min"' if doubt else "")
 
 
 def _limits(plan: Plan) -> str:

@@ -24,6 +24,7 @@ from gaudi_tune.cli.command_line import dry_run_lines
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import compare_sweeps, list_sweeps
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
 from gaudi_tune.plan.planner import make_plan, make_searcher
@@ -86,7 +87,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
     summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
-    write_summary(plan.summary_file, {**summary, "search": in_brief(searcher.trials(), "max")})
+    write_summary(plan.summary_file, {**summary, "search": in_brief(searcher.trials(), Objective("score"))})
     return plan
 
 

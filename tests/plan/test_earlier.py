@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from gaudi_tune import Experiment, SweepError, SweepOptions
 from gaudi_tune.base.words import format_params
 from gaudi_tune.cli.command_line import dry_run_lines, parse_options
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.earlier import Learned, best_that_fit
 from gaudi_tune.plan.planner import make_plan, make_searcher
@@ -136,7 +137,7 @@ def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
         return create_trial(state=state, params={"x": x}, distributions={"x": BEFORE["x"]}, intermediate_values={1: x})
 
     trials = [trial(TrialState.FAIL, 0.9), trial(TrialState.RUNNING, 0.3), trial(TrialState.RUNNING, 0.4)]
-    found = best_that_fit(trials, LEARNER.search_space, most=True)
+    found = best_that_fit(trials, LEARNER.search_space, Objective("score"))
     assert found.configs == [{"x": 0.4}, {"x": 0.3}]
     assert found.said == "2 of 3 trials fit, y is new"
 
@@ -144,7 +145,7 @@ def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
 def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:
     params: Any = {"params": {"x": 0.5}, "distributions": {"x": BEFORE["x"]}, "intermediate_values": {1: 0.5}}
     found = best_that_fit(
-        [create_trial(state=TrialState.RUNNING, **params)], SearchSpace({"z": BEFORE["y"]}), most=True
+        [create_trial(state=TrialState.RUNNING, **params)], SearchSpace({"z": BEFORE["y"]}), Objective("score")
     )
     assert found == Learned([], "0 of 1 trials fit, z is new, x is gone")
 

@@ -17,7 +17,7 @@ from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import qualitative, sample_colorscale
 
 from gaudi_tune.base.words import format_params, format_score, format_value
-from gaudi_tune.define.objective import Mode
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
 from gaudi_tune.sweep.record.events import Status
 
@@ -54,7 +54,7 @@ def optimization_history(view: SweepView) -> go.Figure:
     """
     trials, figure = _with_values(view), go.Figure()
     numbers, values = [trial.number for trial in trials], [trial.point[0] for trial in trials]
-    so_far = list(accumulate(values, max if view.maximize else min))
+    so_far = list(accumulate(values, view.objective.better_of))
     _add_line(figure, numbers, so_far, "best so far", shape="hv")
     if (baseline := view.summary["baseline"]) is not None:
         name = f"baseline {view.summary['baseline_note']}".strip()
@@ -75,25 +75,24 @@ def front(view: SweepView, one: int = 0, other: int = 1) -> go.Figure | None:
 
     best = [trial for trial in trials if trial.number in view.front]
     if len(objectives) == 2:  # of three, the border is a surface
-        x, y = _border(sorted(map(place, best)), objectives[0].mode)
+        x, y = _border(sorted(map(place, best)), objectives[0])
         _add_line(figure, x, y, "border")
     _add_marks(figure, trials, place)
     _add_points(figure, map(place, best), f"on the front ({len(best)})", color=INK, symbol="circle-open", size=14)
     if view.plan.experiment.baseline and trials[0].number == 1:
         _add_points(figure, [place(trials[0])], "baseline", color=INK, symbol="star", size=13)
-    words = {"max": "more is better", "min": "less is better"}
-    titles = [f"{objectives[at].name} ({words[objectives[at].mode]})" for at in (one, other)]
+    titles = [f"{objectives[at].name} ({objectives[at].rule})" for at in (one, other)]
     return figure.update_layout(xaxis_title=titles[0], yaxis_title=titles[1])
 
 
 front_1_3, front_2_3 = partial(front, other=2), partial(front, one=1, other=2)
 
 
-def _border(points: Sequence[tuple[float, float]], mode: Mode) -> Iterable[tuple[float, ...]]:
-    """Return x and y of the corners of what points of a front reach, from the left to the right; the mode is x's."""
+def _border(points: Sequence[tuple[float, float]], of_x: Objective) -> Iterable[tuple[float, ...]]:
+    """Return x and y of the corners of what points of a front reach, from the left to the right."""
     corners = [points[0]]
     for (x, y), (next_x, next_y) in pairwise(points):
-        corners += [(x, next_y) if mode == "max" else (next_x, y), (next_x, next_y)]
+        corners += [(x, next_y) if of_x.maximizes else (next_x, y), (next_x, next_y)]
     return zip(*corners, strict=True)
 
 
@@ -145,9 +144,9 @@ def parallel_coordinates(view: SweepView) -> go.Figure:
     figure = plot_parallel_coordinate(view.study, target_name=view.summary["metric"])
     # A line begins at its value, from 0 to 1; behind the lines are a legend of soft constraints and a bar of colours.
     lines = sorted((line for line in figure.data if line.y[0] is not None), key=lambda line: line.y[0])
-    lines = lines if view.maximize else lines[::-1]  # the best in front
+    lines = lines if view.objective.maximizes else lines[::-1]  # the best in front
     legend = [other for other in figure.data if other.y[0] is None and other.mode == "lines"]
-    scale = WORSE_TO_BETTER if view.maximize else WORSE_TO_BETTER[::-1]
+    scale = WORSE_TO_BETTER if view.objective.maximizes else WORSE_TO_BETTER[::-1]
     figure.data = []
     for (shade, dash), alike in groupby(lines, key=lambda line: (round(line.y[0] * SHADES) / SHADES, line.line.dash)):
         x, y, said = _in_one_line(

@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import create_trial
 
 from gaudi_tune.base.words import duration, format_value
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.private.optuna import constraint_attributes
 from gaudi_tune.show.confirmation import in_lines
@@ -116,9 +117,9 @@ class SweepView:
         )
 
     @property
-    def maximize(self) -> bool:
-        """Whether more of the metric is better."""
-        return self.plan.experiment.mode == "max"
+    def objective(self) -> Objective:
+        """The first objective."""
+        return self.plan.experiment.objective
 
     @cached_property
     def searched(self) -> list[ShownTrial]:
@@ -137,7 +138,7 @@ class SweepView:
 
         Optuna's pictures leave out every other trial, and most trials of a sweep are stopped early.
         """
-        study = optuna.create_study(direction="maximize" if self.maximize else "minimize")
+        study = optuna.create_study(direction=self.objective.direction)
         for trial in self.compared:
             study.add_trial(
                 create_trial(

@@ -73,12 +73,11 @@ class CheckpointBudget:
         values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
         needed, of_waiting = self._needed(state, set(sizes))
         needed |= set(in_use)
-        worst = math.inf if state.objective.mode == "min" else -math.inf
 
         def order(place: Path) -> tuple[bool, float, Path]:
             value = values.get(place, math.nan)  # what no trial knows, which a crash has left, goes first
-            value = value if math.isfinite(value) else worst
-            return place in of_waiting, (value if state.objective.mode == "max" else -value), place
+            score = state.objective.score(value) if math.isfinite(value) else -math.inf
+            return place in of_waiting, score, place
 
         for place in sorted(set(sizes) - needed, key=order):
             shutil.rmtree(place, ignore_errors=True)

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.writing import atomic_write
+from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import SweepOptions, names_on_resume
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
@@ -38,7 +39,7 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
 
     experiment: str
     metric: str
-    mode: str
+    mode: Mode
     others: list[str]
     """The objectives beside that one, mode and metric."""
     groups: int
@@ -61,6 +62,11 @@ class SweepFile(BaseModel, ser_json_inf_nan="constants"):
     """Whether the experiment has more than one recipe."""
     script: str | None
     """The script whose experiment it is, as ``gaudi-tune run`` takes it; None where no script began it."""
+
+    @property
+    def objective(self) -> Objective:
+        """The first objective."""
+        return Objective(self.metric, self.mode)
 
     @property
     def objectives(self) -> list[str]:

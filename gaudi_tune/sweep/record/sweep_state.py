@@ -268,9 +268,8 @@ class SweepState:
         several objectives in the order of :func:`~gaudi_tune.sweep.record.front.in_order`."""
         if not self.seeds:
             return []
-        sign = -1.0 if self.objective.mode == "max" else 1.0
-        sound = [(sign * (t.best or 0.0), t.number, t) for t in self.searched if t.can_be_confirmed]
-        ranked = [trial for _, _, trial in sorted(sound)]
+        sound = [trial for trial in self.searched if trial.can_be_confirmed]
+        ranked = sorted(sound, key=lambda trial: (-self.objective.score(trial.best or 0.0), trial.number))
         if self.others:
             ranked = [ranked[place] for place in in_order([self._scores(trial) for trial in ranked])]
         first = [trial for trial in ranked if trial is self.baseline]
@@ -350,7 +349,7 @@ class SweepState:
         if trial.value is None:
             return
         # Of several reports in the same epoch or second the best.
-        trial.curve[event.step] = self.objective.best_of(trial.value, trial.curve.get(event.step))
+        trial.curve[event.step] = self.objective.better_of(trial.value, trial.curve.get(event.step))
         leader = self.leader
         # Of equal values that with the better other objectives.
         if trial.best is None or scores_of(self.objectives, point) > self._scores(trial):

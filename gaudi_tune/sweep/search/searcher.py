@@ -21,7 +21,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.base.words import last_line
 from gaudi_tune.define.budget import REPORTS, Budget
-from gaudi_tune.define.objective import Objective, scores_of
+from gaudi_tune.define.objective import Objective, point_in, scores_of
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.outcome import constraints_of, why_diverged
@@ -151,7 +151,7 @@ class StudySearcher(KeptInProcess, Searcher):
                 storage=self._storage,
                 study_name=self._study_name,
                 sampler=RandomSampler(seed=0),  # never asked
-                directions=["maximize" if objective.mode == "max" else "minimize" for objective in self._objectives],
+                directions=[objective.direction for objective in self._objectives],
                 load_if_exists=True,
             )
             self._open_record = StudyRecord(study, self._unwritten)
@@ -259,9 +259,9 @@ class StudySearcher(KeptInProcess, Searcher):
             if does_not_fit is None or not does_not_fit(asked):
                 break
             known = [trial.values for trial in model.get_trials(deepcopy=False) if trial.values]
-            worst = [min if objective.mode == "max" else max for objective in self._objectives]
             if known:  # so that it looks elsewhere
-                model.tell(number, [of(values) for of, values in zip(worst, zip(*known, strict=True), strict=True)])
+                columns = zip(self._objectives, zip(*known, strict=True), strict=True)
+                model.tell(number, [objective.worst(values) for objective, values in columns])
             else:
                 model.tell(number, state=TrialState.FAIL)
         return config, asked
@@ -269,7 +269,7 @@ class StudySearcher(KeptInProcess, Searcher):
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a report. A trial that has already ended in the study does not change."""
         trial = self._unfinished(trial_id)
-        point = [float(result.get(objective.name, math.nan)) for objective in self._objectives]
+        point = list(point_in(self._objectives, result))
         if trial is None or not all(map(math.isfinite, point)):
             return
         earlier = trial.intermediate_values.values()
@@ -279,7 +279,7 @@ class StudySearcher(KeptInProcess, Searcher):
         again = known is not None and known[0] == point[0] == trial.intermediate_values.get(step)
         best = known is None or again or scores_of(self._objectives, point) > scores_of(self._objectives, known)
         # Of several reports in the same epoch or second the best.
-        value = self._objectives[0].best_of(point[0], trial.intermediate_values.get(step))
+        value = self._objectives[0].better_of(point[0], trial.intermediate_values.get(step))
         # Once, since each is a write. Where the budget counts seconds, none costs more than another.
         seconds = result.get(names.SECOND) if not (earlier or self._budget.seconds) else None
 
@@ -309,14 +309,14 @@ class StudySearcher(KeptInProcess, Searcher):
         if trial is None:
             return
         error_text = self._errors.pop(trial_id, "") or "an error ended it"
-        curve, best = trial.intermediate_values, max if self.mode == "max" else min
+        curve = trial.intermediate_values
         objectives = [objective.name for objective in self._objectives]
         failure = why_diverged(result or {}, *objectives) or (error_text if error else "")
         if not failure and not curve:
             failure = f"no report of a finite {' and '.join(objectives)}"
         complete = not failure and (max(curve) >= self._budget.total or self._budget.spent(result or {}))
         state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
-        values = trial.user_attrs.get(ATTR_POINT) or [best(curve.values())] if complete else None
+        values = trial.user_attrs.get(ATTR_POINT) or [self._objectives[0].best(curve.values())] if complete else None
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         kept = self._told_to_sampler(trial, failed=bool(failure))
 

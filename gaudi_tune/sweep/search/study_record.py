@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import hyperparameter
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.private import optuna as internals
@@ -76,16 +77,15 @@ def number_of(trial: FrozenTrial) -> int:
     return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
 
 
-def in_brief(trials: Sequence[FrozenTrial], mode: str, paused: Container[int] = ()) -> list[dict[str, Any]]:
+def in_brief(trials: Sequence[FrozenTrial], objective: Objective, paused: Container[int] = ()) -> list[dict[str, Any]]:
     """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration.
 
     The study does not know which trials are ``paused``.
     """
-    best_of: Callable[..., int | None] = min if mode == "min" else max
     found = []
     for trial in trials:
         values = trial.intermediate_values
-        step = best_of(values, key=values.__getitem__, default=None)
+        step = max(values, key=lambda at: objective.score(values[at]), default=None)
         found.append(
             {
                 "trial": number_of(trial),

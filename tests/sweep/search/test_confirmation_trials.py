@@ -9,6 +9,7 @@ import optuna
 from ray.tune.search import Searcher
 
 from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.search.confirmation_trials import confirmations
 from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -115,6 +116,6 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
     restored.num_trials = 3  # as --add-trials does
     added = restored.suggest("id7")
     assert isinstance(added, dict)
-    found = in_brief(restored.trials(), "max")
+    found = in_brief(restored.trials(), Objective("score"))
     assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
     assert found[2]["config"]["x"] == added["x"]
