@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ON_GAUDI := $(shell $(PYTHON) -c "import importlib.util; print(importlib.util.find_spec('habana_frameworks') is not None)" 2>/dev/null)
 
-.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults constraints clean
+.PHONY: help setup demo demo-hpu examples check test test-workers test-others test-quick-sweep test-quick-rest lint audit docs ui server benchmarks scoreboard faults versions constraints clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,10 +75,13 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 faults: $(READY) ## Do 20 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
 	$(BIN)/python -m tests.faults
 
-constraints: $(READY) ## Resolve the versions in constraints.txt anew
+versions: $(READY) ## Run the quick tests with Python 3.10 to 3.13 and three versions of torch, each in its own environment, 15 minutes
+	$(BIN)/python -m tests.versions
+
+constraints: $(READY) ## Resolve the versions in constraints.txt again, for Python 3.10 to 3.13
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet --output-file constraints.txt
-	sed -i "1i # Versions that install together (make constraints). Tested with Python 3.11; resolved for 3.10 and 3.12 as well." constraints.txt
+	sed -i "1i # Versions that install together (make constraints) with Python 3.10 to 3.13. make test runs with 3.11, make versions with all." constraints.txt
 
 clean: ## Remove the environment and caches; results and the MLflow store stay
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info
