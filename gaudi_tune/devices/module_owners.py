@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,5 +114,7 @@ def _user(process: Path) -> str:
 
 
 def _command(process: Path) -> str:
-    words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return textwrap.shorten(words, COMMAND_LENGTH, placeholder=" ...") or (process / "comm").read_text().strip()
+    arguments = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    words = " ".join(arguments.split()) or (process / "comm").read_text().strip()
+    # Not textwrap.shorten: it drops what follows a hyphen, and of the Python in /opt/my-environment leaves "/opt/my-".
+    return words if len(words) <= COMMAND_LENGTH else f"{words[: COMMAND_LENGTH - 4]} ..."
