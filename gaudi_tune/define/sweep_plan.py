@@ -56,8 +56,8 @@ class Plan:
     """What every trial has besides its hyperparameters."""
     budget: Budget
     num_samples: int
-    others: Sequence[Objective] = ()
-    """The objectives beside the experiment's own."""
+    objectives: tuple[Objective, ...]
+    """What the sweep improves. The first one is the experiment's, and leads."""
     mode: ExecutionMode | None = None
     """How the models are run; None where the train loop is not the shared one."""
     confirm: int = 0
@@ -93,9 +93,9 @@ class Plan:
     """The command that began the sweep, without options; the script is the last of it. Empty if Python code did."""
 
     @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """All objectives, the experiment's own first."""
-        return self.experiment.objective, *self.others
+    def has_front(self) -> bool:
+        """Whether several objectives count, so that a front of trials is best, and not one trial."""
+        return len(self.objectives) > 1
 
     @property
     def folder(self) -> Path:
@@ -157,7 +157,7 @@ class Plan:
             self.budget.unit: self.budget.total,
             "metric": self.experiment.metric,
             "mode": self.experiment.mode,
-            **({"objectives": [str(objective) for objective in self.objectives]} if self.others else {}),
+            **({"objectives": [str(objective) for objective in self.objectives]} if self.has_front else {}),
             "space": self.experiment.search_space.in_words(),
             "baseline": dict(self.experiment.baseline),
             "settings": self.settings,

@@ -359,10 +359,10 @@ def _make_scheduler(plan: Plan) -> ChosenScheduler:
     return make_scheduler(
         "fifo" if plan.options.baseline_only else plan.options.scheduler,
         plan.budget,
+        plan.objectives,
         space=plan.experiment.search_space,
         trials=plan.num_samples,
         groups=plan.groups,
-        others=plan.others,
     )
 
 

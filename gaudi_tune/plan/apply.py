@@ -36,8 +36,8 @@ class Asked(NamedTuple):
 
     experiment: Experiment
     """With the objective, search space and baseline of this sweep."""
-    others: tuple[Objective, ...]
-    """The objectives beside its own."""
+    objectives: tuple[Objective, ...]
+    """Its own objective, and any others that the options name."""
     options: SweepOptions
     """With the settings of the published run that they name."""
     recipe: RecipeName
@@ -61,7 +61,7 @@ def apply_options(
         SweepError: They do not fit, or the search space and the baseline do not fit the train loop.
     """
     recipe, reason = choose_recipe(experiment, options, device)
-    experiment, others = choose_objectives(experiment, options)
+    experiment, objectives = choose_objectives(experiment, options)
     check_target(experiment, options.target)
     if (other := experiment.baselines.get(options.baseline or "")) is not None:
         own = tuple(f"{name}={value}" for name, value in other.settings.items())
@@ -86,7 +86,7 @@ def apply_options(
     check_space(experiment)
     meant_for = {"lr_for_batch": lr_for_batch} if experiment.scale_lr else {}
     settings = {**meant_for, **usual.settings(), **given}
-    return Asked(fix(experiment, fixed, first), others, options, recipe, reason, usual, settings, winner or {})
+    return Asked(fix(experiment, fixed, first), objectives, options, recipe, reason, usual, settings, winner or {})
 
 
 def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) -> tuple[RecipeName, str]:
@@ -104,20 +104,21 @@ def choose_recipe(experiment: Experiment, options: SweepOptions, device: str) ->
 
 
 def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Experiment, tuple[Objective, ...]]:
-    """Return the experiment with the first objective that the options name for its own, and the others."""
+    """Return the objectives that the options name, else the experiment's own, and the experiment with the first of
+    them for its own."""
     if not options.objectives:
-        return experiment, ()
+        return experiment, (experiment.objective,)
     asked = f"--objectives {' '.join(options.objectives)}"
-    found = [_objective(written, experiment.objective, asked) for written in options.objectives]
-    known = [objective.name for objective in found]
-    if len({*known}) < len(known) or len(known) > MOST_OBJECTIVES:
+    objectives = tuple(_objective(written, experiment.objective, asked) for written in options.objectives)
+    metrics = {objective.name for objective in objectives}
+    if len(metrics) < len(objectives) or len(objectives) > MOST_OBJECTIVES:
         raise SweepError(f"{asked}: name one to {MOST_OBJECTIVES} metrics, each once")
-    if len(found) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
+    if len(objectives) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
         raise SweepError(
-            f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names {len(found)}; "
-            f"take {', '.join(WITH_RUNGS)} or fifo"
+            f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names "
+            f"{len(objectives)}; take {', '.join(WITH_RUNGS)} or fifo"
         )
-    return replace(experiment, metric=found[0].name, mode=found[0].mode), tuple(found[1:])
+    return replace(experiment, metric=objectives[0].name, mode=objectives[0].mode), objectives
 
 
 def _objective(written: str, own: Objective, asked: str) -> Objective:

@@ -65,7 +65,7 @@ def decide(
         check_changeable(experiment.search_space)
     return Plan(
         experiment=experiment,
-        others=asked.others,
+        objectives=asked.objectives,
         earlier_config=asked.winner,
         options=options,
         devices=devices,

@@ -21,7 +21,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("", f"then trains {_confirmation(plan)}" if plan.seeds else ""),
         ("", f"on {tested_on(plan.seen_by)}" if plan.seeds and plan.seen_by else ""),
         ("metric", _metric(plan.experiment.objective, asked=bool(options.objectives))),
-        *(("", _metric(other, asked=True)) for other in plan.others),
+        *(("", _metric(other, asked=True)) for other in plan.objectives[1:]),
         ("limits", _limits(plan)),
         ("recipe", f"{plan.recipe}: {kept or plan.recipe_reason}" if plan.experiment.has_recipes else ""),
         (
@@ -83,7 +83,7 @@ def _weak_trials(plan: Plan) -> str:
 
 def _confirmation(plan: Plan) -> str:
     best = ["the best trial" if plan.confirm == 1 else f"the best {plan.confirm} trials"] if plan.confirm else []
-    if plan.others and plan.confirm > 1:
+    if plan.has_front and plan.confirm > 1:
         best = [f"{plan.confirm} trials, of the front first and far from each other,"]
     baseline = ["the baseline"] if plan.experiment.baseline else []
     each = " each" if plan.confirm + bool(baseline) > 1 else ""

@@ -69,14 +69,14 @@ class OnTwo(OnTune):
 def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
     """Return the strategy of that name."""
     search, scheduler = name.removesuffix("-alone").split("+")
-    others = [] if name.endswith("-alone") else [Objective("seconds", "min")]
+    objectives = [Objective("loss", "min"), Objective("seconds", "min")][: 1 if name.endswith("-alone") else 2]
     space = {f"u{index}": FloatDistribution(0.0, 1.0) for index in range(task.dimensions)}
     budget = Budget(epochs=task.epochs)
     searcher = StudySearcher(
-        SearchSpace(space), objectives=[Objective("loss", "min"), *others], baseline={}, sampler=search, seed=seed,
+        SearchSpace(space), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=name, storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
-    halving = make_scheduler(cast(Any, scheduler), budget, trials=10**9, groups=workers, others=others)
+    halving = make_scheduler(cast(Any, scheduler), budget, objectives, trials=10**9, groups=workers)
     return OnTwo(searcher, halving, workers)
 
 

@@ -277,10 +277,11 @@ def make_strategy(
         )
     priors = {} if prior is None else {f"u{index}": float(value) for index, value in enumerate(prior)}
     with_priors = {k: WithPrior(range_, prior=priors[k]) if priors else range_ for k, range_ in space.items()}
-    budget = Budget(epochs=epochs)
+    budget, objectives = Budget(epochs=epochs), [Objective("loss", "min")]
     own = StudySearcher(
-        SearchSpace(with_priors), objectives=[Objective("loss", "min")], baseline={}, sampler=search, seed=seed,
+        SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
     endless = 10**9  # a sweep is cut off by its epochs
-    return OnTune(own, make_scheduler(cast(Any, scheduler), budget, trials=endless, groups=workers), workers)
+    halving = make_scheduler(cast(Any, scheduler), budget, objectives, trials=endless, groups=workers)
+    return OnTune(own, halving, workers)

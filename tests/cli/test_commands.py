@@ -72,7 +72,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
     plan = replace(plan, called=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
-    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.others)
+    searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.objectives[1:])
     for number, score in enumerate(scores, start=1):
         config: Any = searcher.suggest(f"id{number}")
         lost = ending is not None and number == len(scores)

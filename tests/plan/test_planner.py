@@ -235,7 +235,7 @@ def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> N
         "        peak_memory_gb: less is better",
     ]
     one = plan_for(storage, objectives=("val_loss:min",))
-    assert (one.experiment.metric, one.experiment.mode, one.others) == ("val_loss", "min", ())
+    assert one.objectives == (one.experiment.objective,) == (Objective("val_loss", "min"),)
     assert plan_for(storage).objectives == (EXPERIMENT.objective,)
     assert "objectives" not in plan_for(storage).in_brief()
 

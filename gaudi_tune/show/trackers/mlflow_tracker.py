@@ -140,7 +140,7 @@ class MlflowTracker:
                 **({"recipe": plan.recipe} if plan.experiment.has_recipes else {}),
                 "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
                 "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
-                **({"objectives": ", ".join(map(str, plan.objectives))} if plan.others else {}),
+                **({"objectives": ", ".join(map(str, plan.objectives))} if plan.has_front else {}),
                 **({"learn_from": ", ".join(options.learn_from)} if options.learn_from else {}),
             }  # fmt: skip
             self._put(

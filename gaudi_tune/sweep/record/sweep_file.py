@@ -83,7 +83,7 @@ def write_sweep_file(plan: Plan) -> None:
         experiment=experiment.name,
         metric=experiment.metric,
         mode=experiment.mode,
-        others=[str(objective) for objective in plan.others],
+        others=[str(objective) for objective in plan.objectives[1:]],
         groups=plan.groups,
         options={name: value for name, value in plan.decided().items() if name not in not_kept},
         space=experiment.search_space.describe(),

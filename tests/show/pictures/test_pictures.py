@@ -82,7 +82,8 @@ def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
 def of_several(folder: Path, modes: Sequence[Literal["max", "min"]]) -> SweepView:
     """Eight trials of which 1, the baseline, 3 and 6 are on the front of the first two objectives."""
     others = [Objective(f"other {place}", mode) for place, mode in enumerate(modes[1:], start=1)]
-    plan = replace(plan_of(folder, modes[0]), others=others)
+    plan = plan_of(folder, modes[0])
+    plan = replace(plan, objectives=(*plan.objectives, *others))
     fed = Fed(mode=modes[0], epochs=EPOCHS, trials=8, others=others)
     points = [(1.0, 8.0), (1.0, 3.0), (5.0, 6.0), (4.0, 4.0), (5.0, 5.0), (9.0, 1.0), (2.0, 2.0), (6.0, 0.5)]
     for number, point in enumerate(points, start=1):
@@ -144,8 +145,10 @@ def test_the_page_knows_the_front(tmp_path: Path) -> None:
 
 
 def plan_of(folder: Path, mode: Literal["max", "min"] = "max") -> Plan:
+    experiment = replace(QUADRATIC, mode=mode, space=space)
     return Plan(
-        experiment=replace(QUADRATIC, mode=mode, space=space),
+        experiment=experiment,
+        objectives=(experiment.objective,),
         options=SweepOptions(storage=folder.parent),
         devices=Devices(DEVICE_TYPES["hpu"], (2,), "for a test"),
         groups=2,

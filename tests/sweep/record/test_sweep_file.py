@@ -53,6 +53,7 @@ def plan_in(storage: Path, **changes: Any) -> Plan:
     )  # fmt: skip
     plan = Plan(
         experiment=PLAIN,
+        objectives=(PLAIN.objective,),
         options=options,
         devices=Devices(DEVICE_TYPES["cpu"], (2,), "for a test"),
         groups=2,

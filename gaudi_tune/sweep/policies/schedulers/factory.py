@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 def make_scheduler(
     name: SchedulerName,
     budget: Budget,
+    objectives: Sequence[Objective],
     *,
     space: SearchSpace | None = None,
     trials: int = 0,
     groups: int = 0,
-    others: Sequence[Objective] = (),
 ) -> ChosenScheduler:
     """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
 
     pbt finds new values in the ``space``. asha-promote must know the ``trials`` of the whole sweep and the ``groups``
-    that train at a time. Those with rungs compare trials by the ``others``, too, the objectives beside the first.
+    that train at a time. Those with rungs compare trials by all ``objectives``, the rest by the first.
     """
     if name == "asha":
-        return SuccessiveHalving(budget, others=others)
+        return SuccessiveHalving(budget, objectives)
     if name == "asha-promote":
-        return SuccessiveHalving(budget, pausing=True, trials=trials, groups=groups, others=others)
+        return SuccessiveHalving(budget, objectives, pausing=True, trials=trials, groups=groups)
     if name == "hyperband":
-        return SuccessiveHalving(budget, shares=bracket_shares(budget), others=others)
+        return SuccessiveHalving(budget, objectives, shares=bracket_shares(budget))
     if name == "median":
-        return MedianRule(budget)
+        return MedianRule(budget, objectives[0])
     if name == "pbt":
         assert space is not None, "pbt finds new values in the space"
         return make_population(budget, space)

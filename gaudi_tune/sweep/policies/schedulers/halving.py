@@ -14,7 +14,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base import names
 from gaudi_tune.define.budget import REPORTS, Budget
-from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.objective import Objective, point_in, scores_of
 from gaudi_tune.private.ray_tune import end_paused, searcher_of, training_of
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 from gaudi_tune.sweep.record.front import in_order
@@ -28,9 +28,9 @@ SHARES = {2: "half", 3: "third", 4: "quarter"}
 class Rung:
     """The trials that got to a rung, the best first."""
 
-    def __init__(self, scores: dict[str, Score], *, several: bool = False) -> None:
-        """Begin with these scores, of ``several`` objectives or of one; more are added to the same object."""
-        self.scores, self._several = scores, several
+    def __init__(self, scores: dict[str, Score], objectives: int = 1) -> None:
+        """Begin with these scores of so many objectives; more are added to the same object."""
+        self.scores, self._has_front = scores, objectives > 1
         self.ranked = self._in_order()
         """Their names, the best first; among equals, who came first."""
 
@@ -38,25 +38,31 @@ class Rung:
         """Take a trial, or another score of one that is there."""
         again = name in self.scores
         self.scores[name] = score
-        if again or self._several:
+        if again or self._has_front:
             self.ranked = self._in_order()
         else:  # thousands are not sorted again for each report
             insort(self.ranked, name, key=self._place)
 
     def better_than(self, name: str) -> int:
         """Return how many trials are better than that one."""
-        return (
-            self.ranked.index(name) if self._several else bisect_left(self.ranked, self._place(name), key=self._place)
-        )
+        if self._has_front:
+            return self.ranked.index(name)
+        return bisect_left(self.ranked, self._place(name), key=self._place)
 
     def _place(self, name: str) -> Score:
         return tuple(-part for part in self.scores[name])
 
     def _in_order(self) -> list[str]:
-        if not self._several:
+        if not self._has_front:
             return sorted(self.scores, key=self._place)
         names = list(self.scores)
         return [names[place] for place in in_order(list(self.scores.values()))]
+
+
+def _tie_break(result: Mapping[str, Any]) -> float:
+    """Return what tells trials with the same value apart, more being better: their validation loss, if there is one."""
+    loss = result.get(names.VAL_LOSS)
+    return -float(loss) if isinstance(loss, Real) else 0.0
 
 
 class SuccessiveHalving(Fifo):
@@ -83,22 +89,22 @@ class SuccessiveHalving(Fifo):
     def __init__(
         self,
         budget: Budget,
+        objectives: Sequence[Objective],
         *,
         pausing: bool = False,
         shares: Sequence[float] = (1.0,),
         trials: int = 0,
         groups: int = 0,
-        others: Sequence[Objective] = (),
     ) -> None:
         """Open the brackets, each with its share of the trials.
 
         Weak trials wait if ``pausing``, and end otherwise. Where they wait, the ``trials`` of the whole sweep and the
-        ``groups`` that train at a time count. ``others`` are the objectives beside the first.
+        ``groups`` that train at a time count.
         """
         super().__init__()
         self._budget, self._pausing, self._shares = budget, pausing, list(shares)
         self._share = SHARES.get(budget.reduction, f"1/{budget.reduction}")
-        self._trials, self._groups, self._others = trials, groups, others
+        self._trials, self._groups, self._objectives = trials, groups, objectives
         self._bracket: dict[str, int] = {}
         """Bracket of each trial, in the order in which they were added."""
         self._in_bracket = Counter[int]()
@@ -136,13 +142,13 @@ class SuccessiveHalving(Fifo):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Decide at a rung; between rungs a trial goes on."""
         name = trial.trial_id
-        others = [other.score(float(result.get(other.name, math.nan))) for other in self._others]
         if name in self._next:
             self._next.remove(name)
-        if not all(map(math.isfinite, (self._score(result), *others))):
+        score: Score = scores_of(self._objectives, point_in(self._objectives, result))
+        if not all(map(math.isfinite, score)):
             return TrialScheduler.STOP
-        loss = result.get(names.VAL_LOSS)
-        score = (self._score(result), *(others or [-float(loss) if isinstance(loss, Real) else 0.0]))
+        if len(score) == 1:
+            score = (*score, _tie_break(result))
         rung = self._rung_reached(name, self._budget.progress(result), first=result.get(REPORTS) == 1)
         if rung is None:
             return TrialScheduler.CONTINUE
@@ -226,8 +232,8 @@ class SuccessiveHalving(Fifo):
         self._in_bracket, self._rungs = Counter(self._bracket.values()), self._ranked()
 
     def _ranked(self) -> Sequence[Mapping[int, Rung]]:
-        several = bool(self._others)
-        return [{rung: Rung(scores, several=several) for rung, scores in bracket.items()} for bracket in self._scores]
+        count = len(self._objectives)
+        return [{rung: Rung(scores, count) for rung, scores in bracket.items()} for bracket in self._scores]
 
     def _rung_reached(self, name: str, progress: int, *, first: bool) -> int | None:
         """Return the rung that the trial has reached since its last report; the ``first`` may be far from the start."""

@@ -11,6 +11,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 
 COMPLETED_NEEDED = 3
@@ -28,16 +29,16 @@ class MedianRule(Fifo):
 
     _kept = ("_scores", "_completed")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, objective: Objective) -> None:
         super().__init__()
-        self._budget = budget
+        self._budget, self._objective = budget, objective
         self._scores: dict[str, dict[int, float]] = {}
         """The scores (more is better) of each trial by epoch or step."""
         self._completed: set[str] = set()
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Hold the trial against those completed, at this epoch or step."""
-        score, at = self._score(result), self._budget.progress(result)
+        score, at = self._objective.score(self._objective.value_in(result)), self._budget.progress(result)
         if not math.isfinite(score):
             return TrialScheduler.STOP
         own = self._scores.setdefault(trial.trial_id, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -96,8 +97,11 @@ class Controller:
         return None if trial is None else trial.trial_id
 
 
-def asha(**changes: Any) -> Controller:
-    return Controller(SuccessiveHalving(EPOCHS, **changes))
+SCORE = Objective("score")
+
+
+def asha(objectives: Sequence[Objective] = (SCORE,), **changes: Any) -> Controller:
+    return Controller(SuccessiveHalving(EPOCHS, objectives, **changes))
 
 
 def promoting(trials: int = 1000, groups: int = 2) -> Controller:
@@ -129,7 +133,7 @@ def test_rungs_are_in_the_unit_of_the_budget(budget: Budget, rungs: list[int]) -
 
 def test_with_a_budget_in_seconds_trials_are_compared_by_time_and_end_by_either() -> None:
     budget = Budget(epochs=9, seconds=90)  # rungs at 10 and 30
-    sweep = Controller(SuccessiveHalving(budget))
+    sweep = Controller(SuccessiveHalving(budget, [SCORE]))
 
     def report(name: str, number: int, second: float, score: float) -> str:
         if name not in sweep.trials:
@@ -163,13 +167,13 @@ def test_asha_keeps_the_best_third_at_each_rung() -> None:
     assert [sweep.report("c", 2, 9), sweep.report("c", 3, 0)] == [CONTINUE, STOP]
 
 
-SECONDS = [Objective("seconds", "min")]
+TWO = [SCORE, Objective("seconds", "min")]
 BOTH = {"a": (5, 5), "b": (1, 1), "c": (4, 6), "d": (6, 4), "e": (3, 3), "f": (2, 1), "g": (5.5, 5.2)}
 """Score and seconds: d, f and e are the front, then g, b and a, then c."""
 
 
 def test_asha_keeps_the_best_third_by_several_objectives() -> None:
-    sweep = asha(others=SECONDS)
+    sweep = asha(TWO)
     decisions = {name: sweep.report(name, 1, score, seconds=seconds) for name, (score, seconds) in BOTH.items()}
     # b is on a front with a, which has the better score; e with d and b, which are far from each other; g is fourth.
     assert decisions == {"a": CONTINUE, "b": STOP, "c": STOP, "d": CONTINUE, "e": STOP, "f": CONTINUE, "g": STOP}
@@ -178,12 +182,12 @@ def test_asha_keeps_the_best_third_by_several_objectives() -> None:
 
 
 def test_by_several_objectives_trials_that_wait_go_on_from_both_ends_of_the_front() -> None:
-    sweep = asha(others=SECONDS, pausing=True, trials=7, groups=1)
+    sweep = asha(TWO, pausing=True, trials=7, groups=1)
     for name, (score, seconds) in BOTH.items():
         sweep.report(name, 1, score, seconds=seconds)
         for running in sweep.trials.values():
             running.status = "PAUSED"
-    restored = asha(others=SECONDS, pausing=True, trials=7, groups=1)
+    restored = asha(TWO, pausing=True, trials=7, groups=1)
     restored.scheduler.set_state(pickle.loads(pickle.dumps(sweep.scheduler.get_state())))
     rung = restored.scheduler._rungs[0][1]
     assert rung.ranked == ["d", "f", "e", "g", "b", "a", "c"]
@@ -211,7 +215,7 @@ def test_a_validation_loss_that_is_no_number_tells_nothing_apart(loss: Any) -> N
 
 
 def test_one_in_so_many_goes_on() -> None:
-    sweep = Controller(SuccessiveHalving(Budget(epochs=32, grace=4, reduction=2)))
+    sweep = Controller(SuccessiveHalving(Budget(epochs=32, grace=4, reduction=2), [SCORE]))
     assert sweep.report("a", 2, 1.0) == sweep.report("b", 2, 0.0) == CONTINUE  # no rung there
     assert [sweep.report(name, 4, score) for name, score in (("a", 3.0), ("b", 2.0), ("c", 2.5))] == [
         CONTINUE, STOP, CONTINUE,
@@ -220,7 +224,7 @@ def test_one_in_so_many_goes_on() -> None:
 
 
 def test_less_is_better_where_the_mode_says_so() -> None:
-    sweep = Controller(SuccessiveHalving(EPOCHS), mode="min")
+    sweep = asha([Objective("score", "min")])
     assert [sweep.report("a", 1, 1.0), sweep.report("b", 1, 2.0), sweep.report("c", 1, 0.5)] == [
         CONTINUE,
         STOP,
@@ -229,7 +233,7 @@ def test_less_is_better_where_the_mode_says_so() -> None:
 
 
 def test_steps_count_where_the_budget_is_in_steps() -> None:
-    scheduler = SuccessiveHalving(Budget(steps=1000, eval_every=100))
+    scheduler = SuccessiveHalving(Budget(steps=1000, eval_every=100), [SCORE])
     sweep = Controller(scheduler)
     for name, score, decision in (("a", 2.0, CONTINUE), ("b", 1.0, STOP)):
         sweep.add(name)
@@ -240,7 +244,7 @@ def test_steps_count_where_the_budget_is_in_steps() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["asha", "asha-promote", "hyperband", "median"])
 def test_a_value_that_is_not_finite_never_goes_on_and_is_not_compared(name: SchedulerName, value: float) -> None:
-    sweep = Controller(make_scheduler(name, EPOCHS, trials=100, groups=2))
+    sweep = Controller(make_scheduler(name, EPOCHS, [SCORE], trials=100, groups=2))
     assert sweep.report("a", 1, value) == STOP
     assert "inf" not in str(sweep.scheduler.get_state()) and "nan" not in str(sweep.scheduler.get_state())
 
@@ -385,7 +389,7 @@ def test_rungs_survive_a_snapshot(pausing: bool) -> None:
 def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
     shares = bracket_shares(EPOCHS)
     assert shares == pytest.approx([27 / 4 / 13.25, 9 / 3 / 13.25, 3 / 2 / 13.25, 1 / 1 / 13.25], rel=0.1)
-    sweep = Controller(make_scheduler("hyperband", EPOCHS))
+    sweep = Controller(make_scheduler("hyperband", EPOCHS, [SCORE]))
     for index in range(100):
         sweep.report(f"t{index}", 1, float(-index))
     going = [name for name, trial in sweep.trials.items() if trial.status == "RUNNING"]
@@ -396,13 +400,13 @@ def test_hyperband_begins_at_every_rung_in_its_shares() -> None:
 
 def held_against(**completed: dict[int, float]) -> Controller:
     """The median rule, with these trials completed."""
-    sweep = Controller(MedianRule(EPOCHS))
+    sweep = Controller(MedianRule(EPOCHS, SCORE))
     sweep.scheduler.set_state({"_scores": completed, "_completed": set(completed)})
     return sweep
 
 
 def test_the_median_rule_needs_three_completed_trials_and_compares_with_their_means() -> None:
-    sweep = Controller(MedianRule(EPOCHS))
+    sweep = Controller(MedianRule(EPOCHS, SCORE))
     for name, score in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.0)):
         assert sweep.report(name, 1, score) == CONTINUE
     assert sweep.report("low", 1, 1.9) == CONTINUE  # the others still train
@@ -410,14 +414,14 @@ def test_the_median_rule_needs_three_completed_trials_and_compares_with_their_me
         sweep.scheduler.on_trial_complete(sweep, sweep.trials[name], {})
     assert sweep.report("low", 1, 1.9) == STOP
     assert sweep.report("high", 1, 2.1) == CONTINUE
-    restored = MedianRule(EPOCHS)
+    restored = MedianRule(EPOCHS, SCORE)
     restored.set_state(sweep.scheduler.get_state())
     again = Controller(restored)
     assert again.report("low again", 1, 1.8) == STOP
 
 
 def test_the_median_rule_stops_none_within_the_grace() -> None:
-    sweep = Controller(MedianRule(Budget(epochs=27, grace=3)))
+    sweep = Controller(MedianRule(Budget(epochs=27, grace=3), SCORE))
     curve = {1: 5.0, 2: 5.0, 3: 5.0}
     sweep.scheduler.set_state({"_scores": {"a": curve, "b": curve, "c": curve}, "_completed": {"a", "b", "c"}})
     assert [sweep.report("d", epoch, 1.0) for epoch in (1, 2, 3)] == [CONTINUE, CONTINUE, STOP]
@@ -441,7 +445,8 @@ def test_the_median_rule_takes_the_best_of_a_trial_and_the_others_only_until_the
 def test_every_scheduler_is_made_by_its_name() -> None:
     space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"])})
     kinds = {
-        name: type(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2)) for name in get_args(SchedulerName)
+        name: type(make_scheduler(name, EPOCHS, [SCORE], space=space, trials=8, groups=2))
+        for name in get_args(SchedulerName)
     }
     assert kinds == {
         "asha": SuccessiveHalving,
@@ -455,7 +460,7 @@ def test_every_scheduler_is_made_by_its_name() -> None:
 
 def test_what_becomes_of_a_weak_trial_is_as_the_name_says() -> None:
     names_of: tuple[SchedulerName, ...] = ("asha", "asha-promote", "hyperband")
-    sweeps = {name: Controller(make_scheduler(name, EPOCHS, trials=8, groups=2)) for name in names_of}
+    sweeps = {name: Controller(make_scheduler(name, EPOCHS, [SCORE], trials=8, groups=2)) for name in names_of}
     for sweep in sweeps.values():
         sweep.report("strong", 1, 5.0)
     weak = {name: sweep.report("weak", 1, 1.0) for name, sweep in sweeps.items()}
@@ -465,7 +470,7 @@ def test_what_becomes_of_a_weak_trial_is_as_the_name_says() -> None:
 @pytest.mark.parametrize("name", get_args(SchedulerName))
 def test_none_names_a_pending_trial_whose_actor_may_just_be_starting(name: SchedulerName) -> None:
     space = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
-    sweep = Controller(make_scheduler(name, EPOCHS, space=space, trials=8, groups=2))
+    sweep = Controller(make_scheduler(name, EPOCHS, [SCORE], space=space, trials=8, groups=2))
     sweep.trials["a"] = ATrial("a", "PENDING")
     assert sweep.chosen() is None
 
@@ -576,7 +581,7 @@ def test_a_population_knows_its_scores_after_a_snapshot() -> None:
 )
 def test_pbt_says_what_it_cannot_change(space: Any) -> None:
     with pytest.raises(SweepError, match="--scheduler pbt: "):
-        make_scheduler("pbt", EPOCHS, space=SearchSpace(space))
+        make_scheduler("pbt", EPOCHS, [SCORE], space=SearchSpace(space))
 
 
 def test_a_trial_that_is_lost_before_it_could_end_is_told_again() -> None:
