@@ -15,6 +15,16 @@ USUAL_MODES: dict[Mode, tuple[str, ...]] = {
 """Parts of the names of metrics that are usually maximized or minimized."""
 
 
+SET_BY_TUNE = frozenset(
+    {
+        "checkpoint_dir_name", "config", "date", "done", "episodes_total", "experiment_tag", "hostname",
+        "iterations_since_restore", "node_ip", "pid", "should_checkpoint", "time_since_restore", "time_this_iter_s",
+        "time_total_s", "timestamp", "timesteps_since_restore", "timesteps_total", "training_iteration", "trial_id",
+    }
+)  # fmt: skip
+"""Names that Ray Tune gives a value in each report, whatever the train loop reports."""
+
+
 def usual_mode(metric: str) -> Mode | None:
     """Return whether a metric of this name is usually maximized or minimized; None if the name does not say."""
     return next((mode for mode, parts in USUAL_MODES.items() if any(part in metric.lower() for part in parts)), None)
@@ -38,6 +48,11 @@ class Objective:
             raise ValueError(
                 f"metric must be the name of one number that the train loop reports, but got {self.name!r}; give it as "
                 f"a text, such as 'val_loss'"
+            )
+        if self.name in SET_BY_TUNE:
+            raise ValueError(
+                f"metric must be a name that Ray Tune does not set itself, but got {self.name!r}; report the number "
+                f"under another name, such as 'my_{self.name}'"
             )
 
     def better(self, value: float, than: float) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.on_ray.watch import RayWatch
-from gaudi_tune.sweep.record.events import TERMINATED, Ending, EndingWithdrawn, Event, SweepEnding
+from gaudi_tune.sweep.record.events import HUNG_UP, TERMINATED, Ending, EndingWithdrawn, Event, SweepEnding
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
@@ -57,10 +57,10 @@ class EarlyEnd:
         self._tell(SweepEnding(ending=ending))
 
     def heed_sigterm(self) -> None:
-        """End the process if it received SIGTERM. If Ray received it, too, the next call of Ray would end the process
-        without a message."""
+        """End the process if it received SIGTERM or SIGHUP. If Ray received it, too, the next call of Ray would end the
+        process without a message."""
         requested = self.signals.ending
-        if requested is not None and requested.status == TERMINATED:
+        if requested is not None and requested.status in (TERMINATED, HUNG_UP):
             self._leave_without_ray(requested)
 
     def heed_signals(self) -> None:

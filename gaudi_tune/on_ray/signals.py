@@ -1,4 +1,4 @@
-"""Handlers of Ctrl-C and SIGTERM, and the signal that stops Tune."""
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP, and the signal that stops Tune."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from types import FrameType
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.sweep.record.events import CTRL_C, TERMINATED, Ending
+from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED, Ending
 
-MAX_REQUESTS: dict[int, int] = {signal.SIGINT: 2, signal.SIGTERM: 1}
+MAX_REQUESTS: dict[int, int] = {signal.SIGINT: 2, signal.SIGTERM: 1, signal.SIGHUP: 1}
 """How often each signal asks the sweep to end; one more ends the process."""
 
 
 class Signals:
-    """Ends a sweep on SIGINT and SIGTERM, so that it can be resumed.
+    """Ends a sweep on SIGINT, SIGTERM and SIGHUP, so that it can be resumed.
 
     After SIGINT each running trial writes a checkpoint at its next report. A second SIGINT ends the sweep without
-    waiting for that, and so does SIGTERM, because its sender kills the process seconds later. A third SIGINT or a
-    second SIGTERM ends the process even if Tune's event loop is blocked, for example by a full disk.
+    waiting for that, and so does SIGTERM, because its sender kills the process seconds later, and SIGHUP, because the
+    terminal is gone. With ``nohup``, which ignores SIGHUP, the sweep goes on. A third SIGINT or a second of the others
+    ends the process even if Tune's event loop is blocked, for example by a full disk.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,11 @@ class Signals:
         In a thread nothing can end Tune early, which is a SweepError if one of the options ``limits`` may need it.
         """
         if self.can_interrupt:
-            self._handlers = {number: signal.signal(number, self._receive) for number in MAX_REQUESTS}
+            self._handlers = {
+                number: signal.signal(number, self._receive)
+                for number in MAX_REQUESTS
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+            }
         elif limits:
             raise SweepError(
                 f"{', '.join(limits)}: with these options Tuner.fit() must run in the main thread; call it there, or "
@@ -70,8 +75,9 @@ class Signals:
         if self._received[number] > MAX_REQUESTS[number]:
             signal.signal(number, signal.SIG_DFL)  # an exception would wait for the full disk, too
             signal.raise_signal(number)
-        elif number == signal.SIGTERM:
-            self.ending = Ending("it received SIGTERM", status=TERMINATED, at_once=True)
+        elif number in (signal.SIGTERM, signal.SIGHUP):
+            status = TERMINATED if number == signal.SIGTERM else HUNG_UP
+            self.ending = Ending(f"it received {signal.Signals(number).name}", status=status, at_once=True)
         elif self.ending is None:
             self.ending = Ending("interrupted (Ctrl-C)", status=CTRL_C)
         else:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from optuna.distributions import FloatDistribution
 from ray import tune
+from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
 from gaudi_tune import Recipe
 from gaudi_tune.define.objective import Objective
@@ -96,3 +97,9 @@ def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, A
 def test_a_recipe_has_both_a_space_and_a_baseline_or_neither(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a recipe's space and baseline go together"):
         Recipe(**changes)
+
+
+@pytest.mark.parametrize("name", sorted({*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, TRIAL_ID, EXPERIMENT_TAG}))
+def test_a_name_that_tune_sets_is_no_metric(name: str) -> None:
+    with pytest.raises(ValueError, match=f"but got '{name}'; report the number under another name"):
+        Objective(name, "min")

@@ -9,12 +9,13 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
-from gaudi_tune.sweep.record.events import CTRL_C, TERMINATED
+from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
 from tests.faults.sweep import Sweep
@@ -49,6 +50,10 @@ class Inflict:
         """What a batch system sends before it kills."""
         self._end(self.sweep.driver.terminate, TERMINATED)
 
+    def sighup(self) -> None:
+        """SIGHUP to the driver alone, as from a closed terminal."""
+        self._end(partial(self.sweep.driver.send_signal, signal.SIGHUP), HUNG_UP)
+
     def sigterm_group(self) -> None:
         """SIGTERM to the driver and to Ray's own processes, as timeout, scancel and systemd send it."""
         self._end(self.sweep.terminate_group, TERMINATED)
@@ -66,8 +71,8 @@ class Inflict:
         log = self.sweep.folder / STATE_LOG
         content = log.read_bytes()
         *before, (begins, ends) = records_in(content)
-        kept = content if not before else content[:begins]
-        log.write_bytes(kept + content[begins : self.chance.randint(begins, ends - 1)])
+        cut = content[: self.chance.randint(begins, ends - 1)]
+        log.write_bytes(cut if before else content + cut)
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
@@ -212,6 +217,7 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "mlflow": Inflict.mlflow,
     "ctrl-c": Inflict.ctrl_c,
     "sigterm": Inflict.sigterm,
+    "sighup": Inflict.sighup,
     "sigterm-group": Inflict.sigterm_group,
     "gcs": Inflict.gcs,
     "hang": Inflict.hang,

@@ -25,12 +25,14 @@ from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune import Experiment, SweepOptions, build_tuner
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.on_ray.signals import Signals
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.events import (
     CTRL_C,
+    HUNG_UP,
     TERMINATED,
     Decided,
     Decision,
@@ -202,22 +204,37 @@ from tests.helpers.quadratic import QUADRATIC
 run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
 run.plan.folder.mkdir(parents=True)
 run.early_end.signals.take_over()
-os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), int(sys.argv[2]))
 run.on_step_begin(0, [])
 print("it went on")
 """
 
 
 @pytest.mark.processes
-def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is_called(storage: Path) -> None:
-    left = subprocess.run(
-        [sys.executable, "-c", LEAVING, str(storage)], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
-    )
-    assert left.returncode == TERMINATED, left.stderr
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, TERMINATED), (signal.SIGHUP, HUNG_UP)])
+def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is_called(
+    storage: Path, number: signal.Signals, status: int
+) -> None:
+    command = [sys.executable, "-c", LEAVING, str(storage), str(int(number))]
+    left = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert left.returncode == status, left.stderr
     assert "it went on" not in left.stdout
     assert "resume it with: build_tuner(" in left.stderr
     summary = json.loads((storage / "x" / "summary.json").read_text())
-    assert summary["ended_early"]["why"] == "it received SIGTERM"
+    assert summary["ended_early"]["why"] == f"it received {number.name}"
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = Signals()
+        signals.take_over()
+        signal.raise_signal(signal.SIGHUP)
+        assert signals.ending is None
+        signals.give_back(interrupted=False)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
 
 
 WITHOUT_RAYLET = """
@@ -275,7 +292,7 @@ writing.retry_while_disk_is_full(write, "anything")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(("number", "heeded"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
 def test_one_signal_more_ends_the_process_also_while_a_full_disk_is_waited_for(
     storage: Path, number: signal.Signals, heeded: int
 ) -> None:

@@ -136,3 +136,18 @@ def test_an_experiment_deleted_in_mlflow_is_an_error(storage: Path, tmp_path: Pa
     client.delete_experiment(client.create_experiment("bert"))
     with pytest.raises(SweepError, match="'bert' was deleted there; bring it back with: mlflow experiments restore"):
         plan_for(storage, tracking_uri=f"sqlite:///{tmp_path}/deleted.db")
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("cc1f77228345", r"run mlflow db upgrade sqlite:///.*old\.db$"), ("ffffffffffff", "a newer MLflow than")],
+)
+def test_a_database_of_another_mlflow_is_refused_with_the_command_that_helps(
+    version: str, message: str, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "old.db")) as database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        database.execute("INSERT INTO alembic_version VALUES (?)", (version,))
+        database.commit()
+    with pytest.raises(SweepError, match=message):
+        places.check_store(f"sqlite:///{tmp_path / 'old.db'}", "bert")

@@ -20,6 +20,8 @@ STORE = HOME / "mlflow" / "store"
 """Default tracking store: an SQLite file and a folder of artifacts."""
 STORE_URI = f"sqlite:///{STORE / 'mlflow.db'}"
 SQLITE = "sqlite:///"
+IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:")
+"""Addresses of databases that SQLite keeps in memory."""
 ANSWER_WITHIN_S = 8
 """How long a tracking server may take to answer the check before a sweep."""
 
@@ -37,9 +39,15 @@ PASSWORD_IN_QUERY = re.compile(r"(password|passwd|passphrase|pwd|token|secret)[^
 def tracking_uri(given: str | None) -> str:
     """Return the tracking address: the one given, else $MLFLOW_TRACKING_URI, else the default store.
 
-    One that holds a password or a token, which would go to terminals, logs and files, is a SweepError.
+    One that holds a password or a token, which would go to terminals, logs and files, is a SweepError, and so is a
+    database in memory.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or STORE_URI
+    if uri.partition("?")[0] in IN_MEMORY:
+        raise SweepError(
+            f"--tracking-uri {uri}: this database is in memory and ends with the process; give a file, such as "
+            f"{STORE_URI}"
+        )
     scheme, _, rest = uri.partition("://")
     shown = f"--tracking-uri {scheme}://***: an address is shown and kept"
     if scheme.lower() in ("http", "https"):

@@ -18,8 +18,8 @@ Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
 """An interrupted trial goes on when the sweep is resumed."""
 Verdict: TypeAlias = Literal["continue", "pause"] | Outcome
 """What follows from a report: the trial goes on, waits, or ends as said."""
-CTRL_C, TERMINATED = 130, 143
-"""Exit status of a process that SIGINT or SIGTERM ended, as shells have it."""
+HUNG_UP, CTRL_C, TERMINATED = 129, 130, 143
+"""Exit statuses of a process that SIGHUP, SIGINT or SIGTERM ended, as shells have them."""
 
 
 class Ending(NamedTuple):

@@ -28,7 +28,8 @@ UNREADABLE = (
     ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
 """What reading a log raises that is torn, or of another version of this project or of Ray."""
-_LENGTH = struct.Struct(">Q")
+_LENGTH = struct.Struct(">QI")
+"""What is in front of a record: its length in bytes, and a checksum of that, so that a damaged length is noticed."""
 
 
 class StateLog:
@@ -60,7 +61,7 @@ class StateLog:
         # A train loop may report what pickle itself does not take, such as an object of a class in its script.
         shown = json.dumps({PAUSED: sorted(paused)}).encode()
         packed = zlib.compress(shown + b"\n" + cloudpickle.dumps(record), level=1)
-        packed = _LENGTH.pack(len(packed)) + packed
+        packed = _header(len(packed)) + packed
         if self.wants_all:
             with atomic_write(self._path) as new:
                 new.write_bytes(packed)
@@ -126,10 +127,24 @@ def _unpacked(folder: Path) -> Iterator[tuple[Any, bytes]]:
         yield json.loads(shown), pickled
 
 
+def _header(length: int) -> bytes:
+    """Return what is in front of a record of this length."""
+    return _LENGTH.pack(length, zlib.crc32(length.to_bytes(8, "big")))
+
+
 def records_in(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each record of a log begins and ends, without its length, which is in front of it."""
+    """Yield where each record of a log begins and ends, without what is in front of it.
+
+    Raises:
+        ValueError: The length of a record is damaged.
+    """
     at = 0
     while at + _LENGTH.size <= len(content):
-        begins = at + _LENGTH.size
-        at = begins + _LENGTH.unpack_from(content, at)[0]
-        yield begins, at
+        length, _ = _LENGTH.unpack_from(content, at)
+        begin = at + _LENGTH.size
+        if content[at:begin] != _header(length):
+            if not content[at:].strip(b"\0"):
+                return  # a crash left room for a record that was not written
+            raise ValueError(f"the length of a record in {STATE_LOG} is damaged, at byte {at}")
+        at = begin + length
+        yield begin, at

@@ -77,3 +77,9 @@ def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
     assert artifacts_of("sqlite:////data/of%20us/mlflow.db?timeout=5", "bert") == "/data/of us/artifacts/bert"
     assert artifacts_of(STORE_URI, "bert") == str(STORE / "artifacts" / "bert")
     assert artifacts_of("http://team:5000", "bert") is None, "the server says where"
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared"])
+def test_a_database_in_memory_is_no_store(uri: str) -> None:
+    with pytest.raises(SweepError, match=r"is in memory and ends with the process; give a file, such as sqlite:///"):
+        tracking_uri(uri)

@@ -121,6 +121,26 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
         read_log(tmp_path)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, tmp_path: Path) -> None:
+    log = StateLog(tmp_path)
+    for at in range(3):
+        log.append(record(at, {at: "running"}))
+    content = (tmp_path / STATE_LOG).read_bytes()
+    bounds = [0, *(ends for _, ends in records_in(content))]
+    for at in range(bounds[number], bounds[number + 1]):
+        (tmp_path / STATE_LOG).write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        with pytest.raises(ValueError, match=r"damaged"):
+            read_log(tmp_path)
+
+
+def test_room_that_a_crash_left_for_a_record_counts_for_nothing(tmp_path: Path) -> None:
+    StateLog(tmp_path).append(record(1, {1: "running"}))
+    with (tmp_path / STATE_LOG).open("ab") as file:
+        file.write(bytes(500))
+    assert read_log(tmp_path) == record(1, {1: "running"})
+
+
 def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     log.append(record(1, {1: "running"}))

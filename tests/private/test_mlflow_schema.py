@@ -1,0 +1,24 @@
+"""MLflow's own word on the version of a database is what its files say."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from gaudi_tune.private.mlflow_schema import VERSION_TABLE, schema_versions
+
+
+def test_a_new_database_has_the_latest_version_and_mlflow_refuses_an_earlier_one(tmp_path: Path) -> None:
+    latest, versions = schema_versions()
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(uri).search_experiments()
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        assert database.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(latest,)]
+        database.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (min(versions - {latest}),))
+    (tmp_path / "copy.db").write_bytes((tmp_path / "mlflow.db").read_bytes())
+    with pytest.raises(MlflowException, match="mlflow db upgrade"):
+        MlflowClient(f"sqlite:///{tmp_path / 'copy.db'}").search_experiments()
