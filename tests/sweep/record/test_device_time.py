@@ -95,7 +95,7 @@ def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock) 
     assert seconds["unused 1"][IDLE] == 30
     assert shares_of(time.in_all()) == "8 % starting, 18 % training, 3 % waiting for a decision, 7 % lost, 63 % idle"
     view: Any = SimpleNamespace(device_time=time)
-    assert timeline(view).layout.yaxis.categoryarray == ("unused 1", "hpu 5")
+    assert timeline(view).layout.yaxis.categoryarray == ("hpu 5", "unused 1")
 
 
 def test_a_trial_that_fails_before_its_first_report_had_devices(clock: Clock) -> None:
