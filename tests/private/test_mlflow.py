@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -49,29 +48,6 @@ def test_another_refusal_is_not_taken_for_a_deletion(client: MlflowClient) -> No
     with pytest.raises(MlflowException) as caught:
         client.log_metric("f" * 32, "score", 0.5)
     assert not internals.says_deleted(caught.value)
-
-
-def test_calls_in_one_transaction_are_all_there_or_none_is(client: MlflowClient) -> None:
-    experiment = client.create_experiment("whole or not at all")
-
-    def fail() -> None:
-        with internals.in_one_transaction(client):
-            client.create_run(experiment)
-            client.log_param("f" * 32, "lr", "0.1")
-
-    with pytest.raises(MlflowException):
-        fail()
-    assert client.search_runs([experiment]) == []
-    with internals.in_one_transaction(client):
-        new = client.create_run(experiment, tags={"trial": "1"}).info.run_id
-        client.log_batch(new, [Metric("score", 0.5, 1, 1)], [Param("lr", "0.1")])
-        client.log_metric(new, "score", 0.75, step=2)
-        client.set_terminated(new)
-    (run,) = client.search_runs([experiment])
-    assert (run.data.params, run.data.metrics) == ({"lr": "0.1"}, {"score": 0.75})
-    assert (run.data.tags["trial"], run.info.status) == ("1", "FINISHED")
-    client.set_tag(run.info.run_id, "later", "each call is on its own again")
-    assert client.get_run(run.info.run_id).data.tags["later"]
 
 
 def test_a_new_store_is_logged_by_this_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

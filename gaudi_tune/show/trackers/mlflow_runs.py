@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -18,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from requests import HTTPError
 
-from gaudi_tune.private.mlflow import MLFLOW_PARENT_RUN_ID, in_one_transaction, says_deleted
+from gaudi_tune.private.mlflow import MLFLOW_PARENT_RUN_ID, says_deleted
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.best_model import log_best_model
 from gaudi_tune.show.trackers.outbox import Outbox
@@ -147,11 +146,9 @@ class MlflowRuns:
         if (known := self._ids.get(record.run)) is not None:
             self._log(known, updates, of_updates, params)
         else:
-            # After a failure one call at a time: then its error says what it means.
-            with nullcontext() if self._look_first else in_one_transaction(self._client):
-                new = self._client.create_run(experiment, record.time_ms, {**tags, **of_updates}, record.name)
-                self._log(new.info.run_id, updates, {}, params)
+            new = self._client.create_run(experiment, record.time_ms, {**tags, **of_updates}, record.name)
             self._ids[record.run] = new.info.run_id
+            self._log(new.info.run_id, updates, {}, params)
         if long := {name: value for name, value in record.params.items() if len(value) > MAX_PARAM}:
             self._client.log_dict(self._ids[record.run], long, LONG_PARAMS)
 
