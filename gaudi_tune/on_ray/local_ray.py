@@ -18,10 +18,10 @@ from types import FunctionType, ModuleType
 import ray
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.module_folders import folders_unknown_to_workers, note_own_ray
 from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
-from gaudi_tune.plan.connect import added_to_sys_path, folders_of_own
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
 from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.private.setup_worker import FORK_SERVER
@@ -166,7 +166,7 @@ def _start(plan: Plan) -> None:
     # Ray would warn that it has turned token authentication on.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
-    folders = added_to_sys_path()
+    folders = folders_unknown_to_workers()
     try:
         with python_path_with(folders), lean_ray(), temporary_environment(_begin_fork_server(plan)):
             ray.init(
@@ -182,6 +182,6 @@ def _start(plan: Plan) -> None:
         raise SweepError(
             f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
         ) from error
-    folders_of_own[ray.get_runtime_context().gcs_address] = folders
+    note_own_ray(folders)
     with suppress(OSError):  # there is no such file, or it belongs to another user
         RAY_TOKEN.chmod(0o600)  # Ray lets all users of the machine read it

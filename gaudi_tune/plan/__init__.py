@@ -1,7 +1,7 @@
-"""Before a worker starts: what the sweep will do, and whether it can. No file below touches a device.
+"""Planning a sweep: what it will do, and whether it can. Nothing here starts a worker or uses a device.
 
-In this order: ``earlier`` reads what earlier sweeps have on disk, ``places`` sees that the sweep can be written and
-tracked, ``connect`` finds the devices, ``apply`` makes the experiment what the options want, ``decide`` makes the plan
-of it, ``earlier`` adds what the earlier sweeps know, and ``check`` tries the train loop, the data and the model.
-``plan`` calls them, and nobody else does.
+``planner`` makes the plan (``define/sweep_plan.py``). It calls the other modules in this order: ``earlier`` reads what
+earlier sweeps have on disk, ``places`` checks that the sweep can be written and tracked, ``connect`` finds the devices,
+``apply`` applies the options to the experiment, ``settle`` decides everything else, ``earlier`` adds what the earlier
+sweeps know, and ``check`` tries the train loop, the data and the model.
 """

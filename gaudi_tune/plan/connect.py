@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import site
 import socket
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.module_folders import uses_own_ray
 from gaudi_tune.base.words import counted
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices, find_devices
 
-ANSWER_WITHIN_S = 8
-"""How long the head of a cluster may take to accept a connection; Ray itself tries for minutes."""
-folders_of_own: dict[str, Sequence[str]] = {}
-"""Of each Ray that this process has started for a sweep, by its address, the folders in which its workers also look."""
+CONNECT_TIMEOUT_S = 8
+"""How long the head of a cluster may take to accept a connection. Ray itself would try for minutes."""
 
 
 def connect(options: SweepOptions) -> tuple[Devices, str | None]:
-    """Return the devices that the options mean, and in words the cluster that has them; None for this machine alone."""
-    nodes = join(options.address)
+    """Return the devices that the options name, and the cluster that has them in words, or None for this machine."""
+    nodes = join_cluster(options.address)
     try:
         devices = find_devices(options.device, nodes)
     except ValueError as error:
@@ -36,28 +31,30 @@ def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     return devices, f"{ray.get_runtime_context().gcs_address}, {counted(len(nodes), 'node')}"
 
 
-def with_what_is_free(plan: Plan) -> Plan:
-    """Return the plan; where others have something that it wants of a Ray which this process has not started, the words
-    for the cluster say so."""
+def with_free_resources(plan: Plan) -> Plan:
+    """Return the plan. If the cluster that it joins has fewer free devices than the sweep needs, because others use
+    them, ``plan.cluster`` says so."""
     import ray
 
-    if plan.cluster is None or ray.get_runtime_context().gcs_address in folders_of_own:
+    if plan.cluster is None or uses_own_ray():
         return plan
     free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
-    wanted = {name: int(workers * each) for name, each in plan.devices.type.worker_resources().items()}
-    short = [
-        f"{int(free.get(name, 0))} of the {count} {name}" for name, count in wanted.items() if free.get(name, 0) < count
-    ]
-    said = (
-        f"{plan.cluster}, where only {' and '.join(short)} that this sweep wants are free, and trials wait for the rest"
-    )
-    return replace(plan, cluster=said) if short else plan
+    shortages = []
+    for name, per_worker in plan.devices.type.worker_resources().items():
+        needed = int(workers * per_worker)
+        if free.get(name, 0) < needed:
+            shortages.append(f"{int(free.get(name, 0))} of the {needed} {name}")
+    if not shortages:
+        return plan
+    note = f"where only {' and '.join(shortages)} that this sweep wants are free, and trials wait for the rest"
+    return replace(plan, cluster=f"{plan.cluster}, {note}")
 
 
-def join(address: str | None) -> list[Mapping[str, float]] | None:
+def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
     """Join the Ray cluster at ``address``, and return Ray's resources of each node that is alive.
 
-    None if this machine is used alone. A process that has already joined a cluster, by ``ray.init``, uses that one.
+    The result is None if the sweep uses this machine alone. A process that has already joined a cluster, by
+    ``ray.init``, uses that one.
     """
     import ray
 
@@ -67,7 +64,7 @@ def join(address: str | None) -> list[Mapping[str, float]] | None:
             raise SweepError(f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto")
         try:
             if address != "auto":
-                socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S).close()
+                socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:
             raise SweepError(

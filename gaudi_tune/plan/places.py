@@ -1,6 +1,6 @@
-"""Where a sweep writes: its folder, its tracking store and the model registry. See that they take what comes.
+"""Checking the places to which a sweep writes: its folder, its tracking store and the model registry.
 
-Everything is read, and nothing written. What cannot work is a SweepError.
+The checks only read. What cannot work raises a SweepError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCKED_FOR_S = 5.0
 
 
 def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> None:
-    """See that a sweep can be written, and tracked at this address."""
+    """Check that the files of a sweep can be written, and that it can be tracked at this address."""
     check_storage(options.storage.expanduser())
     check_store(uri, experiment.name)
     if options.register is None:
@@ -39,52 +39,53 @@ def check_places(experiment: Experiment, options: SweepOptions, uri: str) -> Non
 
 
 def check_storage(storage: Path) -> None:
-    """See that the folder of a sweep can be written there."""
-    if (scheme := re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))) is not None:  # a Path keeps one slash of two
-        given = str(storage).replace(scheme[0], f"{scheme[0]}/", 1)
+    """Check that the folder of a sweep can be written there."""
+    scheme = re.match(r"[a-z][a-z0-9+.-]+:/", str(storage))  # a Path turns the two slashes into one
+    if scheme is not None:
+        address = str(storage).replace(scheme[0], f"{scheme[0]}/", 1)
         raise SweepError(
-            f"--storage {given}: this is the address of an object store, and a sweep needs a folder; give one, such as "
-            f"where that store is mounted"
+            f"--storage {address}: this is the address of an object store, and a sweep needs a folder; give one, such "
+            f"as where that store is mounted"
         )
     _check_writable(storage, f"--storage {storage}")
 
 
 def _check_writable(folder: Path, option: str) -> None:
-    """See that files can be made in a folder, or that it can be made itself, and that there is room."""
-    place = folder
-    while not os.path.lexists(place):
-        place = place.parent
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        why = "you may not write to" if place.is_dir() else "this is not a folder:"
-        raise SweepError(f"{option}: {why} {place}; give a folder in which you may write")
-    size, _, free = shutil.disk_usage(place)
-    if not size:  # of the kernel's own, such as /proc
-        raise SweepError(f"{option}: {place} belongs to the kernel and keeps no files; give a folder on a disk")
+    """Check that a folder exists or can be made, that files can be made in it, and that the disk has room."""
+    existing = folder
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        problem = "you may not write to" if existing.is_dir() else "this is not a folder:"
+        raise SweepError(f"{option}: {problem} {existing}; give a folder in which you may write")
+    size, _, free = shutil.disk_usage(existing)
+    if not size:  # such as /proc
+        raise SweepError(f"{option}: {existing} belongs to the kernel and keeps no files; give a folder on a disk")
     if free < LEAST_FREE:
         raise SweepError(
-            f"{option}: {place} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
+            f"{option}: {existing} has {free / 2**20:.1f} MB of free space, and a sweep needs at least "
             f"{LEAST_FREE / 2**20:.0f} MB to begin; make room, or give another folder"
         )
 
 
 def check_store(uri: str, experiment: str) -> None:
-    """See that the tracking store answers within 10 s and takes runs of the experiment.
+    """Check that the tracking store answers within 10 s and takes runs of the experiment.
 
-    A local database is read without MLflow.
+    A local database is read directly, which is faster than through MLflow.
     """
     file, option = database_file(uri), f"--tracking-uri {uri}"
     if file is None:
         check_tracking(uri, experiment)
         return
     _check_writable(file.parent, option)
-    if not file.parent.exists() and uri != STORE_URI:  # that one the sweep makes itself
+    if not file.parent.exists() and uri != STORE_URI:  # the sweep makes the folder of the default store
         raise SweepError(f"{option}: {file.parent} is not a folder; make it, or give another address")
     if not file.exists():  # MLflow makes it
         return
     if not (file.is_file() and os.access(file, os.R_OK | os.W_OK)):
         raise SweepError(f"{option}: {file} is not a file that you can read and write; give another address")
     try:
-        # Not mode=ro: who reads first after a writer was killed takes back what that left half done.
+        # Not mode=ro: the first reader after a killed writer must be able to roll its transaction back.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=LOCKED_FOR_S)) as database:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             versions = database.execute("SELECT version_num FROM alembic_version") if VERSION_TABLE in tables else ()

@@ -10,7 +10,7 @@ import pytest
 from ray import tune
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.check import check_same
+from gaudi_tune.plan.check import check_unchanged
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
 from tests.sweep.record.test_sweep_file import PLAIN, plan_in
 
@@ -38,11 +38,11 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_it_goes_on_only_with_what_it_was(folder: Path, experiment: Any, changes: dict[str, Any], message: str) -> None:
-    check_same(plan_in(folder.parent, num_samples=9), read_sweep_file(folder))
+    check_unchanged(plan_in(folder.parent, num_samples=9), read_sweep_file(folder))
     with pytest.raises(SweepError, match=message):
-        check_same(plan_in(folder.parent, experiment=experiment, **changes), read_sweep_file(folder))
+        check_unchanged(plan_in(folder.parent, experiment=experiment, **changes), read_sweep_file(folder))
 
 
 def test_a_space_that_is_written_as_a_function_is_the_same_space(folder: Path) -> None:
     asked = replace(PLAIN, space=lambda trial: {"fail_at": 0 * trial.suggest_float("x", -1.0, 1.0)})
-    check_same(plan_in(folder.parent, experiment=asked), read_sweep_file(folder))
+    check_unchanged(plan_in(folder.parent, experiment=asked), read_sweep_file(folder))

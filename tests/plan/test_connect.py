@@ -1,8 +1,7 @@
-"""What a worker must be told of where this process finds modules, and what a Ray that is joined has free."""
+"""Addresses of clusters, and what the plan says of a Ray that is joined."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import ray
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.connect import added_to_sys_path, join
+from gaudi_tune.plan.connect import join_cluster
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.host import Host
@@ -21,34 +20,7 @@ from tests.helpers.quadratic import QUADRATIC
 @pytest.mark.parametrize("address", ["node-1", "node-1:", ":6379", "node-1:ray"])
 def test_an_address_without_a_host_or_a_port_is_an_error(address: str) -> None:
     with pytest.raises(SweepError, match=f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto"):
-        join(address)
-
-
-def test_folders_whose_names_begin_like_python_s_own_are_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefix = tmp_path / "venv"
-    own = [prefix / "lib" / "python3" / "site-packages", prefix / "local" / "lib" / "dist-packages"]
-    others = [tmp_path / "venv-src", prefix / "src"]
-    for folder in [*own, *others]:
-        folder.mkdir(parents=True)
-        monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(sys, "prefix", str(prefix))
-    found = added_to_sys_path()
-    assert {*map(str, others)} <= {*found}
-    assert not {*map(str, own)} & {*found}
-
-
-def test_folders_that_python_adds_itself_at_each_start_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packages, editable, other = tmp_path / "lib" / "site-packages", tmp_path / "editable", tmp_path / "other"
-    for folder in (packages, editable, other):
-        folder.mkdir(parents=True)
-        monkeypatch.syspath_prepend(folder)
-    (packages / "a.pth").write_text(f"# written by pip\nimport os\n\n{editable}\n")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    found = added_to_sys_path()
-    assert str(other) in found
-    assert str(editable) not in found
+        join_cluster(address)
 
 
 def test_the_plan_says_what_others_have_of_a_ray_that_is_joined(ray_here: None, storage: Path) -> None:
