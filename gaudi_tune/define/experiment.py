@@ -204,7 +204,7 @@ class Experiment:
         given = {name: value for name, value in given.items() if value != ""}
         if unknown := sorted(set(given) - set(words)):
             raise SweepError(f"{', '.join(unknown)}: no such hyperparameter is searched; there are {', '.join(words)}")
-        if missing := sorted(space.asked_always - set(given)):
+        if missing := sorted(space.always_searched - set(given)):
             raise SweepError(f"{missing[0]}: every trial needs a value; give one in its range, {words[missing[0]]}")
         config: dict[str, Any] = {}
         for name, value in given.items():

@@ -236,7 +236,7 @@ class SearchSpace:
         return found
 
     @cached_property
-    def of_study(self) -> dict[str, BaseDistribution]:
+    def study_ranges(self) -> dict[str, BaseDistribution]:
         """The range of each hyperparameter under the name that the study has for it; not of one that has several."""
         found: dict[str, list[BaseDistribution]] = {}
         for draw in self._draws:
@@ -272,7 +272,7 @@ class SearchSpace:
         return any(set(draw.asked.values()) != set(self._draws[0].asked.values()) for draw in self._draws)
 
     @property
-    def asked_always(self) -> set[str]:
+    def always_searched(self) -> set[str]:
         """The hyperparameters for which the space always asks, so that a baseline must have them."""
         return set(self.ranges) & self.always
 
@@ -284,7 +284,7 @@ class SearchSpace:
         """
         given = {name: ranges for name, ranges in self.ranges.items() if name in params}
         never = [name for name, ranges in given.items() if not any(holds(r, params[name]) for r in ranges)]
-        if never or not self.asked_always <= set(params):
+        if never or not self.always_searched <= set(params):
             return never
         return [name for name, range_ in self.at(params).ranges.items() if not holds(range_, params[name])]
 

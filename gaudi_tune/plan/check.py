@@ -99,7 +99,7 @@ def check_pickled(plan: Plan) -> None:
 
 
 def _found_by_workers(module: str, *, joined: bool) -> bool:
-    """Whether workers can import a module that this process has. ``joined``: they are those of a Ray that was joined."""
+    """Whether workers can import a module that this process has. ``joined``: their Ray was not started by the sweep."""
     specs = [finder.find_spec(module, None) for finder in sys.meta_path if hasattr(finder, "find_spec")]
     spec = next((spec for spec in specs if spec is not None), None)
     if spec is None or not joined:  # a Ray that the sweep starts gets all of sys.path

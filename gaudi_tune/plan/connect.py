@@ -41,9 +41,9 @@ def with_free_resources(plan: Plan) -> Plan:
     free, workers = ray.available_resources(), plan.groups * plan.options.workers_per_trial
     shortages = []
     for name, per_worker in plan.devices.type.worker_resources().items():
-        needed = int(workers * per_worker)
-        if free.get(name, 0) < needed:
-            shortages.append(f"{int(free.get(name, 0))} of the {needed} {name}")
+        required = int(workers * per_worker)
+        if free.get(name, 0) < required:
+            shortages.append(f"{int(free.get(name, 0))} of the {required} {name}")
     if not shortages:
         return plan
     note = f"where only {' and '.join(shortages)} that this sweep wants are free, and trials wait for the rest"
@@ -74,30 +74,3 @@ def join_cluster(address: str | None) -> list[Mapping[str, float]] | None:
     if not ray.is_initialized():
         return None
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def added_to_sys_path() -> list[str]:
-    """Return the folders in which this process finds modules, and a worker of the Ray that it has joined does not; of
-    one that it starts, those that it must be given.
-
-    A worker has Python's own folders, what their .pth files add, those of PYTHONPATH, and from Ray the script's and the
-    current one.
-    """
-    import ray
-
-    prefixes = {sys.prefix, sys.base_prefix}  # one may be /usr, where others have their modules, too
-    pythons = [Path(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64", "local/lib")]
-    pythons.append(Path(site.getusersitepackages()))
-    known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    if ray.is_initialized():
-        known |= {*folders_of_own.get(ray.get_runtime_context().gcs_address, ())}
-    folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
-    own = [path for path in folders if any(Path(path).is_relative_to(python) for python in pythons)]
-    known |= {*own, *(path for folder in own for path in _added_by_pth_files(folder))}
-    return [path for path in folders if path not in known]
-
-
-def _added_by_pth_files(folder: str) -> list[str]:
-    """Return the folders that Python adds to its own at each start, such as that of ``pip install --editable``."""
-    lines = [line for file in Path(folder).glob("*.pth") for line in file.read_text(errors="replace").splitlines()]
-    return [os.path.abspath(os.path.join(folder, line.strip())) for line in lines]

@@ -1,5 +1,5 @@
-"""What earlier sweeps know: how this one began, a baseline, configurations that were good (``--learn-from``), and how
-long an epoch takes. :func:`read_earlier` reads it all, once.
+"""What a sweep takes from earlier ones: how it began if it is resumed, a baseline, good configurations
+(``--learn-from``), and how long an epoch takes. :func:`read_earlier` reads it all, once.
 """
 
 from __future__ import annotations
@@ -30,105 +30,112 @@ from gaudi_tune.sweep.record.sweep_file import (
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-BEST = 5
-"""How many trials of each sweep are learned from: the best that fit."""
+MAX_LEARNED = 5
+"""How many trials of each sweep are learned from: the best of those that fit the search space."""
 
 
-class Earlier(NamedTuple):
-    """What was read of earlier sweeps."""
+class EarlierSweeps(NamedTuple):
+    """What was read from earlier sweeps."""
 
-    own: SweepFile | None = None
-    """What the sweep began with that goes on. It knows what it knew then, and nothing else is read."""
-    begins_with: Sequence[SweepFile] = ()
-    """What the sweeps of ``--learn-from`` and ``--baseline`` began with."""
+    resumed: SweepFile | None = None
+    """The file of the sweep that is resumed. It has what that sweep took from earlier ones, so nothing else is read."""
+    sources: Sequence[SweepFile] = ()
+    """The files of the sweeps of ``--learn-from``, and then of the one of ``--baseline``."""
     trials: Sequence[Sequence[FrozenTrial]] = ()
-    """Of each sweep of ``--learn-from``, which are the first of those."""
+    """The trials of each sweep of ``--learn-from``."""
     winner: Mapping[str, Any] | None = None
-    """The configuration that ``--baseline`` takes from one of them."""
+    """The configuration that becomes the baseline (``--baseline``)."""
     summaries: Iterable[tuple[str, Mapping[str, Any]]] = ()
-    """Of the sweeps in the storage, with their names, the last first; each is read when it is asked for."""
-    held_out: bool = False
-    """Whether the sweep whose checkpoint is to be evaluated held test data out."""
+    """Names and summaries of the sweeps in the storage, the latest first. Each is read when the iterator reaches it."""
+    checkpoint_held_out: bool = False
+    """Whether the sweep of the checkpoint that ``--evaluate`` names held test data out."""
 
 
 class Learned(NamedTuple):
-    """What is known of a space."""
+    """What an earlier sweep teaches about a search space."""
 
     configs: list[dict[str, Any]]
-    """Values that were good, under the names of the study, the best first; those of new hyperparameters are missing."""
-    said: str
-    """What could be used, in words."""
+    """The best configurations, the best first, by the study's names. New hyperparameters are missing in them."""
+    description: str
+    """How much could be learned, in words."""
 
 
-def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str) -> Earlier:
-    """Return what the sweeps that the options name, and those in the storage, have on disk.
+def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: str) -> EarlierSweeps:
+    """Read the sweeps that the options name, and prepare to read those in the storage.
 
-    The baseline is that which won its sweep, in its confirmation if it had one, else in its search; or one of its
-    trials.
+    ``--baseline SWEEP`` means the winner of that sweep's confirmation, or of its search if nothing was confirmed.
 
     Raises:
-        SweepError: There is no such sweep, it is of another experiment, or what is wanted of it is not there.
+        SweepError: A sweep does not exist, is of another experiment, or does not have what the option needs.
     """
     if options.resume is not None:
-        own = sweep_to_resume(experiment.name, options, tracking_uri)
-        return Earlier(own, winner=own.earlier_config or None)
-    of = None if options.evaluate is None else sweep_of_checkpoint(options.evaluate, experiment.name)
-    held_out = of is not None and bool(of.options.get("seeds"))
-    storage, winner = options.storage, None
-    of_sweep = options.baseline is not None and options.baseline not in experiment.baselines
-    if not (options.learn_from or of_sweep):
-        return Earlier(summaries=last_summaries(storage), held_out=held_out)
+        resumed = sweep_to_resume(experiment.name, options, tracking_uri)
+        return EarlierSweeps(resumed, winner=resumed.earlier_config or None)
+    checkpoint_held_out = False
+    if options.evaluate is not None:
+        checkpoint_sweep = sweep_of_checkpoint(options.evaluate, experiment.name)
+        checkpoint_held_out = checkpoint_sweep is not None and bool(checkpoint_sweep.options.get("seeds"))
+    storage = options.storage
+    baseline_is_sweep = options.baseline is not None and options.baseline not in experiment.baselines
+    if not (options.learn_from or baseline_is_sweep):
+        return EarlierSweeps(summaries=last_summaries(storage), checkpoint_held_out=checkpoint_held_out)
     from gaudi_tune.sweep.search.study_record import config_of, stored_trials  # half a second
 
-    learns = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
-    named = list(learns.items())  # once also where a sweep goes by its name and by its folder
-    trials = [stored_trials(folder) for folder, _ in named]
-    if of_sweep:
+    # By folder: a sweep may be named twice, by its name and by its folder.
+    files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
+    sources, trials = list(files.values()), [stored_trials(folder) for folder in files]
+    winner = None
+    if baseline_is_sweep:
         sweep, number = options.baseline_trial
-        named.append(earlier_sweep("--baseline", sweep, storage, experiment.name))
-        winner = winner_of(named[-1][0]) if number is None else config_of(named[-1][0], number)
-    return Earlier(None, [began_with for _, began_with in named], trials, winner, last_summaries(storage), held_out)
+        folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
+        sources.append(sweep_file)
+        winner = winner_of(folder) if number is None else config_of(folder, number)
+    return EarlierSweeps(None, sources, trials, winner, last_summaries(storage), checkpoint_held_out)
 
 
-def look_back(plan: Plan, earlier: Earlier) -> Plan:
-    """Return the plan with what earlier sweeps know.
+def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
+    """Return the plan with what it takes from earlier sweeps.
 
     Raises:
-        SweepError: As :func:`learned_from`.
+        SweepError: See :func:`learned_from`.
     """
-    learn_from, own = plan.options.learn_from, earlier.own
-    if own is not None:
+    learn_from, resumed = plan.options.learn_from, earlier.resumed
+    if resumed is not None:
         learns = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
-        return replace(plan, began=own.began, learned=own.learned, learns=learns, seen_by=own.seen_by)
-    seen, each = seen_by(plan, earlier.begins_with), seconds_each(plan, earlier.summaries)
-    pairs = zip(earlier.begins_with, earlier.trials, strict=False)  # without the baseline's sweep, which is the last
-    learned = [learned_from(began_with, trials, plan.experiment) for began_with, trials in pairs]
+        return replace(plan, began=resumed.began, learned=resumed.learned, learns=learns, seen_by=resumed.seen_by)
+    learned = [
+        learned_from(source, trials, plan.experiment)
+        for source, trials in zip(earlier.sources, earlier.trials, strict=False)  # the last source may be a baseline's
+    ]
     return replace(
         plan,
-        learned=[config for found in learned for config in found.configs],
-        learns=[found.said for found in learned],
-        seen_by=seen,
-        seconds_each=each,
+        learned=[config for lesson in learned for config in lesson.configs],
+        learns=[lesson.description for lesson in learned],
+        seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
+        seconds_each=unit_seconds(plan, earlier.summaries),
     )
 
 
-def seen_by(plan: Plan, begins_with: Sequence[SweepFile]) -> list[str]:
-    """Return the earlier sweeps whose results the plan begins with and that had no confirmation, or began with such a
-    sweep: where the data has no test part, what is held out now was among what chose their winners."""
+def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[str]:
+    """Return the earlier sweeps whose winners may have been chosen by data that is test data now.
+
+    A sweep without a confirmation holds no test data out. Where the data has no test part of its own, such a sweep
+    validated on samples that this sweep holds out. This also counts for sweeps that began with such a sweep.
+    """
     if not plan.settings.get(HOLD_OUT):
         return []
-    found: list[str] = []
+    sweeps: list[str] = []
     data = None if plan.options.data is None else plan.settings["data"]
-    for options, seen in ((began_with.options, began_with.seen_by) for began_with in begins_with):
-        if (options.get("recipe"), options.get("data")) == (plan.recipe, data):
-            found += seen if options.get("seeds") else [options["name"]]
-    return list(dict.fromkeys(found))
+    for source in sources:
+        if (source.options.get("recipe"), source.options.get("data")) == (plan.recipe, data):
+            sweeps += source.seen_by if source.options.get("seeds") else [source.options["name"]]
+    return list(dict.fromkeys(sweeps))
 
 
-def seconds_each(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[float, str] | None:
-    """Return the seconds that an epoch (or step) took in the last sweep that trained the same on the same kind of
-    device, and that sweep's name; None if there is none."""
-    same = _like(
+def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[float, str] | None:
+    """Return how many seconds an epoch (or step) took in the latest sweep that trained the same on the same kind of
+    device, and that sweep's name; None if there is no such sweep."""
+    fingerprint = _training_fingerprint(
         {
             "experiment": plan.experiment.name,
             "recipe": plan.recipe,
@@ -138,75 +145,77 @@ def seconds_each(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
         }
     )
     for name, summary in summaries:
-        each = (summary.get("seconds_each") or {}).get(plan.budget.unit)
-        if each and _like(summary) == same:
-            return each, name
+        seconds = (summary.get("seconds_each") or {}).get(plan.budget.unit)
+        if seconds and _training_fingerprint(summary) == fingerprint:
+            return seconds, name
     return None
 
 
-def _like(summary: Mapping[str, Any]) -> str:
-    """Return what a sweep trained, as JSON has it."""
-    kept = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
+def _training_fingerprint(summary: Mapping[str, Any]) -> str:
+    """Return a text that is equal for sweeps that trained the same."""
+    entries = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
     settings = {name: value for name, value in summary.get("settings", {}).items() if name not in BUDGET_OPTIONS}
-    return json.dumps({**kept, "settings": settings}, sort_keys=True, default=str)
+    return json.dumps({**entries, "settings": settings}, sort_keys=True, default=str)
 
 
-def learned_from(began_with: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment) -> Learned:
-    """Return what an earlier sweep, with these trials, knows of the search space of an experiment.
+def learned_from(source: SweepFile, trials: Sequence[FrozenTrial], experiment: Experiment) -> Learned:
+    """Return what the trials of an earlier sweep teach about the search space of an experiment.
 
     Raises:
-        SweepError: It has another objective, or none of its trials fits.
+        SweepError: The sweep has another objective, or none of its trials fits.
     """
-    sweep = began_with.options["name"]
-    before, now = began_with.objectives[0], str(experiment.objective)
-    if before != now:
+    sweep = source.options["name"]
+    old_objective, new_objective = source.objectives[0], str(experiment.objective)
+    if old_objective != new_objective:
         raise SweepError(
-            f"--learn-from {sweep}: its objective is {before}, and the experiment's is {now}, so its best trials may "
-            f"not be good here; leave it out"
+            f"--learn-from {sweep}: its objective is {old_objective}, and the experiment's is {new_objective}, so its "
+            f"best trials may not be good here; leave it out"
         )
     if not trials:
         raise SweepError(f"--learn-from {sweep}: its study is gone, or has no trials; leave it out")
-    found = best_that_fit(trials, experiment.search_space, experiment.objective)
-    if not found.configs:
-        raise SweepError(f"--learn-from {sweep}: {found.said}; leave it out, or widen the ranges")
-    return found._replace(said=f"learns from {sweep}: {found.said}")
+    learned = best_that_fit(trials, experiment.search_space, experiment.objective)
+    if not learned.configs:
+        raise SweepError(f"--learn-from {sweep}: {learned.description}; leave it out, or widen the ranges")
+    return learned._replace(description=f"learns from {sweep}: {learned.description}")
 
 
 def best_that_fit(trials: Sequence[FrozenTrial], space: SearchSpace, objective: Objective) -> Learned:
-    """Return what trials know of a space, which may be another than theirs.
+    """Return the best trials that fit a search space, which may differ from the one that they were drawn from.
 
     Args:
-        trials: Of one study.
-        space: Where to search.
-        objective: What their reports are values of.
+        trials: The trials of one study.
+        space: The search space that the configurations must fit.
+        objective: What makes a trial better than another.
     """
     reported = [trial for trial in trials if trial.intermediate_values]
-    scored = [(objective.score(objective.best(trial.intermediate_values.values())), trial) for trial in reported]
-    good: list[tuple[float, dict[str, Any]]] = []
     outside: Counter[str] = Counter()
-    for score, trial in scored:
+    fitting: list[tuple[float, dict[str, Any]]] = []
+    for trial in reported:
         if trial.state.name == "FAIL":
             continue
-        params = trial.params
-        wrong = [name for name, value in params.items() if not _possible(space, name, value)]
-        outside.update(wrong)
-        kept = {name: value for name, value in params.items() if name in space.of_study}
-        if not wrong and kept:
-            good.append((score, kept))
-    known = {name for _, trial in scored for name in trial.params}
+        misfits = [name for name, value in trial.params.items() if not _fits(space, name, value)]
+        outside.update(misfits)
+        config = {name: value for name, value in trial.params.items() if name in space.study_ranges}
+        if config and not misfits:
+            score = objective.score(objective.best(trial.intermediate_values.values()))
+            fitting.append((score, config))
+    old_names = {name for trial in reported for name in trial.params}
     facts = [
-        f"{len(good)} of {len(trials)} trials fit",
-        *(f"{name} is new" for name in sorted(space.of_study.keys() - known)),
-        *(f"{name} is gone" for name in sorted(known - space.of_study.keys())),
+        f"{len(fitting)} of {len(trials)} trials fit",
+        *(f"{name} is new" for name in sorted(space.study_ranges.keys() - old_names)),
+        *(f"{name} is gone" for name in sorted(old_names - space.study_ranges.keys())),
         *(f"{number} lie outside {name}'s range" for name, number in outside.items()),
     ]
-    ranked = [config for _, config in sorted(good, key=lambda scored_config: -scored_config[0])]
-    return Learned([config for i, config in enumerate(ranked) if config not in ranked[:i]][:BEST], ", ".join(facts))
+    best: list[dict[str, Any]] = []
+    for _, config in sorted(fitting, key=lambda pair: -pair[0]):
+        if config not in best:
+            best.append(config)
+    return Learned(best[:MAX_LEARNED], ", ".join(facts))
 
 
-def _possible(space: SearchSpace, name: str, value: Any) -> bool:
-    """Whether a trial of the space could have the value; of a hyperparameter that is gone, any will do."""
-    own = hyperparameter(name)
-    if own in space.fixed:
-        return bool(space.fixed[own] == value)
-    return name not in space.of_study or holds(space.of_study[name], value)
+def _fits(space: SearchSpace, name: str, value: Any) -> bool:
+    """Whether a trial of the space could have this value. A hyperparameter that the space lacks may have any value."""
+    short_name = hyperparameter(name)
+    if short_name in space.fixed:
+        return bool(space.fixed[short_name] == value)
+    return name not in space.study_ranges or holds(space.study_ranges[name], value)

@@ -1,4 +1,4 @@
-"""Making the plan of a sweep: in which order it is decided and checked."""
+"""Making the plan of a sweep: the order in which it is decided and checked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gaudi_tune.define.options import SweepOptions, checked, resumed, with_usual
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
-from gaudi_tune.plan.connect import connect, with_what_is_free
-from gaudi_tune.plan.earlier import look_back, read_earlier
+from gaudi_tune.plan.connect import connect, with_free_resources
+from gaudi_tune.plan.earlier import add_earlier, read_earlier
 from gaudi_tune.plan.places import check_places
-from gaudi_tune.plan.settle import decide
+from gaudi_tune.plan.settle import settle
 from gaudi_tune.show.notify import webhook
 from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
@@ -32,34 +32,42 @@ def make_plan(
     sampler: BaseSampler | None = None,
     when_decided: Callable[[Plan], None] = lambda plan: None,
 ) -> Plan:
-    """Decide and check everything. Acquires no device, starts no worker and writes nothing.
+    """Decide and check everything. This acquires no device, starts no worker and writes nothing.
 
-    A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster. The first
-    thing that cannot work is a SweepError with its rule, value and fix. A ``sampler`` takes the place of the one that
-    the options name. ``when_decided`` hears of the plan when all that is left is to see that data, model and sampler
-    can be used, which may take seconds.
+    A recipe may prepare its data in the cache folder, and with ``--address`` the process joins that cluster.
+
+    Args:
+        experiment: What to tune.
+        options: How to tune it.
+        sampler: A sampler of Optuna to use in place of the one that the options name.
+        when_decided: A function that is called with the plan before data, model and sampler are tried, which may take
+            seconds.
+
+    Raises:
+        SweepError: The sweep cannot work. The text names the first rule that it breaks, the value and the fix.
     """
-    options = replace(checked(asdict(options)), notify=webhook(options.notify))  # as uri, it is in no sweep's file
+    # Like the tracking address, the webhook is not stored in the sweep's file.
+    options = replace(checked(asdict(options)), notify=webhook(options.notify))
     uri = tracking_uri(options.tracking_uri)
     earlier = read_earlier(experiment, options, uri)
     name = options.resume or name_for(experiment.name, options)
-    if earlier.own is not None:
-        options = resumed(options, earlier.own.options)
+    if earlier.resumed is not None:
+        options = resumed(options, earlier.resumed.options)
     options = with_usual(options)
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
-    asked = apply_options(experiment, options, devices.type.kind, earlier.winner)
-    plan = decide(asked, devices, name, uri, cluster, holds_out=earlier.held_out)
-    plan = with_what_is_free(look_back(plan, earlier))
+    applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
+    plan = settle(applied, devices, name, uri, cluster, hold_out=earlier.checkpoint_held_out)
+    plan = with_free_resources(add_earlier(plan, earlier))
     when_decided(plan)
-    from gaudi_tune.sweep.search.samplers import tried_sampler  # half a second, which Ray may use to start
+    from gaudi_tune.sweep.search.samplers import tried_sampler  # half a second, in which Ray may start
 
     sampler = tried_sampler(plan, sampler)
-    return replace(plan, sampler=sampler, facts=check(plan, earlier.own))
+    return replace(plan, sampler=sampler, facts=check(plan, earlier.resumed))
 
 
 def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
-    """Return the searcher of a plan, its study in the sweep's folder unless it is to be in ``storage``."""
+    """Return the searcher of a plan. Its study is in ``storage``, or by default in the sweep's folder."""
     from gaudi_tune.sweep.search.searcher import StudySearcher
     from gaudi_tune.sweep.search.study_record import study_address
 

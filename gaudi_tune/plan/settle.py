@@ -1,5 +1,6 @@
-"""What a sweep will do: everything that the options and the devices leave to decide. Nothing here asks a server or
-touches a device. What cannot be: a SweepError.
+"""Deciding what the options leave open: the budget, the number of trials at a time, the confirmation, the settings.
+
+Nothing here asks a server or uses a device. What is impossible raises a SweepError.
 """
 
 from __future__ import annotations
@@ -17,45 +18,45 @@ from gaudi_tune.define.search_space import Draw
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Graphs, Plan
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
-from gaudi_tune.plan.apply import Asked
+from gaudi_tune.plan.apply import AppliedOptions
 from gaudi_tune.sweep.policies.growth import choose_growth
 from gaudi_tune.training.training_config import ExecutionMode, TrainingConfig
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
 GRAPH_DRAWS = 300
-"""Proposals by which the graphs of a space are counted; of 50 that are equally likely, 0.1 are missed."""
+"""How many proposals are drawn to count the graphs of a space. Of 50 equally likely ones, 0.1 are missed on average."""
 MANY_VALUES = 40
-"""Different values among these from which on they are those of a continuous range."""
+"""From this many different values among the draws on, a hyperparameter counts as continuous."""
 
 
-def decide(
-    asked: Asked, devices: Devices, name: str, uri: str, cluster: str | None, *, holds_out: bool = False
+def settle(
+    applied: AppliedOptions, devices: Devices, name: str, uri: str, cluster: str | None, *, hold_out: bool = False
 ) -> Plan:
-    """Return the plan of a sweep that nobody has checked yet.
+    """Return the plan of a sweep, which is not checked yet.
 
     Args:
-        asked: The experiment as the options want it.
-        devices: What trials train on.
-        name: Of the sweep.
-        uri: Address of the tracking store.
-        cluster: The Ray cluster that was joined, in words; None for this machine alone.
-        holds_out: Whether test data is held out although nothing is confirmed.
+        applied: The experiment with the options applied.
+        devices: The devices on which trials train.
+        name: The name of the sweep.
+        uri: The address of the tracking store.
+        cluster: The Ray cluster that was joined, in words. None: this machine alone.
+        hold_out: Whether to hold out test data even if nothing is confirmed.
     """
-    experiment, options = asked.experiment, asked.options
-    usual = asked.usual
-    trials = 1 if options.baseline_only else options.num_samples or usual.num_samples
-    budget = choose_budget(options, usual.budget)
-    confirm, seeds = choose_confirmation(options, usual, trials)
+    experiment, options, recipe = applied.experiment, applied.options, applied.recipe_defaults
+    trials = 1 if options.baseline_only else options.num_samples or recipe.num_samples
+    budget = choose_budget(options, recipe.budget)
+    confirm, seeds = choose_confirmation(options, recipe, trials)
     confirmations = seeds * (confirm + bool(experiment.baseline))
     groups = min(pack(devices, options.workers_per_trial), max(trials, confirmations))
-    may = HOLD_OUT in experiment.config_class.field_names()
-    given = {**({HOLD_OUT: True} if may and (seeds or holds_out) else {}), **asked.settings, **budget.settings()}
-    config, settings, mode = complete_settings(experiment, given, devices.type)
+    partial_settings = {**applied.settings, **budget.settings()}
+    if (seeds or hold_out) and HOLD_OUT in experiment.config_class.field_names():
+        partial_settings = {HOLD_OUT: True, **partial_settings}
+    config, settings, mode = complete_settings(experiment, partial_settings, devices.type)
     kind, workers = devices.type, options.workers_per_trial
     try:
         compiles = config.graph_signature(kind, workers) is not None
         graphs = count_graphs(config, experiment.search_space.draw(GRAPH_DRAWS), kind, workers) if compiles else None
-    except ValueError as error:  # of a configuration that breaks a rule
+    except ValueError as error:  # a drawn configuration breaks a rule
         raise SweepError(
             f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"
         ) from error
@@ -65,13 +66,13 @@ def decide(
         check_changeable(experiment.search_space)
     return Plan(
         experiment=experiment,
-        objectives=asked.objectives,
-        earlier_config=asked.winner,
+        objectives=applied.objectives,
+        earlier_config=applied.winner,
         options=options,
         devices=devices,
         groups=groups,
-        recipe=asked.recipe,
-        recipe_reason=asked.recipe_reason,
+        recipe=applied.recipe,
+        recipe_reason=applied.recipe_reason,
         settings=settings,
         mode=mode,
         budget=budget,
@@ -87,10 +88,14 @@ def decide(
 
 
 def pack(devices: Devices, workers_per_trial: int) -> int:
-    """Return how many worker groups, and so trials at a time, the devices hold; an error names the possible widths."""
-    groups = groups_of(devices, workers_per_trial) if workers_per_trial > 0 else 0
+    """Return how many worker groups, and so trials at a time, fit on the devices.
+
+    Raises:
+        SweepError: No group fits; the text names the widths that would.
+    """
+    groups = count_groups(devices, workers_per_trial) if workers_per_trial > 0 else 0
     if not groups:
-        possible = [width for width in range(1, devices.count + 1) if groups_of(devices, width)]
+        possible = [width for width in range(1, devices.count + 1) if count_groups(devices, width)]
         nodes = f" on {len(devices.nodes)} nodes" if len(devices.nodes) > 1 else ""
         raise SweepError(
             f"--workers-per-trial {workers_per_trial}: not possible with {devices.count} {devices.type.kind} "
@@ -99,8 +104,9 @@ def pack(devices: Devices, workers_per_trial: int) -> int:
     return groups
 
 
-def groups_of(devices: Devices, width: int) -> int:
-    """Return how many groups of ``width`` fit: each within one node, or over whole nodes of the largest size."""
+def count_groups(devices: Devices, width: int) -> int:
+    """Return how many groups of ``width`` workers fit: each on one node, or on several whole nodes of the largest
+    size."""
     supported = devices.type.widths
     largest = supported[-1] if supported else max(devices.nodes)
     if width > largest:
@@ -111,39 +117,42 @@ def groups_of(devices: Devices, width: int) -> int:
     return sum(count // width for count in devices.nodes)
 
 
-def choose_budget(options: SweepOptions, usual: Budget) -> Budget:
-    """Return the budget that was asked for, or the recipe's."""
-    given = {name: getattr(options, name) for name in BUDGET_OPTIONS if getattr(options, name)}
+def choose_budget(options: SweepOptions, default: Budget) -> Budget:
+    """Return the budget that the options give. What they leave out comes from ``default``, the recipe's budget."""
     if options.epochs and options.steps:
         raise SweepError(
             f"--epochs {options.epochs} --steps {options.steps}: a budget is in epochs or in steps; give one of the two"
         )
-    steps = options.steps or (0 if options.epochs else usual.steps)
-    epochs = options.epochs or (0 if steps else usual.epochs)
-    every = options.eval_every or (-(-steps // 10) if options.steps else 0 if options.epochs else usual.eval_every)
-    seconds = options.seconds or (0 if options.epochs or options.steps else usual.seconds)
-    # The recipe's grace is a share of its budget, such as its warm-up.
-    grace = options.grace or round(usual.grace * (seconds or epochs or steps) / usual.total)
+    if options.epochs or options.steps:
+        epochs, steps, seconds = options.epochs or 0, options.steps or 0, options.seconds or 0
+        eval_every = options.eval_every or -(-steps // 10)
+    else:
+        epochs, steps, seconds = default.epochs, default.steps, options.seconds or default.seconds
+        eval_every = options.eval_every or default.eval_every
+    # The recipe's grace is a share of its budget, for example its warm-up.
+    grace = options.grace or round(default.grace * (seconds or epochs or steps) / default.total)
     try:
         return Budget(
-            epochs=epochs, steps=steps, eval_every=every, seconds=seconds, grace=grace,
-            reduction=options.reduction or usual.reduction,
+            epochs=epochs, steps=steps, eval_every=eval_every, seconds=seconds, grace=grace,
+            reduction=options.reduction or default.reduction,
         )  # fmt: skip
     except ValueError as error:
-        asked = " ".join(f"{flag(name)} {value}" for name, value in given.items())
-        raise SweepError(f"{asked}: {error}; the recipe has {usual}") from error
+        flags = [f"{flag(name)} {value}" for name in BUDGET_OPTIONS if (value := getattr(options, name))]
+        raise SweepError(f"{' '.join(flags)}: {error}; the recipe has {default}") from error
 
 
 def complete_settings(
     experiment: Experiment, settings: dict[str, Any], device: DeviceType
 ) -> tuple[TrialConfig, dict[str, Any], ExecutionMode | None]:
-    """Return the configuration of the baseline, else of any proposal; what all trials have in common, in full, defaults
-    included; and how models are run, None where the train loop is not the shared one.
+    """Return a configuration, all settings, and how models are run.
+
+    The configuration is that of the baseline, or of any proposal if there is no baseline. The settings are everything
+    that all trials have in common, including defaults. How models are run is None for a train loop of the user's.
 
     Args:
-        experiment: As the options want it.
-        settings: What all trials have in common, as far as it was given.
-        device: Of the workers.
+        experiment: The experiment with the options applied.
+        settings: The settings that the recipe and the options give.
+        device: The kind of device of the workers.
     """
     mode = None
     try:
@@ -151,36 +160,36 @@ def complete_settings(
         if isinstance(config, TrainingConfig):
             config.check_on(device)
             mode = config.mode_on(device)
-            if mode.name == "lazy":  # perhaps by a variable here, and other nodes have others
+            if mode.name == "lazy":  # an environment variable may have said so, and other nodes may not have it
                 config = replace(config, lazy_mode=True)
     except ValueError as error:
         raise SweepError(str(error)) from error
     searched = {*experiment.search_space.names, *experiment.first_params}
-    in_full = {k: v for k, v in asdict(config).items() if k not in {*searched, "seed", names.CONFIRMS}}
-    if isinstance(config, PlainConfig):  # nothing that the train loop may not know
-        in_full = {name: value for name, value in in_full.items() if name in settings}
-    # What only some proposals have, the others have as the recipe has it, not as the baseline.
-    sometimes = searched - (experiment.search_space.always & set(experiment.baseline))
-    return config, {**in_full, **{name: settings[name] for name in sorted(sometimes) if name in settings}}, mode
+    complete = {k: v for k, v in asdict(config).items() if k not in {*searched, "seed", names.CONFIRMS}}
+    if isinstance(config, PlainConfig):  # the train loop may not know the defaults
+        complete = {name: value for name, value in complete.items() if name in settings}
+    # Where only some proposals have a hyperparameter, the others have the recipe's value, not the baseline's.
+    conditional = searched - (experiment.search_space.always & set(experiment.baseline))
+    return config, {**complete, **{name: settings[name] for name in sorted(conditional) if name in settings}}, mode
 
 
-def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tuple[int, int]:
-    """Return how many of the best of so many trials are trained again after the search, and how often each; 0, 0: none.
+def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> tuple[int, int]:
+    """Return how many of the best trials are trained again after the search, and with how many seeds.
 
-    ``--baseline-only --seeds S`` trains the baseline alone again: 0, S.
+    Without a confirmation this is 0, 0. ``--baseline-only --seeds S`` trains only the baseline again: 0, S.
     """
-    why_not = ""
+    obstacle = ""
     if options.baseline_only:
-        why_not = "--baseline-only has no winner"
+        obstacle = "--baseline-only has no winner"
     elif options.evaluate is not None:
-        why_not = "--evaluate trains nothing"
+        obstacle = "--evaluate trains nothing"
     elif options.scheduler == "pbt":
-        why_not = "--scheduler pbt changes hyperparameters while a trial trains, so that there are none to train again"
+        obstacle = "--scheduler pbt changes hyperparameters while a trial trains, so that there are none to train again"
     elif trials == 1:
-        why_not = "one trial is the baseline, which there is nothing to compare with"
-    if why_not and options.confirm:
-        raise SweepError(f"--confirm {options.confirm}: {why_not}; leave --confirm out")
-    confirm = 0 if why_not else min(usual.confirm if options.confirm is None else options.confirm, trials - 1)
+        obstacle = "one trial is the baseline, which there is nothing to compare with"
+    if obstacle and options.confirm:
+        raise SweepError(f"--confirm {options.confirm}: {obstacle}; leave --confirm out")
+    confirm = 0 if obstacle else min(recipe.confirm if options.confirm is None else options.confirm, trials - 1)
     if options.baseline_only:
         return 0, options.seeds or 0
     if options.seeds and not confirm:
@@ -188,25 +197,25 @@ def choose_confirmation(options: SweepOptions, usual: Recipe, trials: int) -> tu
             f"--seeds {options.seeds} goes with --confirm K, which says how many trials are confirmed, or with "
             f"--baseline-only"
         )
-    return confirm, (options.seeds or usual.seeds) if confirm else 0
+    return confirm, (options.seeds or recipe.seeds) if confirm else 0
 
 
 def count_graphs(config: TrialConfig, draws: Iterable[Draw], device: DeviceType, workers: int) -> Graphs:
-    """Return how many compiled graphs a search space has.
+    """Return how many compiled graphs the trials of a search space need.
 
     Args:
-        config: Of one trial; it has what all trials have in common.
-        draws: What the space proposes.
-        device: Of the workers.
-        workers: Of each trial.
+        config: The configuration of one trial, which has the settings of all.
+        draws: Proposals of the space.
+        device: The kind of device of the workers.
+        workers: The number of workers of each trial.
     """
-    found: dict[str, set[Any]] = {}
+    values: dict[str, set[Any]] = {}
     signatures = set()
     for draw in draws:
         signature = replace(config, **draw.config).graph_signature(device, workers) or {}
         signatures.add(tuple(signature.items()))
         for name, value in signature.items():
-            found.setdefault(name, set()).add(value)
-    values = {name: len(different) for name, different in found.items() if len(different) > 1}
-    new = tuple(name for name, number in values.items() if number > MANY_VALUES)
-    return Graphs(len(signatures), values, new)
+            values.setdefault(name, set()).add(value)
+    counts = {name: len(distinct) for name, distinct in values.items() if len(distinct) > 1}
+    continuous = tuple(name for name, count in counts.items() if count > MANY_VALUES)
+    return Graphs(len(signatures), counts, continuous)

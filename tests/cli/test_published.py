@@ -15,7 +15,7 @@ from gaudi_tune.cli.commands import main
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
 from gaudi_tune.define.options import PROJECT_ROOT
-from gaudi_tune.plan.apply import Asked, apply_options, check_space
+from gaudi_tune.plan.apply import AppliedOptions, apply_options, check_space
 from gaudi_tune.training.training_config import TrainingConfig, passes_of
 from trainables import resnet50_imagenet, vit
 
@@ -46,7 +46,7 @@ def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingC
     return config
 
 
-def asked_of(name: str, workers: int, **options: Any) -> Asked:
+def asked_of(name: str, workers: int, **options: Any) -> AppliedOptions:
     """What the full recipe's sweep has with these options."""
     return apply_options(BY_NAME[name], SweepOptions(recipe="full", workers_per_trial=workers, **options), "hpu")
 
@@ -104,13 +104,13 @@ def test_budgets_and_settings_are_the_published_ones() -> None:
 def test_lars_is_a_second_baseline_of_imagenet(workers: int) -> None:
     lars = BY_NAME["resnet50-imagenet"].baselines["lars"]
     asked = asked_of("resnet50-imagenet", workers, baseline="lars")
-    config = asked.experiment.config_with({**asked.settings, **asked.usual.budget.settings()})
+    config = asked.experiment.config_with({**asked.settings, **asked.recipe_defaults.budget.settings()})
     assert isinstance(config, TrainingConfig)
     assert asked.experiment.search_space.fixed == lars.settings
     assert (config.optimizer, config.schedule, config.decayed) == ("lars", "polynomial", "weights")
     assert (config.momentum, config.weight_decay, config.label_smoothing) == (0.9, 5e-5, 0.1)
     assert (config.batch_size, config.lr_for_batch) == (256 * workers, 256 * workers)
-    assert str(asked.usual.budget) == "35 epochs"
+    assert str(asked.recipe_defaults.budget) == "35 epochs"
     assert config.peak_lr == pytest.approx({1: 2.5, 8: 9.0, 16: 13.0}.get(workers, config.lr), rel=0.07)
     rates = [config.peak_lr * config.make_schedule().factor(epoch * 100, 3500, 100) for epoch in range(36)]
     assert rates[3] == max(rates)

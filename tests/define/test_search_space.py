@@ -68,7 +68,7 @@ def test_what_is_fixed_is_not_asked_for(definition: Any) -> None:
 @EVERY_WAY
 def test_it_knows_what_lies_inside(definition: Any) -> None:
     space, inside = SearchSpace(definition), {"lr": 0.01, "width": 16, "optimizer": "sgd"}
-    assert space.asked_always == set(inside)
+    assert space.always_searched == set(inside)
     assert space.outside(inside) == []
     wrong = {"lr": 0.2, "width": 17, "optimizer": "lion"}
     assert sorted(space.outside(wrong)) == ["lr", "optimizer", "width"]
@@ -94,7 +94,7 @@ def with_priors(trial: Any) -> dict[str, Any]:
 def test_every_way_of_writing_a_space_has_priors(definition: Any) -> None:
     space = SearchSpace(definition)
     assert space.priors == {"lr": 1e-2, "optimizer": "adamw"}
-    assert space.of_study == {name: OF_OPTUNA[name] for name in ("lr", "width", "optimizer")}
+    assert space.study_ranges == {name: OF_OPTUNA[name] for name in ("lr", "width", "optimizer")}
     assert space.in_words()["lr"] == "0.0001 to 0.1, logarithmic, prior 0.01"
     assert SearchSpace({"n": tune.randint(1, 1234568)}).in_words() == {"n": "1 to 1234567"}
     assert space.ranges == SearchSpace(OF_OPTUNA).ranges
@@ -157,7 +157,7 @@ def of_two_branches(trial: optuna.Trial) -> dict[str, Any]:
 def test_a_hyperparameter_may_have_another_name_in_the_study_in_each_branch() -> None:
     space = SearchSpace(of_two_branches)
     assert space.names == {"batch_size", "optimizer", "lr", "momentum"}
-    assert space.asked_always == {"batch_size", "optimizer", "lr"}
+    assert space.always_searched == {"batch_size", "optimizer", "lr"}
     assert sorted(range_.high for range_ in space.ranges["lr"]) == [1e-4, 1e-1]  # type: ignore[attr-defined]
     usual = {"batch_size": 8, "optimizer": "sgd", "lr": 0.01, "momentum": 0.9}
     assert space.at(usual).config == usual
@@ -325,4 +325,4 @@ def test_what_has_several_ranges_under_one_name_has_none_of_the_study() -> None:
         trial.suggest_float("x", 0.0, 2.0 if wide else 1.0)
 
     assert len(SearchSpace(space).ranges["x"]) == 2
-    assert SearchSpace(space).of_study == {"wide": CategoricalDistribution([True, False])}
+    assert SearchSpace(space).study_ranges == {"wide": CategoricalDistribution([True, False])}

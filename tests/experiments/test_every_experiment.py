@@ -103,7 +103,7 @@ def test_a_plan_of_prepared_data_needs_no_torch(script: str, storage: Path) -> N
 
 def test_the_space_asks_for_the_hyperparameters_and_holds_the_baseline(experiment: Experiment) -> None:
     space = experiment.search_space
-    assert set(experiment.config_class.required_names()) <= space.asked_always <= set(experiment.baseline)
+    assert set(experiment.config_class.required_names()) <= space.always_searched <= set(experiment.baseline)
     assert set(experiment.baseline) <= space.names
     assert space.outside(experiment.baseline) == []
     for optimizer, has_momentum in (("sgd", True), ("adamw", False)):

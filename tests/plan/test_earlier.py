@@ -139,7 +139,7 @@ def test_a_failed_trial_is_not_learned_from_however_good_it_was() -> None:
     trials = [trial(TrialState.FAIL, 0.9), trial(TrialState.RUNNING, 0.3), trial(TrialState.RUNNING, 0.4)]
     found = best_that_fit(trials, LEARNER.search_space, Objective("score"))
     assert found.configs == [{"x": 0.4}, {"x": 0.3}]
-    assert found.said == "2 of 3 trials fit, y is new"
+    assert found.description == "2 of 3 trials fit, y is new"
 
 
 def test_a_trial_that_has_nothing_of_the_space_does_not_fit() -> None:

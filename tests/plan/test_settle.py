@@ -2,7 +2,7 @@ import pytest
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
-from gaudi_tune.plan.settle import groups_of, pack
+from gaudi_tune.plan.settle import count_groups, pack
 
 
 def devices(kind: str, *nodes: int) -> Devices:
@@ -16,15 +16,15 @@ def test_groups_fill_a_gaudi_node(width: int, groups: int) -> None:
 
 @pytest.mark.parametrize(("width", "groups"), [(1, 24), (8, 3), (16, 1), (24, 1), (32, 0), (12, 0), (3, 0)])
 def test_several_nodes_hold_groups_of_one_node_or_of_whole_nodes(width: int, groups: int) -> None:
-    assert groups_of(devices("hpu", 8, 8, 8), width) == groups
+    assert count_groups(devices("hpu", 8, 8, 8), width) == groups
 
 
 def test_parts_of_nodes_do_not_make_a_group() -> None:
     """Two nodes of 4 HPUs have no room for a trial of 8, nor a node of 8 and one of 4 for one of 12."""
-    assert groups_of(devices("hpu", 4, 4), 8) == 0
-    assert groups_of(devices("hpu", 8, 4), 8) == 1
-    assert groups_of(devices("cuda", 3, 3), 2) == 2
-    assert groups_of(devices("cuda", 4, 4), 8) == 1
+    assert count_groups(devices("hpu", 4, 4), 8) == 0
+    assert count_groups(devices("hpu", 8, 4), 8) == 1
+    assert count_groups(devices("cuda", 3, 3), 2) == 2
+    assert count_groups(devices("cuda", 4, 4), 8) == 1
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
         if not self._known:
             return {}
-        near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.of_study)
+        near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.study_ranges)
         direction = self._record.memory.directions[0]
         return near if near and worth_it(self._record.trials(), direction, len(self._known)) else {}
 

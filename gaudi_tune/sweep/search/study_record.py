@@ -202,8 +202,8 @@ class StudyRecord:
         with self._lock:
             waiting = sorted(number for number, writes in self._waiting.items() if writes)
         trials = self.trials()
-        of_study = dict(internals.study_attributes(self.memory)) if OF_STUDY in waiting else {}
-        return Unwritten([trials[number] for number in waiting if number != OF_STUDY], of_study)
+        study_ranges = dict(internals.study_attributes(self.memory)) if OF_STUDY in waiting else {}
+        return Unwritten([trials[number] for number in waiting if number != OF_STUDY], study_ranges)
 
     def flush(self) -> None:
         """Wait until the database has everything. While nothing is written, for :data:`GIVE_UP_AFTER_S` at most."""
@@ -228,8 +228,8 @@ class StudyRecord:
         """
         self._writes.put(None)
         self.flush()
-        trials, of_study = self.unwritten()
-        return len(trials) or bool(of_study)
+        trials, study_ranges = self.unwritten()
+        return len(trials) or bool(study_ranges)
 
     def _put(self, number: int, write: Callable[[], None]) -> None:
         with self._lock:

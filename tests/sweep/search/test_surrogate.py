@@ -108,7 +108,7 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
     assert len(values) == 20
     assert values != ranked[:20]
     assert model.best_trial.values == values[:1]
-    assert set(model.ask(searcher._space.of_study).params) == set(every[0].params)
+    assert set(model.ask(searcher._space.study_ranges).params) == set(every[0].params)
     searcher.on_trial_complete("has not reported 0", error=True)
     few = surrogate.study(make_sampler(sampler, 0), of=Told(best=30, others=30))
     assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
