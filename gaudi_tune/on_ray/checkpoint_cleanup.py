@@ -46,7 +46,7 @@ class CheckpointCleanup:
             forget_deleted_checkpoints(trial)
 
     def _run(self, trials: Sequence[Trial]) -> None:
-        if self._budget.keep(self._state, self._checkpoints_in_use(trials)):
+        if self._budget.enforce(self._state, self._checkpoints_in_use(trials)):
             for trial in trials:
                 forget_deleted_checkpoints(trial)
 

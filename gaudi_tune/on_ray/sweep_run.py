@@ -235,7 +235,7 @@ class SweepRun(KeptInProcess, tune.Callback):
     def _wants_checkpoint(self, trial_state: TrialState) -> bool:
         return (
             self._device_moves.is_moving(trial_state.number)
-            or self._stopping.last_in_time(trial_state)
+            or self._stopping.is_last_report(trial_state)
             or wants_checkpoint(self.state, trial_state, 60 * (self.plan.options.checkpoint_minutes or 0))
         )
 

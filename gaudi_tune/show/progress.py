@@ -14,6 +14,7 @@ from rich.text import Text
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import WITH_RUNGS, Plan
+from gaudi_tune.sweep.policies.forecast import Forecast
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
@@ -135,7 +136,7 @@ class ShowProgress:
             parts.append(
                 f"best {state.objective.name} {format_score(state.best.best or 0.0)} (trial {state.best.number:03d})"
             )
-        left, each = state.left_to_train(), state.seconds_each()
+        left, each = Forecast(state).steps_left(), state.seconds_each()
         if running and left and each is not None:
             parts.append(f"about {duration(left * each / self._plan.groups)} left")
         return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Which reports are worth a checkpoint, and which checkpoints go when all of them take too much room."""
+"""Two policies: which reports deserve a checkpoint, and which checkpoints to delete when all take too much room."""
 
 from __future__ import annotations
 
@@ -19,77 +19,91 @@ from gaudi_tune.sweep.record.trial_state import TrialState, number_in_name
 
 logger = logging.getLogger(__name__)
 
-KEPT_OF_UNFINISHED = 2
-"""Checkpoints kept of a trial that has not ended: after a crash, a snapshot may name the one before the last."""
+N_KEPT_UNENDED = 2
+"""A trial that has not ended keeps so many checkpoints: after a crash, a snapshot may name the one before the last."""
 
 
 def wants_checkpoint(state: SweepState, trial: TrialState, every_s: float) -> bool:
     """Return whether a trial should write a checkpoint of the report that ``state`` has just applied.
 
-    It should if the report is the best of the sweep so far (with several objectives: on its front), if the trial ends
-    now as the best of those that have ended, if a person stops it, if it has trained ``every_s`` seconds without one,
-    and if the sweep ends early. So the best trial has one, whether its best or its last value counts, no trial loses
-    more than a while's work, and most trials that are stopped early never write one. A trial that pauses has one
-    anyway, which Tune asks for.
+    It should
+
+    - if the report is the best of the sweep so far (with several objectives: on its front),
+    - if the trial ends now as the best by its last value of those that have ended,
+    - if a person stops it,
+    - if it has trained ``every_s`` seconds without a checkpoint, or the sweep ends early.
+
+    So the best trial has a checkpoint, whether its best or its last value counts, no trial loses more than a while's
+    work, and most trials that are stopped early never write one. Tune asks for the checkpoint of a trial that pauses.
     """
-    ends = trial.decision.verdict not in ("continue", "pause")
+    is_ending = trial.decision.verdict not in ("continue", "pause")
     if trial.decision == BY_HAND:
         return True
-    if not ends and (state.ending is not None or time.monotonic() - trial.safe_since >= every_s):
+    if not is_ending and (state.ending is not None or time.monotonic() - trial.safe_since >= every_s):
         return True
     if trial.value is None:
         return False
-    at_end = state.best_at_end.value if state.best_at_end is not None else None
     # A tie leads, too: the best by another rule, such as the lower number, then has a checkpoint.
-    return state.leads(trial) or (ends and (at_end is None or not state.objective.better(at_end, than=trial.value)))
+    if state.leads(trial):
+        return True
+    best_at_end = state.best_at_end.value if state.best_at_end is not None else None
+    return is_ending and (best_at_end is None or not state.objective.better(best_at_end, than=trial.value))
 
 
 class CheckpointBudget:
-    """Deletes the checkpoints of trials that waited in vain, and others when all of them take more than they may,
-    the worst first.
+    """Deletes checkpoints, the worst first, when all of them take more than they may.
 
-    What stays in any case: the checkpoints of the trials that are best by their best (with several objectives: of all
-    on the front) and by their last value, the last two of a trial that trains, and what is in use. Those of trials that
-    wait go after all others. A trial that goes on, or that a snapshot sends back to a checkpoint that is gone, starts
-    again from an older one, or from its beginning.
+    It keeps in any case: the checkpoints of the trials with the best value (with several objectives: of all on the
+    front) and with the best last value, the last two of a trial that trains, and what is in use. The checkpoints of
+    trials that wait are deleted after all others. A trial whose checkpoint is gone continues from an older one, or
+    starts from its beginning.
+
+    Trials that waited in vain lose their checkpoints at once.
     """
 
     def __init__(self, folder: Path, limit: int | None) -> None:
         """Keep the checkpoints of the sweep in ``folder`` within so many bytes on disk; None for no limit."""
         self._folder, self._limit = folder, limit
-        self._warned = self._dropped = False
+        self._has_warned = self._has_dropped = False
 
-    def keep(self, state: SweepState, in_use: Iterable[Path]) -> bool:
-        """Delete what has to go and no trial may go on from at any time; whether anything went since the last time."""
-        dropped, self._dropped = self._dropped, False
+    def enforce(self, state: SweepState, in_use: Iterable[Path]) -> bool:
+        """Delete checkpoints until the rest fits.
+
+        Returns:
+            Whether anything was deleted since the last call; then trials may name checkpoints that are gone.
+        """
+        has_dropped, self._has_dropped = self._has_dropped, False
         if self._limit is None:
-            return dropped
+            return has_dropped
         # People put other folders beside those of the trials, such as copies of them.
-        found = self._folder.glob("trial-*/checkpoint_*")
-        sizes = {place: _size_of(place) for place in found if number_in_name(place.parent.name) in state.trials}
-        taken = sum(sizes.values())
-        if taken <= self._limit:
-            return dropped
+        sizes = {
+            folder: _size_of(folder)
+            for folder in self._folder.glob("trial-*/checkpoint_*")
+            if number_in_name(folder.parent.name) in state.trials
+        }
+        total = sum(sizes.values())
+        if total <= self._limit:
+            return has_dropped
         values = {self._folder / saved.place: saved.value for t in state.trials.values() for saved in t.checkpoints}
-        needed, of_waiting = self._needed(state, set(sizes))
-        needed |= set(in_use)
+        protected, resumable = self._protected_and_resumable(state, set(sizes))
+        protected |= set(in_use)
 
-        def order(place: Path) -> tuple[bool, float, Path]:
-            value = values.get(place, math.nan)  # what no trial knows, which a crash has left, goes first
+        def order(folder: Path) -> tuple[bool, float, Path]:
+            value = values.get(folder, math.nan)  # what no trial knows, which a crash has left, goes first
             score = state.objective.score(value) if math.isfinite(value) else -math.inf
-            return place in of_waiting, score, place
+            return folder in resumable, score, folder
 
-        for place in sorted(set(sizes) - needed, key=order):
-            shutil.rmtree(place, ignore_errors=True)
-            taken += _size_of(place) - sizes[place]
-            if taken <= self._limit:
+        for folder in sorted(set(sizes) - protected, key=order):
+            shutil.rmtree(folder, ignore_errors=True)
+            total += _size_of(folder) - sizes[folder]
+            if total <= self._limit:
                 break
-        if taken > self._limit and not self._warned:
-            self._warned = True
+        if total > self._limit and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "--checkpoint-budget: the checkpoints that are still needed take %s, more than the %s allowed; they "
                 "stay, and the sweep continues",
-                ByteSize(taken).human_readable(decimal=True), ByteSize(self._limit).human_readable(decimal=True),
+                ByteSize(total).human_readable(decimal=True), ByteSize(self._limit).human_readable(decimal=True),
             )  # fmt: skip
         return True
 
@@ -99,29 +113,33 @@ class CheckpointBudget:
             return
         for saved in trial.checkpoints:
             shutil.rmtree(self._folder / saved.place, ignore_errors=True)
-        self._dropped = True
+        self._has_dropped = True
 
-    def _needed(self, state: SweepState, there: set[Path]) -> tuple[set[Path], set[Path]]:
-        """Return the checkpoints that stay in any case, and those from which trials go on that wait."""
-        needed, of_waiting = set[Path](), set[Path]()
+    def _protected_and_resumable(self, state: SweepState, folders: set[Path]) -> tuple[set[Path], set[Path]]:
+        """Return the checkpoints that must stay, and those that let trials continue that wait."""
+        protected, resumable = set[Path](), set[Path]()
         for trial in state.unended.values():
-            known = {self._folder / saved.place for saved in trial.checkpoints}
-            needed |= {place for place in there if place.parent.name == trial.name} - known  # being written
-            latest = sorted(there & known)[-KEPT_OF_UNFINISHED:]
-            (of_waiting if trial.status == "paused" else needed).update(latest)
-        best = [state.best_checkpoint(self._folder, state.searched)]
-        best += [state.best_checkpoint(self._folder, [trial]) for trial in state.front]
-        needed |= {self._folder / saved.place for saved in best if saved is not None}
+            recorded = {self._folder / saved.place for saved in trial.checkpoints}
+            unrecorded = {folder for folder in folders if folder.parent.name == trial.name} - recorded
+            latest = sorted(folders & recorded)[-N_KEPT_UNENDED:]
+            protected |= unrecorded  # a checkpoint that is being written
+            if trial.status == "paused":
+                resumable.update(latest)
+            else:
+                protected.update(latest)
+        best_checkpoints = [state.best_checkpoint(self._folder, state.searched)]
+        best_checkpoints += [state.best_checkpoint(self._folder, [trial]) for trial in state.front]
+        protected |= {self._folder / saved.place for saved in best_checkpoints if saved is not None}
         if state.best_at_end is not None and state.best_at_end.checkpoints:
-            needed.add(self._folder / state.best_at_end.checkpoints[-1].place)
-        return needed, of_waiting
+            protected.add(self._folder / state.best_at_end.checkpoints[-1].place)
+        return protected, resumable
 
 
 def _size_of(folder: Path) -> int:
     """Return the bytes of the files in a folder, 0 if there is none."""
     size = 0
-    for inside, _, files in os.walk(folder):
+    for parent, _, files in os.walk(folder):
         for file in files:
-            with suppress(FileNotFoundError):  # it is being written, and has its last name by now
-                size += (Path(inside) / file).stat().st_size
+            with suppress(FileNotFoundError):  # a file that is being written has its last name by now
+                size += (Path(parent) / file).stat().st_size
     return size

@@ -162,61 +162,23 @@ class SweepState:
         """The trials that a scheduler has paused."""
         return [trial for trial in self.unended.values() if trial.status == "paused"]
 
-    def left_to_train(self) -> float | None:
-        """Return about how many epochs or steps are to come; None before a trial has ended or paused.
-
-        A trial of the search is expected to get as far as those did, on average, that got to where it is. Those that
-        are to confirm train in full.
-        """
-        steps = self._steps_ahead()
-        if steps is None:
-            return None
-        to_begin, running = steps
-        return to_begin + self._yet_to_confirm() * self.budget.total + running
-
-    def seconds_to_finish(self, groups: int) -> float | None:
-        """Return about how long the trials that run and the confirmation take if no more trials begin; None before a
-        trial has ended or paused."""
-        steps, each = self._steps_ahead(), self.seconds_each()
-        if steps is None or each is None:
-            return None
-        full, rounds = self.budget.total, math.ceil(self._yet_to_confirm() / groups)
-        promoted = max((full - trial.step for trial in self.paused), default=0)  # one that waits may yet go all the way
-        # A round takes as long as its slowest trial.
-        slowest = max([each, *(self._seconds_each_of([trial]) or 0.0 for trial in self.to_confirm)])
-        return slowest * rounds * full + each * (promoted + steps[1] / groups)
-
-    def seconds_each(self) -> float | None:
-        """Return the seconds that a group needs for an epoch or a step, on average; None before there is one."""
-        return self._seconds_each_of(self.trials.values())
-
-    def _seconds_each_of(self, trials: Collection[TrialState]) -> float | None:
-        trained, known = sum(trial.step for trial in trials), self.device_time.by_trial
-        kinds = [known[trial.number] for trial in trials if trial.number in known]
-        took = sum(seconds.get(kind, 0.0) for seconds in kinds for kind in OF_A_STEP)
-        return took / trained if trained else None
-
-    def _steps_ahead(self) -> tuple[float, float] | None:
-        """Return about how many epochs or steps trials of the search train that have yet to begin, and all that run."""
-        reached = Counter(trial.step for trial in self.searched if trial.status != "running")
-        if not reached:
-            return None
-
-        def to_come(step: int) -> float:
-            count = sum(n for at, n in reached.items() if at >= step)
-            return sum((at - step) * n for at, n in reached.items() if at >= step) / count if count else full - step
-
-        full = self.budget.total
-        running = sum(full - trial.step if trial.confirms else to_come(trial.step) for trial in self.running)
-        return (self.num_trials - len(self.searched)) * to_come(0), running
+    def seconds_each(self, trials: Collection[TrialState] | None = None) -> float | None:
+        """Return the seconds that a group needs for an epoch or a step, on average over some trials, or over all; None
+        before there is one."""
+        trials = self.trials.values() if trials is None else trials
+        steps, seconds_by_trial = sum(trial.step for trial in trials), self.device_time.by_trial
+        timed = [seconds_by_trial[trial.number] for trial in trials if trial.number in seconds_by_trial]
+        seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in OF_A_STEP)
+        return seconds / steps if steps else None
 
     @property
     def to_begin(self) -> int:
         """How many trials could begin now if there were devices: those that confirm begin when the search has ended."""
-        return self._yet_to_confirm() if self._search_is_over else max(0, self.num_trials - len(self.searched))
+        return self.confirmations_to_begin if self._search_is_over else max(0, self.num_trials - len(self.searched))
 
-    def _yet_to_confirm(self) -> int:
-        """Return how many trials of the confirmation have yet to begin."""
+    @property
+    def confirmations_to_begin(self) -> int:
+        """How many trials of the confirmation have yet to begin."""
         return self.expected - self.num_trials - (len(self.trials) - len(self.searched))
 
     @property

@@ -98,7 +98,7 @@ class Sweep(Fed):
 
     def keep(self, *in_use: Path) -> list[str]:
         """Keep to the budget, and return which checkpoints are there: trial and epoch."""
-        self.budget.keep(self.state, in_use)
+        self.budget.enforce(self.state, in_use)
         found = sorted(self.folder.glob("trial-*/checkpoint_*"))
         return [f"{int(place.parent.name[-3:])}/{int(place.name[-6:])}" for place in found]
 
@@ -131,7 +131,7 @@ def test_a_trial_that_waited_in_vain_leaves_no_checkpoint_unless_it_is_the_best(
         sweep.end(number, "stopped early")
     for number in (1, 2):
         sweep.budget.drop(sweep.state, sweep.state.trials[number])
-    assert [sweep.budget.keep(sweep.state, ()), sweep.budget.keep(sweep.state, ())] == [True, False]
+    assert [sweep.budget.enforce(sweep.state, ()), sweep.budget.enforce(sweep.state, ())] == [True, False]
     assert sweep.keep() == ["2/1"]
 
 
@@ -232,7 +232,7 @@ def test_what_a_person_put_beside_the_trials_is_neither_counted_nor_removed(tmp_
         (place / "state.pt").write_bytes(b"s" * 9 * SIZE)
     for number in (1, 2, 3, 4):
         sweep.add(number, 0.1 * number, saves={1})
-    sweep.budget.keep(sweep.state, [])
+    sweep.budget.enforce(sweep.state, [])
     assert all((place / "state.pt").is_file() for place in kept)
     trials = [
         number for number in (1, 2, 3, 4) if (sweep.folder / f"trial-{number:03d}" / "checkpoint_000001").is_dir()

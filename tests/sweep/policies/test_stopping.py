@@ -10,6 +10,7 @@ import pytest
 from gaudi_tune import SweepOptions
 from gaudi_tune.devices.device import OUT_OF_MEMORY
 from gaudi_tune.group.errors import UNUSABLE_REPORT
+from gaudi_tune.sweep.policies.forecast import Forecast
 from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
 from tests.helpers.fed_state import Fed
 
@@ -86,18 +87,10 @@ def test_the_last_report_before_the_time_is_over_is_saved() -> None:
     fed = Fed()
     fed.begin(1)
     fed.report(1, 1, 0.1, step_s=50.0)
-    assert not rules(time_budget=1.0).last_in_time(fed.state.trials[1])
+    assert not rules(time_budget=1.0).is_last_report(fed.state.trials[1])
     fed.report(1, 2, 0.1, step_s=61.0)
-    assert rules(time_budget=1.0).last_in_time(fed.state.trials[1])
-    assert not rules().last_in_time(fed.state.trials[1])
-
-
-def test_the_confirmation_takes_as_long_as_its_slowest_trials() -> None:
-    fed = Fed(confirm=1, seeds=2)
-    fed.begin(1, 2)
-    fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
-    fed.report(2, 1, 0.9, "pause", train_s=30.0, step_s=30.0)  # the best: two rounds of four epochs like this one
-    assert fed.state.seconds_to_finish(2) == pytest.approx(20 * 3 + 2 * 4 * 30, abs=1)
+    assert rules(time_budget=1.0).is_last_report(fed.state.trials[1])
+    assert not rules().is_last_report(fed.state.trials[1])
 
 
 @pytest.mark.parametrize(("minutes", "after_s", "end"), [(4, 5, False), (4, 135, True), (3, 75, False)])
@@ -111,7 +104,7 @@ def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     fed.begin(1, 2)
     fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
     fed.report(2, 1, 0.1, train_s=10.0, step_s=10.0)
-    assert fed.state.seconds_to_finish(2) == pytest.approx(30 + 2 * 40, abs=1)
+    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(30 + 2 * 40, abs=1)
     monkeypatch.setattr(time, "monotonic", lambda: now + after_s)
     assert stopping.no_more_trials(fed.state, 2) is end
     monkeypatch.setattr(time, "monotonic", lambda: now + 241)

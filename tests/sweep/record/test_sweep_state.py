@@ -53,31 +53,6 @@ def test_patience_counts_trials_that_ended_since_a_better_value_and_not_since_an
     assert len(fed.state.since_best) == 0
 
 
-def test_what_is_left_to_train() -> None:
-    fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
-    fed.begin(1, 2)
-    assert fed.state.left_to_train() is None
-    fed.report(1, 1, 0.1, "pause")
-    # Trial 2 and three new ones get as far as trial 1 has, and four more confirm.
-    assert fed.state.left_to_train() == 1 + 3 + 4 * 9
-    fed.report(2, 9, 0.2)
-    fed.end(2)
-    fed.begin(1)
-    fed.report(1, 3, 0.3)
-    assert fed.state.left_to_train() == 6 + 3 * 9 + 4 * 9
-    assert [trial.number for trial in fed.state.paused] == []
-    fed.report(1, 4, 0.3, "pause")
-    assert [trial.number for trial in fed.state.paused] == [1]
-    assert fed.state.left_to_train() == 3 * (9 + 4) / 2 + 4 * 9
-    fed.trial(3, 0.1)
-    fed.trial(4, 0.1)
-    fed.trial(5, 0.1)
-    fed.end(1, "stopped early")
-    fed.begin(6, confirms=1)
-    fed.report(6, 8, 0.3)
-    assert fed.state.left_to_train() == 1 + 3 * 9
-
-
 def test_what_became_of_the_trials() -> None:
     fed = Fed(trials=5)
     fed.trial(1, 0.1, 0.2)

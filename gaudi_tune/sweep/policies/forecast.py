@@ -1,0 +1,63 @@
+"""How much of a sweep is left: epochs or steps to train, and seconds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from gaudi_tune.sweep.record.sweep_state import SweepState
+
+
+class Forecast:
+    """What a sweep is expected to need from now on.
+
+    A trial of the search is expected to get as far as those did, on average, that got to where it is. Trials of the
+    confirmation train in full.
+    """
+
+    def __init__(self, state: SweepState) -> None:
+        self._state, self._full_steps = state, state.budget.total
+        self._last_steps = Counter(trial.step for trial in state.searched if trial.status != "running")
+
+    def steps_left(self) -> float | None:
+        """Return about how many epochs or steps are to come; None before a trial has ended or paused."""
+        if not self._last_steps:
+            return None
+        state = self._state
+        search = (state.num_trials - len(state.searched)) * self._steps_after(0)
+        confirmation = state.confirmations_to_begin * self._full_steps
+        return search + confirmation + self._steps_of_running()
+
+    def seconds_to_finish(self, groups: int) -> float | None:
+        """Return about how long the sweep takes if no more trials of the search begin.
+
+        Args:
+            groups: How many worker groups train at a time.
+
+        Returns:
+            The seconds of the trials that run or wait and of the confirmation; None before a trial has ended or paused.
+        """
+        seconds_each = self._state.seconds_each()
+        if not self._last_steps or seconds_each is None:
+            return None
+        # A trial that waits may yet train in full.
+        paused_steps = max((self._full_steps - trial.step for trial in self._state.paused), default=0)
+        search_seconds = seconds_each * (paused_steps + self._steps_of_running() / groups)
+        # The confirmation has rounds, of as many trials as there are groups. A round is as long as its slowest trial.
+        rounds = math.ceil(self._state.confirmations_to_begin / groups)
+        seconds_of_rivals = [self._state.seconds_each([trial]) or 0.0 for trial in self._state.to_confirm]
+        return max([seconds_each, *seconds_of_rivals]) * rounds * self._full_steps + search_seconds
+
+    def _steps_of_running(self) -> float:
+        """Return about how many epochs or steps the running trials still train."""
+        return sum(
+            self._full_steps - trial.step if trial.confirms else self._steps_after(trial.step)
+            for trial in self._state.running
+        )
+
+    def _steps_after(self, step: int) -> float:
+        """Return about how many more epochs or steps a trial of the search trains that has got to ``step``."""
+        counts = {last_step: count for last_step, count in self._last_steps.items() if last_step >= step}
+        if not counts:
+            return self._full_steps - step
+        return sum((last_step - step) * count for last_step, count in counts.items()) / sum(counts.values())

@@ -1,0 +1,41 @@
+"""How much of a sweep is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from gaudi_tune.sweep.policies.forecast import Forecast
+from tests.helpers.fed_state import Fed
+
+
+def test_what_is_left_to_train() -> None:
+    fed = Fed(trials=5, epochs=9, confirm=1, seeds=2)
+    fed.begin(1, 2)
+    assert Forecast(fed.state).steps_left() is None
+    fed.report(1, 1, 0.1, "pause")
+    # Trial 2 and three new ones get as far as trial 1 has, and four more confirm.
+    assert Forecast(fed.state).steps_left() == 1 + 3 + 4 * 9
+    fed.report(2, 9, 0.2)
+    fed.end(2)
+    fed.begin(1)
+    fed.report(1, 3, 0.3)
+    assert Forecast(fed.state).steps_left() == 6 + 3 * 9 + 4 * 9
+    assert [trial.number for trial in fed.state.paused] == []
+    fed.report(1, 4, 0.3, "pause")
+    assert [trial.number for trial in fed.state.paused] == [1]
+    assert Forecast(fed.state).steps_left() == 3 * (9 + 4) / 2 + 4 * 9
+    fed.trial(3, 0.1)
+    fed.trial(4, 0.1)
+    fed.trial(5, 0.1)
+    fed.end(1, "stopped early")
+    fed.begin(6, confirms=1)
+    fed.report(6, 8, 0.3)
+    assert Forecast(fed.state).steps_left() == 1 + 3 * 9
+
+
+def test_the_confirmation_takes_as_long_as_its_slowest_trials() -> None:
+    fed = Fed(confirm=1, seeds=2)
+    fed.begin(1, 2)
+    fed.report(1, 1, 0.1, "pause", train_s=10.0, step_s=10.0)
+    fed.report(2, 1, 0.9, "pause", train_s=30.0, step_s=30.0)  # the best: two rounds of four epochs like this one
+    assert Forecast(fed.state).seconds_to_finish(2) == pytest.approx(20 * 3 + 2 * 4 * 30, abs=1)
