@@ -1,1 +1,1 @@
-"""The schedulers: which trial goes on, waits or ends."""
+"""The schedulers: which trial continues, waits or ends after a report."""

@@ -1,9 +1,10 @@
-"""What a sweep asks of its scheduler besides what Tune asks."""
+"""The base of all schedulers: what a sweep asks of one besides what Tune asks."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ray.tune.schedulers import TrialScheduler
 
@@ -11,29 +12,31 @@ from ray.tune.schedulers import TrialScheduler
 class ChosenScheduler(TrialScheduler):
     """A scheduler that a user can choose; in front of Ray's class among the bases."""
 
-    _kept: tuple[str, ...] = ()
-    """The attributes, plain data, that a sweep's snapshots keep."""
+    _snapshot_attributes: ClassVar[Mapping[str, str]] = {}
+    """The attributes that a sweep's snapshots have, by their names there; their values are plain data."""
 
     pauses_unasked = False
-    """Whether trials are paused otherwise than by the answer to their report, as some of Ray's schedulers do."""
+    """Whether it pauses trials at other times than in answer to their report, as some of Ray's schedulers do."""
 
-    def __init__(self, **of_rays: Any) -> None:
-        super().__init__(**of_rays)
+    def __init__(self, **ray_arguments: Any) -> None:
+        super().__init__(**ray_arguments)
         self.reasons: dict[str, str] = {}
-        """Why a trial was stopped or paused by its last report, by Tune's id; the reader removes it."""
+        """Why trials were stopped or paused by their last report, by Tune's id; whoever reads a reason removes it."""
 
     @property
     def promoted(self) -> int:
-        """How many paused trials are to go on, and do not yet."""
+        """How many paused trials are to continue, and do not yet."""
         return 0
 
     def expect(self, trials: int) -> None:
-        """Take another number of trials in the whole sweep."""
+        """Take another number of trials for the whole sweep."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed sweep must know, as plain data that is written at once: it is not copied."""
-        return {name: self.__dict__[name] for name in self._kept}
+        """Return what a resumed sweep must know. It is not copied, so the caller must write it at once."""
+        return {key: getattr(self, attribute) for key, attribute in self._snapshot_attributes.items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take what :meth:`get_state` returned, before the trials are added again."""
-        self.__dict__.update(copy.deepcopy({name: state[name] for name in self._kept}))
+        state = copy.deepcopy({key: state[key] for key in self._snapshot_attributes})
+        for key, attribute in self._snapshot_attributes.items():
+            setattr(self, attribute, state[key])

@@ -27,10 +27,17 @@ def make_scheduler(
     trials: int = 0,
     groups: int = 0,
 ) -> ChosenScheduler:
-    """Return the scheduler of that name, in the unit of the budget; every trial gets as far as its first report.
+    """Return the scheduler of that name, in the unit of the budget.
 
-    pbt finds new values in the ``space``. asha-promote must know the ``trials`` of the whole sweep and the ``groups``
-    that train at a time. Those with rungs compare trials by all ``objectives``, the rest by the first.
+    With each of them, every trial gets as far as its first report.
+
+    Args:
+        name: Its name, as ``--scheduler`` takes it.
+        budget: The budget of a full trial.
+        objectives: What trials are compared by; schedulers without rungs compare the first alone.
+        space: The space in which pbt finds new values; the other schedulers need none.
+        trials: How many trials the whole sweep has, for asha-promote.
+        groups: How many worker groups train at a time, for asha-promote.
     """
     if name == "asha":
         return SuccessiveHalving(budget, objectives)
@@ -47,11 +54,12 @@ def make_scheduler(
 
 
 def bracket_shares(budget: Budget) -> list[float]:
-    """Return Hyperband's share of trials that begin at each rung, the last of which is never stopped.
+    """Return the share of trials that each of Hyperband's brackets gets; the trials of the last are never stopped.
 
     Hyperband (Li et al., 2018) gives each bracket about the same number of epochs: of brackets 0 to *s*, bracket *b*
     has a number of trials in proportion to r**(s - b) / (s - b + 1), where *r* is the reduction.
     """
-    last = len(budget.rungs())
-    weights = [budget.reduction ** (last - bracket) / (last - bracket + 1) for bracket in range(last + 1)]
+    last_bracket = len(budget.rungs())
+    distances = range(last_bracket, -1, -1)  # s - b of the formula
+    weights = [budget.reduction**distance / (distance + 1) for distance in distances]
     return [weight / sum(weights) for weight in weights]

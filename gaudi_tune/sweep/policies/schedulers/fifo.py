@@ -1,4 +1,4 @@
-"""Trials in the order in which they come, and a lost worker group that comes back."""
+"""The scheduler that lets every trial finish, and the base of those that stop trials."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 
 
 class Fifo(ChosenScheduler, FIFOScheduler):
-    """Lets every trial finish, and leaves it to Tune to start those that are pending, in their order.
+    """Lets every trial finish, and leaves it to Tune to start pending trials in their order.
 
-    Ray's schedulers name the first pending trial, over and over. While a new trial actor starts for it, that trial then
-    gets each actor that becomes free instead, and Tune drops the one that starts (Ray 2.60): where trials end more
-    often than an actor takes to start, a lost group never came back.
+    Ray's schedulers name the first pending trial, over and over. While a new trial actor starts for that trial, the
+    trial is given each actor that becomes free instead, and Tune drops the actor that is starting (Ray 2.60). If trials
+    end more often than an actor takes to start, a lost worker group is then never replaced.
     """
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Name none: only a paused trial needs to be."""
+        """Return no trial: only paused ones must be named."""
         return None

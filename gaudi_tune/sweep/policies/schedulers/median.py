@@ -1,11 +1,11 @@
-"""The median stopping rule: what is worse than the middle of the courses of trials that have ended, ends."""
+"""The median stopping rule: a trial ends if it is worse than the median of the trials that have ended."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -14,20 +14,22 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
 
-COMPLETED_NEEDED = 3
-"""How many must have ended that got as far before a trial is held against them, as in Ray's own rule."""
+MIN_COMPLETED = 3
+"""A trial is compared once so many trials have completed that got as far, as in Ray's own rule."""
 
 
 class MedianRule(Fifo):
-    """Ends a trial whose best value so far is worse than the median of the mean values, until then, of those completed.
+    """Ends a trial if its best value so far is worse than the median of the averages of completed trials.
 
-    The rule of Vizier (Golovin et al., 2017), after the grace of the budget. Completed are trials that have ended
-    without an error, also those that were stopped early, as far as they got. Ray's class with this rule pauses trials
-    while it knows too few, and Tune would then start another trial actor for which there are no devices; and it keeps
-    nothing for a resumed sweep.
+    This is the rule of Vizier (Golovin et al., 2017), after the grace period of the budget. The average of a completed
+    trial is that of its values up to the same epoch or step. Trials are completed if they ended without an error, also
+    if they were stopped early; those that did not get as far do not count.
+
+    Ray's class with this rule pauses trials while it knows too few, and Tune would then start another trial actor for
+    which there are no devices; and it has nothing for a resumed sweep.
     """
 
-    _kept = ("_scores", "_completed")
+    _snapshot_attributes: ClassVar[Mapping[str, str]] = {"_scores": "_scores", "_completed": "_completed"}
 
     def __init__(self, budget: Budget, objective: Objective) -> None:
         super().__init__()
@@ -37,20 +39,27 @@ class MedianRule(Fifo):
         self._completed: set[str] = set()
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
-        """Hold the trial against those completed, at this epoch or step."""
-        score, at = self._objective.score(self._objective.value_in(result)), self._budget.progress(result)
+        """Compare the trial with the completed ones, at this epoch or step."""
+        score, step = self._objective.score(self._objective.value_in(result)), self._budget.progress(result)
         if not math.isfinite(score):
             return TrialScheduler.STOP
-        own = self._scores.setdefault(trial.trial_id, {})
-        own[at] = score
-        others = [scores for name in self._completed if max(scores := self._scores[name]) >= at]
-        means = [fmean(seen) for scores in others if (seen := [s for when, s in scores.items() if when <= at])]
-        if at < self._budget.grace or len(means) < COMPLETED_NEEDED or max(own.values()) >= median(means):
+        scores = self._scores.setdefault(trial.trial_id, {})
+        scores[step] = score
+        averages = [
+            fmean(values)
+            for name in self._completed
+            if max(self._scores[name]) >= step and (values := _values_until(step, self._scores[name]))
+        ]
+        if step < self._budget.grace or len(averages) < MIN_COMPLETED or max(scores.values()) >= median(averages):
             return TrialScheduler.CONTINUE
-        self.reasons[trial.trial_id] = f"worse than the median of {len(means)} others at {self._budget.unit} {at}"
+        self.reasons[trial.trial_id] = f"worse than the median of {len(averages)} others at {self._budget.unit} {step}"
         return TrialScheduler.STOP
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Hold others against this trial from now on."""
+        """Compare other trials with this one from now on."""
         if trial.trial_id in self._scores:  # it reported a finite value
             self._completed.add(trial.trial_id)
+
+
+def _values_until(step: int, scores: Mapping[int, float]) -> list[float]:
+    return [score for earlier_step, score in scores.items() if earlier_step <= step]

@@ -191,7 +191,7 @@ def test_by_several_objectives_trials_that_wait_go_on_from_both_ends_of_the_fron
     restored.scheduler.set_state(pickle.loads(pickle.dumps(sweep.scheduler.get_state())))
     rung = restored.scheduler._rungs[0][1]
     assert rung.ranked == ["d", "f", "e", "g", "b", "a", "c"]
-    assert [rung.better_than(name) for name in "dc"] == [0, 6]
+    assert [rung.count_better(name) for name in "dc"] == [0, 6]
     kept = restored.scheduler.get_state()
     assert (kept["_held"], kept["_next"]) == ({"b": 1, "c": 1, "g": 1}, ["a", "e"])  # d and f went on at once
 
@@ -334,7 +334,7 @@ def test_a_rung_keeps_the_order_that_sorting_it_again_would_give() -> None:
         scores[name] = score
         rung.add(name, score)
         ranked = sorted(scores, key=lambda name: scores[name], reverse=True)
-        assert rung.better_than(name) == better
+        assert rung.count_better(name) == better
         assert rung.ranked == ranked
     assert Rung(dict(scores)).ranked == ranked
 
