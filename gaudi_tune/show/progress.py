@@ -14,8 +14,8 @@ from rich.text import Text
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import WITH_RUNGS, Plan
-from gaudi_tune.sweep.policies.forecast import Forecast
 from gaudi_tune.sweep.record import events
+from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 

@@ -11,8 +11,8 @@ from gaudi_tune.base.words import duration, last_line
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.devices.device import OUT_OF_MEMORY
 from gaudi_tune.group.errors import UNUSABLE_REPORT
-from gaudi_tune.sweep.policies.forecast import Forecast
 from gaudi_tune.sweep.record.events import Ending
+from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 

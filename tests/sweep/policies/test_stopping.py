@@ -10,8 +10,8 @@ import pytest
 from gaudi_tune import SweepOptions
 from gaudi_tune.devices.device import OUT_OF_MEMORY
 from gaudi_tune.group.errors import UNUSABLE_REPORT
-from gaudi_tune.sweep.policies.forecast import Forecast
 from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
+from gaudi_tune.sweep.record.forecast import Forecast
 from tests.helpers.fed_state import Fed
 
 

@@ -28,12 +28,12 @@ SHARES = {2: "half", 3: "third", 4: "quarter"}
 class Rung:
     """The trials that have reached a rung, ranked."""
 
-    def __init__(self, scores: dict[str, Score], objectives: int = 1) -> None:
+    def __init__(self, scores: dict[str, Score], n_objectives: int = 1) -> None:
         """Rank the trials of ``scores``, which are of so many objectives.
 
         The dictionary is kept, not copied: :meth:`add` adds to it, so that a snapshot of it has all scores.
         """
-        self.scores, self._has_front = scores, objectives > 1
+        self.scores, self._has_front = scores, n_objectives > 1
         self.ranked = self._rank()
         """The names of the trials, the best first; of equal ones, the one that came first."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gaudi_tune.sweep.policies.forecast import Forecast
+from gaudi_tune.sweep.record.forecast import Forecast
 from tests.helpers.fed_state import Fed
 
 
