@@ -12,7 +12,7 @@ from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.pretrained import RANDOM
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.training.training_config import passes_of
+from gaudi_tune.training.training_config import num_micro_batches
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import ResNet
@@ -43,8 +43,8 @@ class ResNetConfig(ImageConfig):
         """Return that batch normalisation sees other batches, where it cannot be synchronised."""
         if workers > 1 and not self.sync_batch_norm:
             return "batch normalisation sees each worker's share of the batch alone (sync_batch_norm)"
-        if passes_of(self, workers) > 1:
-            return "batch normalisation sees one pass of several at a time (pass_size)"
+        if num_micro_batches(self, workers) > 1:
+            return "batch normalisation sees one pass of several at a time (micro_batch)"
         if self.mode_on(device).name == "compiled":
             return "batch normalisation over several workers cannot be compiled"
         return super().why_not_wider(device, workers, wider)
@@ -54,7 +54,7 @@ class ResNetConfig(ImageConfig):
         synchronises = workers == 1 and self.mode_on(device).name != "compiled"
         return super().settings_of_wider(device, workers, wider) | ({"sync_batch_norm": True} if synchronises else {})
 
-    def fewest_in_a_pass(self, workers: int) -> int:
+    def min_micro_batch(self, workers: int) -> int:
         """Return 2 where batch normalisation has one value per channel and image, and sees one worker's images."""
         synchronised = workers > 1 and self.sync_batch_norm
         return 1 if self.image_size > ONE_PIXEL_LEFT or synchronised else 2

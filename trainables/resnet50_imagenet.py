@@ -29,7 +29,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
     schedule: ScheduleKind = "published"
     """How the learning rate falls from its peak. ``published``: rises over 4 of 90 epochs and falls to a tenth at 30,
     60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
-    pass_size: int = 256
+    micro_batch: int = 256
     """Most samples that a worker trains on at once, the published batch of one device. 0: no limit."""
     loader_workers: int = 8
     """Processes per worker that prepare batches. 0: the worker prepares them itself."""

@@ -49,8 +49,9 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     """Whether the new head begins with zeros, so that the first gradients do not disturb the pretrained layers."""
     schedule: ScheduleKind = "cosine"
     """How the learning rate falls from its peak over the budget."""
-    pass_size: int = 128
-    """Most samples that a worker trains on at once; published are 256 a worker in 2 passes. 0: no limit."""
+    micro_batch: int = 128
+    """Most samples that a worker trains on at once; the published run has 256 for each worker, in 2 parts. 0: no
+    limit."""
     clip_norm: float = 1.0
     """Largest norm of all gradients together. 0 means no limit."""
     loader_workers: int = 4

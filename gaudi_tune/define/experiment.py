@@ -172,7 +172,7 @@ class Experiment:
             space = found.search_space
             in_space = {name: space.values(name) for name in sorted(space.names)}
             known = {**{name: [value] for name, value in {**own.settings(), **space.fixed}.items()}, **in_space}
-            found = replace(found, config_class=PlainConfig.knowing(known, space.always))
+            found = replace(found, config_class=PlainConfig.with_fields(known, space.always))
         if found.display_params:
             return found
         searched = tuple(found.search_space.ranges)

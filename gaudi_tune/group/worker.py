@@ -149,7 +149,7 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
         text = text_of_loop(error)
         if session.ended_by is None:
             if device.is_out_of_memory(error):
-                text += f"\n{OUT_OF_MEMORY}: a smaller pass_size or batch_size needs less"
+                text += f"\n{OUT_OF_MEMORY}: a smaller micro_batch or batch_size needs less"
             MAILBOX.fail(text)
             # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a
             # SystemExit would end Ray Train, too.

@@ -30,7 +30,7 @@ def plan_lines(plan: Plan) -> list[str]:
             f"{counted(options.workers_per_trial, 'worker')} each",
         ),
         *(("", said) for said in _left_to_the_loop(plan)),
-        ("mode", f"{plan.mode.name}: {plan.mode.why}" if plan.mode and mode_matters else ""),
+        ("mode", f"{plan.mode.name}: {plan.mode.reason}" if plan.mode and mode_matters else ""),
         *(("", fact) for fact in plan.facts),
         ("graphs", _graphs(plan)),
         ("grow", _growth(plan)),

@@ -1,4 +1,4 @@
-"""Checkpoints: one file of tensors and plain values, written whole or not at all, read without unpickling code."""
+"""Checkpoints: a file of tensors and plain values, written whole or not at all, and read without unpickling code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gaudi_tune.base.writing import atomic_write
 STATE_FILE = "state.pt"
 """The file in a checkpoint's directory that holds the state of the trial."""
 TRAINED_MODEL = "trained_model"
-"""The part of the state that holds the weights as trained where ``model`` holds their moving average."""
-TRAINING_ALONE = ("optimizer", TRAINED_MODEL)
-"""Parts of the state that only training needs, not prediction."""
+"""The part of the state with the weights as trained, if ``model`` has their moving average."""
+TRAINING_ONLY = ("optimizer", TRAINED_MODEL)
+"""Parts of the state that training needs and prediction does not."""
 SEAL_FILE = "seal.json"
-"""The file in a checkpoint's directory that is written last: the report that it belongs to, how its train loop counts,
-and the sizes of its files."""
-_ANY = "checkpoint_*"  # as Tune names the checkpoints of a trial
+"""The file in a checkpoint's directory that is written last. It has the number of the checkpoint's report, how the
+train loop counts, and the sizes of all files."""
+_CHECKPOINT_FOLDERS = "checkpoint_*"  # as Tune names the checkpoints of a trial
 
 
 def write_state(directory: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` (tensors and plain values) to ``directory``; a crash in between leaves no file of that name.
+    """Write ``state`` (tensors and plain values) to ``directory``. A crash meanwhile leaves no file of that name.
 
-    Tensors go to the host one by one first: ``torch.save`` would copy a device's memory as it lies there, and a Gaudi
-    keeps the weights of convolutions in an order that suits it.
+    Tensors are copied to the host one by one first: ``torch.save`` would copy the device's memory as it is, and a Gaudi
+    keeps the weights of convolutions in an order of its own.
     """
     import torch
 
@@ -40,14 +40,16 @@ def _on_host(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):
-        moved = copy.copy(value)  # what a model's state says of its modules' versions is an attribute
+        moved = copy.copy(value)  # a model's state has the versions of its modules in an attribute, which stays
         moved.update({name: _on_host(part) for name, part in value.items()})
         return moved
-    return [_on_host(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_on_host(part) for part in value]
+    return value
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """Read what :func:`write_state` wrote, tensors in host memory.
+    """Read what :func:`write_state` wrote, with tensors in host memory.
 
     Raises:
         FileNotFoundError: There is no checkpoint in ``directory``.
@@ -62,13 +64,13 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 
 def copy_to_predict(checkpoint: Path, directory: Path) -> None:
-    """Copy a checkpoint without what only training needs: of one with AdamW, a third remains.
+    """Copy a checkpoint without what only training needs. With AdamW, a third remains.
 
-    Files whose names begin with a dot, which are Tune's, are left out.
+    Files whose names begin with a dot belong to Tune and are left out.
 
     Args:
-        checkpoint: Of any train loop. The optimizer's state is left out if :func:`write_state` wrote it.
-        directory: Made here.
+        checkpoint: A checkpoint of any train loop. If :func:`write_state` wrote it, the optimizer's state is left out.
+        directory: The copy; it must not exist yet.
 
     Raises:
         FileNotFoundError: There is no such checkpoint.
@@ -76,22 +78,22 @@ def copy_to_predict(checkpoint: Path, directory: Path) -> None:
     shutil.copytree(checkpoint, directory, ignore=shutil.ignore_patterns(".*", STATE_FILE, SEAL_FILE))
     if (checkpoint / STATE_FILE).is_file():
         state = read_state(checkpoint)
-        write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ALONE})
+        write_state(directory, {name: part for name, part in state.items() if name not in TRAINING_ONLY})
 
 
 class Seal(NamedTuple):
-    """What marks a checkpoint as whole says of it."""
+    """The mark of a checkpoint that was written completely."""
 
     report: int
-    """After which report of its trial (from 1) it was written; 0: it is not whole."""
+    """Number of the trial's report (from 1) after which the checkpoint was written; 0 if it is not whole."""
     from_0: bool = False
     """Whether the train loop counts its epochs or steps from 0."""
 
 
 def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
-    """Mark a checkpoint as whole, as :class:`Seal` has it.
+    """Mark a checkpoint as whole (see :class:`Seal`).
 
-    A seal that is in the directory already, which a loop may have copied from elsewhere, is replaced.
+    If the directory has a seal already, which a loop may have copied from elsewhere, it is replaced.
     """
     seal_file = directory / SEAL_FILE
     files = [file for file in directory.rglob("*") if file.is_file() and file != seal_file]
@@ -100,27 +102,35 @@ def seal(directory: Path, report: int, *, from_0: bool = False) -> None:
 
 
 def last_whole_checkpoint(checkpoint: Path, report: int) -> tuple[Path | None, Seal]:
-    """Return the last whole checkpoint of a trial, not later than a report, and its seal.
+    """Return the last whole checkpoint of a trial up to a report, and its seal.
 
     Args:
-        checkpoint: The directory to prefer; if its files are missing or torn, the directories beside it are searched.
-        report: Which report of the trial (from 1) it belongs to.
+        checkpoint: The preferred directory. If its files are missing or torn, the directories beside it are searched.
+        report: Number of the report (from 1) that the preferred checkpoint belongs to.
 
     Returns:
-        None and an empty seal if there is none.
+        None and an empty seal if there is no whole checkpoint.
     """
-    if (preferred := read_seal(checkpoint)).report:
+    preferred = read_seal(checkpoint)
+    if preferred.report:
         return checkpoint, preferred._replace(report=report)
-    others = [(read_seal(directory), directory) for directory in checkpoint.parent.glob(_ANY)]
-    last, directory = max(((s, d) for s, d in others if 0 < s.report <= report), default=(Seal(0), None))
-    return directory, last
+    candidates: list[tuple[Seal, Path]] = []
+    for directory in checkpoint.parent.glob(_CHECKPOINT_FOLDERS):
+        candidate = read_seal(directory)
+        if 0 < candidate.report <= report:
+            candidates.append((candidate, directory))
+    if not candidates:
+        return None, Seal(0)
+    latest, directory = max(candidates)
+    return directory, latest
 
 
 def read_seal(directory: Path) -> Seal:
-    """Return the seal of a checkpoint; an empty one if it is not whole."""
+    """Return the seal of a checkpoint; an empty seal if the checkpoint is not whole."""
     try:
         sealed = json.loads((directory / SEAL_FILE).read_text())
-        whole = all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items())
-        return Seal(int(sealed["report"]), bool(sealed["from_0"])) if whole else Seal(0)
+        if all((directory / name).stat().st_size == size for name, size in sealed["sizes"].items()):
+            return Seal(int(sealed["report"]), bool(sealed["from_0"]))
+        return Seal(0)
     except (OSError, ValueError, LookupError):
         return Seal(0)

@@ -1,4 +1,4 @@
-"""What a trial compiles: how long that takes, and one group of a node after the other."""
+"""The compilations of a trial: how long they take, and which group of a node compiles first."""
 
 from __future__ import annotations
 
@@ -23,43 +23,49 @@ class Compiling:
     def __init__(self, config: TrainingConfig, device_type: DeviceType, rank: int, world: int) -> None:
         self._config, self._device_type, self._rank, self._world = config, device_type, rank, world
         self._parts_run: set[str] = set()
-        self._waited_s = 0.0  # for another group that compiled the same
+        self._waited_s = 0.0  # waiting for another group that compiled the same graphs
         self._clock = -math.inf
 
     def seconds(self) -> float:
-        """Return the seconds in which torch has traced and compiled, and the device's software has compiled, in this
-        process so far, and in which the trial has waited for another group that compiled the same."""
+        """Return the seconds that compilations have taken in this process so far.
+
+        That includes tracing and compiling by torch, compiling by the device's software, and waiting for another group
+        that compiled the same graphs.
+        """
         counted = self._device_type.counted()
         return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
 
     def clock(self) -> float:
-        """Return the seconds of a clock that stands still while something is compiled.
+        """Return the time of a clock that stands still during compilations.
 
-        A Gaudi compiles in threads beside the training, and beside Dynamo: it does not run backwards for that.
+        It never runs backwards, although a Gaudi compiles in threads beside the training and beside Dynamo.
         """
         self._clock = max(self._clock, time.perf_counter() - self.seconds())
         return self._clock
 
     def alone(self, part: Literal["training", "evaluation"]) -> AbstractContextManager[None]:
-        """Return the context of a pass. In a trial's first pass of its kind, one group of the node runs graphs of this
-        signature first and compiles them, and the others wait to find them on the disk: habana itself does not wait for
-        a neighbour that compiles."""
+        """Return the context of a training step or an evaluated batch.
+
+        In a trial's first one, a single group of the node runs the graphs of this signature and compiles them. The
+        other groups wait, and then find the graphs on disk: habana itself does not wait for a process that compiles the
+        same.
+        """
         if part in self._parts_run:
             return nullcontext()
         self._parts_run.add(part)
         folder = self._device_type.compiled_graphs()
         signature = self._config.graph_signature(self._device_type, self._world)
-        if folder is None or signature is None:
+        if folder is None or signature is None:  # graphs are not shared, or nothing is compiled
             return nullcontext()
         return self._first_alone(folder.with_name(f"{folder.name}-compiled"), {**signature, "part": part})
 
     @contextmanager
     def _first_alone(self, folder: Path, key: Mapping[str, object]) -> Iterator[None]:
         key = {**key, "config": type(self._config).__name__, "workers": self._world}
-        began = time.perf_counter()
+        began_at = time.perf_counter()
         with first_alone(folder, key) if self._rank == 0 else nullcontext():
             if self._world > 1 and key["part"] == "training":  # in evaluation, a rank may have nothing to do
                 dist.barrier()
-            self._waited_s += time.perf_counter() - began
+            self._waited_s += time.perf_counter() - began_at
             yield
             self._device_type.synchronize()

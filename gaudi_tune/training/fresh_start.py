@@ -1,4 +1,4 @@
-"""Making a trial independent of the trials that ran before it in the same process."""
+"""Makes a trial independent of the trials that ran before it in the same process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fresh_start(seed: int) -> None:
     torch.set_grad_enabled(True)
     torch.set_anomaly_enabled(False)
     torch.set_float32_matmul_precision("highest")
-    if torch.are_deterministic_algorithms_enabled():  # else the call would only import Inductor, 1.5 s of CPU
+    if torch.are_deterministic_algorithms_enabled():  # otherwise the call would only import Inductor, 1.5 s of CPU
         torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     torch.clear_autocast_cache()
@@ -40,12 +40,12 @@ def fresh_start(seed: int) -> None:
 
 
 def seed_everything(*parts: int) -> None:
-    """Seed Python, NumPy and torch (all devices) from ``parts``, for example (trial seed, rank, steps done)."""
+    """Seed Python, NumPy and torch on all devices from ``parts``, for example (trial seed, rank, steps done)."""
     torch.manual_seed(seed_host(*parts))
 
 
 def seed_host(*parts: int) -> int:
-    """Seed Python, NumPy and torch's generator of the CPU from ``parts``, and return the seed that was made of them."""
+    """Seed Python, NumPy and torch's CPU generator from ``parts``, and return the seed that was made of them."""
     seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
     random.seed(seed)
     np.random.seed(seed)
@@ -55,34 +55,39 @@ def seed_host(*parts: int) -> int:
 
 @contextmanager
 def environment_restored() -> Iterator[None]:
-    """Undo what is done to the variables of this process and its current folder inside the block: Lightning keeps a
-    trial's seed in one, and a script that enters a folder would look for it there in the next trial."""
-    before, folder = dict(os.environ), os.getcwd()
+    """Restore the environment variables and the current folder of this process after the block.
+
+    Lightning keeps a trial's seed in a variable, and a script that changes into a relative folder would look for it in
+    the wrong place in the next trial.
+    """
+    original, folder = dict(os.environ), os.getcwd()
     try:
         yield
     finally:
         os.chdir(folder)
-        for name in os.environ.keys() - before.keys():
+        for name in os.environ.keys() - original.keys():
             del os.environ[name]
-        os.environ.update(before)
+        os.environ.update(original)
 
 
 def release_memory() -> None:
     """Free what the last trial held: cycles of Python objects, cached device blocks, unused heap pages."""
     forget_accelerator()
-    # Compiled code stays for the next trial of the same graph, up to the limit after which torch gives up compiling. A
-    # Gaudi's recipes live below this, and stay in any case.
+    # Compiled code stays for the next trial with the same graph, up to the limit after which torch stops compiling. A
+    # Gaudi's compiled recipes are kept elsewhere, and are not affected.
     forget_compiled()
     gc.collect()
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc keeps freed pages otherwise
+    if hasattr(libc, "malloc_trim"):  # otherwise glibc keeps freed pages
         libc.malloc_trim(0)
     _leave_out_survivors()
 
 
 @cache
 def _leave_out_survivors() -> None:
-    """Leave what has survived the first trial, imports and prepared data, out of later collections: to look at it again
-    after every trial would take longer than to start the next one. Even ``gc.get_freeze_count()`` goes through all of
-    it, which takes 0.1 s."""
+    """Exclude what has survived the first trial, such as imports and prepared data, from later garbage collections.
+
+    Looking at it again after every trial would take longer than starting the next one. This runs once, since even
+    ``gc.get_freeze_count()`` goes through all objects, which takes 0.1 s.
+    """
     gc.freeze()

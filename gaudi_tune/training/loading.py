@@ -1,4 +1,4 @@
-"""Which samples a worker trains on, in which order, and how they are loaded."""
+"""Chooses the samples that a worker trains on, their order and batches, and loads them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from gaudi_tune.training.fresh_start import seed_host
 from gaudi_tune.training.loader_processes import loader_processes
-from gaudi_tune.training.training_config import TrainingConfig, passes_of
+from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 
 Batch = dict[str, torch.Tensor]
-"""Tensors of one batch, first dimension the samples; for a classifier ``labels`` holds class indices of shape (n,)."""
+"""The tensors of a batch, with samples in the first dimension. A classifier's ``labels`` have shape (n,)."""
 
 EVAL_BATCH_PER_WORKER = 64
-"""Validation samples in one forward pass of a worker; without gradients more fit than in training. The same in every
-trial: evaluation has another compiled graph than training at any size, and at one size a sweep has one."""
+"""Validation samples in one forward pass of a worker. Without gradients, more fit into memory than in training. It is
+the same in every trial, so that a sweep compiles one graph for evaluation."""
 
 
 class BatchIndices(NamedTuple):
-    """Which samples one pass of one worker takes, and seed and epoch for what is random in loading them."""
+    """The samples of one micro-batch of a worker."""
 
     seed: tuple[int, ...]
+    """Seed and epoch, for what is random in loading them."""
     indices: list[int]
 
 
 class TrainSampler(Sampler[BatchIndices]):
-    """This rank's passes of an epoch, from any step on.
+    """Yields this rank's micro-batches of an epoch, from any step on.
 
-    The global batches depend on the seed and the epoch alone: two workers together train on the batches that one would
-    train on. A last, smaller batch is left out: it has another shape, and a Gaudi would compile another graph for it.
+    The batches of all workers together depend only on the seed and the epoch, not on the number of workers. A last,
+    smaller batch is left out, because a Gaudi would compile another graph for its shape.
     """
 
     def __init__(self, samples: int, config: TrainingConfig, rank: int, world: int) -> None:
-        # A sampler asks its data set for nothing but its length.
+        # A sampler uses only the length of its data set, and a range has that.
         self._sampler: DistributedSampler[Any] = DistributedSampler(
             range(samples),  # type: ignore[arg-type]
             world,
@@ -50,8 +51,8 @@ class TrainSampler(Sampler[BatchIndices]):
             seed=config.seed,
             drop_last=True,
         )
-        self._passes = passes_of(config, world)
-        self._size = config.batch_size // world // self._passes
+        self._micro_batches = num_micro_batches(config, world)
+        self._size = config.batch_size // world // self._micro_batches
         self._seed = config.seed
         self.steps_per_epoch = samples // config.batch_size
         self._epoch = self._first_step = 0
@@ -63,15 +64,15 @@ class TrainSampler(Sampler[BatchIndices]):
 
     def __iter__(self) -> Iterator[BatchIndices]:
         order, size = list(self._sampler), self._size
-        for number in range(self._first_step * self._passes, self.steps_per_epoch * self._passes):
+        for number in range(self._first_step * self._micro_batches, self.steps_per_epoch * self._micro_batches):
             yield BatchIndices((self._seed, self._epoch), order[number * size : (number + 1) * size])
 
     def __len__(self) -> int:
-        return (self.steps_per_epoch - self._first_step) * self._passes
+        return (self.steps_per_epoch - self._first_step) * self._micro_batches
 
 
 class Loader:
-    """Loads the batches that it is given, in their order, each time it is iterated."""
+    """Loads batches of a data set in the given order; it can be iterated again and again."""
 
     def __init__(
         self, data: Dataset[Any], batches: Iterable[BatchIndices], loader_workers: int, pins: bool = False
@@ -79,29 +80,33 @@ class Loader:
         """Prepare to load.
 
         Args:
-            data: ``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are workers. An
-                attribute ``augments`` that is False spares it the seeding, 0.1 ms a batch.
-            batches: What to load.
-            loader_workers: Processes that load, shared by all loaders of this process. 0: this process.
-            pins: Whether batches are put into pinned memory, from which a device copies them faster.
+            data: The data set. ``__getitems__`` takes a list of indices and returns a :data:`Batch`. It is pickled if
+                there are loader workers. If it has an attribute ``augments`` that is False, random generators are not
+                seeded for it, which saves 0.1 ms a batch.
+            batches: The batches to load.
+            loader_workers: Number of processes that load, shared by all loaders of this process. 0: this process loads.
+            pins: Whether to put batches into pinned memory, from which a device copies them faster.
         """
         self._load, self._batches, self._workers, self._pins = _Seeded(data), batches, loader_workers, pins
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loaded():
-            yield {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pins else batch
+            if self._pins:
+                yield {name: tensor.pin_memory() for name, tensor in batch.items()}
+            else:
+                yield batch
 
     def _loaded(self) -> Iterator[Batch]:
         if not self._workers:
             return map(self._load, self._batches)
-        return loader_processes(self._workers).load(self._load.in_a_file(), self._batches)
+        return loader_processes(self._workers).load(self._load.pickle_file(), self._batches)
 
 
 class _Seeded:
-    """Loads batches of a data set. Seeds the random generators for each, and puts them back.
+    """Loads batches of a data set. It seeds the random generators for each batch, and restores them afterwards.
 
-    So augmentation depends neither on which process loads the samples nor on what it loaded before. It does depend on
-    which samples share a batch, unless the data set has a method ``seeded`` that seeds each of them.
+    So augmentation depends neither on which process loads the samples nor on what it loaded before. It depends on which
+    samples share a batch, unless the data set has a method ``seeded`` that seeds each sample.
     """
 
     def __init__(self, data: Dataset[Any]) -> None:
@@ -113,23 +118,23 @@ class _Seeded:
         if not self._augments:
             plain: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
             return plain
-        kept = random.getstate(), np.random.get_state()
+        states = random.getstate(), np.random.get_state()
         with torch.random.fork_rng(devices=[]):
             augmented = self._augmented(batch)
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
         return augmented
 
     def _augmented(self, batch: BatchIndices) -> Batch:
-        seeds_each = getattr(self._data, "seeded", None)
-        if seeds_each is not None:
-            return seeds_each(batch.indices, batch.seed)
+        load_seeded = getattr(self._data, "seeded", None)
+        if load_seeded is not None:
+            return load_seeded(batch.indices, batch.seed)
         seed_host(*batch.seed, batch.indices[0])
         augmented: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
         return augmented
 
-    def in_a_file(self) -> Path:
-        """Return a file that holds this, pickled; it is removed when this object is."""
+    def pickle_file(self) -> Path:
+        """Return a file with this object, pickled; the file is removed together with the object."""
         if self._file is None:
             pickled = pickle.dumps(self)
             handle, name = tempfile.mkstemp(suffix=".pickle")
@@ -141,10 +146,10 @@ class _Seeded:
 
 
 def eval_batches(samples: int, rank: int, world: int) -> list[BatchIndices]:
-    """Return this rank's share of the validation samples; each sample is in one batch of one rank."""
-    mine = list(range(rank, samples, world))
-    starts = range(0, len(mine), EVAL_BATCH_PER_WORKER)
-    return [BatchIndices((0,), mine[start : start + EVAL_BATCH_PER_WORKER]) for start in starts]
+    """Return this rank's batches of validation samples. Each sample is in exactly one batch of one rank."""
+    own_samples = list(range(rank, samples, world))
+    starts = range(0, len(own_samples), EVAL_BATCH_PER_WORKER)
+    return [BatchIndices((0,), own_samples[start : start + EVAL_BATCH_PER_WORKER]) for start in starts]
 
 
 def size_of(batch: Batch) -> int:
@@ -153,7 +158,7 @@ def size_of(batch: Batch) -> int:
 
 
 def padded(batch: Batch, size: int) -> Batch:
-    """Return the batch filled up to ``size`` samples by repeating the first."""
+    """Return the batch, filled up to ``size`` samples by repeating the first one."""
     missing = size - size_of(batch)
     if missing <= 0:
         return batch

@@ -1,5 +1,8 @@
-"""The training loop of all models: data-parallel training, metrics that count each sample once, and a report (and a
-checkpoint, if one is wanted) after each epoch or every so many steps."""
+"""The training loop that all models share.
+
+It trains data-parallel, computes metrics that count each sample once, and reports (and saves a checkpoint, if one is
+requested) after each epoch or a number of steps.
+"""
 
 from __future__ import annotations
 
@@ -39,63 +42,64 @@ from gaudi_tune.training.loading import (
 from gaudi_tune.training.profiling import traced
 from gaudi_tune.training.schedules import Schedule
 from gaudi_tune.training.session import get_checkpoint, get_context, report
+from gaudi_tune.training.step_times import StepTimer, StepTimes
 from gaudi_tune.training.sync_batch_norm import synchronise_batch_norm
-from gaudi_tune.training.training_config import TOP, TrainingConfig, check_batch, passes_of
+from gaudi_tune.training.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
 from gaudi_tune.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from evaluate import Metric
 
-SHORTEST_STEP_S = 1e-6
-"""Seconds of a step, at least: if all of its time counts as compilation, none is left."""
 Loss = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor | int]]
-"""Takes a model's outputs and the batch; returns the loss summed over what is predicted, and how many that is (samples,
-or tokens where each has a label)."""
+"""A function of a model's outputs and the batch. It returns the loss, summed over all predictions, and their number:
+samples, or tokens if each token has a label."""
 
 
 def classes_of(outputs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most probable class of each sample, and its label: of a mixture (mixup, cutmix) the larger one."""
+    """Return the most probable class and the label of each sample; for a mixture (mixup, cutmix), the larger label."""
     labels = batch["labels"]
     return outputs.argmax(dim=1), labels.argmax(dim=1) if labels.ndim > 1 else labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a model's train loop gives the training loop. The defaults train a classifier."""
+    """The parts of a training that depend on the model. The defaults train a classifier."""
 
     model: nn.Module
-    """On the CPU, not wrapped."""
+    """The model, on the CPU and not wrapped."""
     forward: Callable[[nn.Module, Batch], torch.Tensor]
-    """Returns the model's outputs, first dimension the samples; of a classifier, logits of shape (n, classes)."""
+    """Returns the model's outputs, with samples in the first dimension; for a classifier, logits of shape (n,
+    classes)."""
     train_data: Dataset[Any]
-    """``__getitems__`` takes a list of indices and returns a :data:`Batch`. Pickled if there are loader workers."""
+    """The training data. ``__getitems__`` takes a list of indices and returns a :data:`Batch`. It is pickled if there
+    are loader workers."""
     val_data: Dataset[Any]
-    """Likewise."""
+    """The validation data, in the same form."""
     test_data: Dataset[Any] | None = None
-    """Likewise, for trials that confirm others. None: there is none."""
+    """The test data, in the same form, for trials that confirm others; None if there is none."""
     loss: Loss | None = None
-    """What is minimised: the mean of each pass, so that passes and workers weigh alike. None: the cross-entropy of the
-    batch's ``labels``, in training with ``label_smoothing``."""
+    """The loss, of which the mean over each micro-batch is minimised, so that all micro-batches and workers weigh the
+    same. None: the cross-entropy of the batch's ``labels``, in training with ``label_smoothing``."""
     predict: Callable[[torch.Tensor, Batch], tuple[torch.Tensor, torch.Tensor]] = classes_of
-    """Returns predictions and references for the metrics, integers or floats, as many of the one as of the other."""
+    """Returns equally many predictions and references for the metrics, integers or floats."""
     metrics: Mapping[str, Callable[[], Metric]] = field(
         default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
     )
     """By the name to report it under, what makes a metric of one number (a subclass of ``evaluate.Metric`` does). It is
     computed on rank 0, over the predictions of all ranks."""
     schedule: Schedule | None = None
-    """Of the learning rate. None: the one that the configuration names."""
+    """The schedule of the learning rate; None for the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
-    """Writes to a checkpoint what is needed to build the model again besides its state."""
+    """Writes to a checkpoint what is needed to build the model again, besides its state."""
     check_fit: Callable[[Path], None] | None = None
-    """Raises a ValueError for a checkpoint that would score wrong here without a word: it was trained with other
-    classes, or with data that were prepared otherwise."""
+    """Raises a ValueError for a checkpoint whose scores would be wrong here: it was trained with other classes, or with
+    data that was prepared in another way."""
 
 
 def train(task: Task, config: TrainingConfig) -> None:
-    """Train ``task`` for its budget and report after each epoch (or ``eval_every`` steps); go on from a checkpoint.
+    """Train ``task`` for its budget, from its checkpoint if it has one, and report each epoch or ``eval_every`` steps.
 
-    Whatever is random between two reports is seeded with (seed, rank, steps done) or with the batch's seed, so a trial
+    Everything random between two reports is seeded with (seed, rank, steps done) or with the batch's seed, so a trial
     that resumes reports the same numbers as one that was never interrupted.
 
     Raises:
@@ -115,8 +119,9 @@ def train(task: Task, config: TrainingConfig) -> None:
         compiling = trial.compiling
         compiled_s = compiling.seconds()
         trained = trial.train_to_next_report()
-        began = compiling.clock()
-        scores = trial.scores(worth_it=math.isfinite(trained.loss))
+        times = trained.times
+        evaluation_began_at = compiling.clock()
+        scores = trial.scores(is_finite=math.isfinite(trained.loss))
         epoch = trial.steps_done / trial.steps_per_epoch
         report(
             {
@@ -127,11 +132,11 @@ def train(task: Task, config: TrainingConfig) -> None:
                 **scores,
                 names.LEARNING_RATE: trial.optimizer.param_groups[0]["lr"],
                 names.PEAK_LEARNING_RATE: config.peak_lr,
-                names.SAMPLES_PER_SECOND: trained.samples_per_s,
-                names.LAST_STEP_SAMPLES_PER_SECOND: trained.last_step_samples_per_s,
-                names.TRAIN_SECONDS: trained.seconds,
-                names.COMPILE_SECONDS: trained.first_step_s + compiling.seconds() - compiled_s,
-                names.EVAL_SECONDS: compiling.clock() - began,
+                names.SAMPLES_PER_SECOND: config.batch_size / times.step_s,
+                names.LAST_STEP_SAMPLES_PER_SECOND: config.batch_size / times.last_step_s,
+                names.TRAIN_SECONDS: times.total_s,
+                names.COMPILE_SECONDS: times.first_step_extra_s + compiling.seconds() - compiled_s,
+                names.EVAL_SECONDS: compiling.clock() - evaluation_began_at,
                 names.FIRST_STEP_AT: first_step_at,
             },
             save=trial.save,
@@ -144,19 +149,12 @@ class _Trained(NamedTuple):
     loss: float
     """Mean over all steps and ranks."""
     accuracy: dict[str, float]
-    """By its name; empty if it is not wanted."""
-    seconds: float
-    """Without compilations and ``first_step_s``."""
-    first_step_s: float
-    """How many seconds longer the trial's first step took than the others, without compilations; 0 in later reports."""
-    samples_per_s: float
-    """Of all ranks, without compilations and the trial's first step."""
-    last_step_samples_per_s: float
-    """Of all ranks, in the last step."""
+    """The training accuracy by its name; empty if ``train_accuracy`` is off."""
+    times: StepTimes
 
 
 class _Trial:
-    """The objects of one trial on one worker."""
+    """The model, optimizer, data and progress of one trial on one worker."""
 
     def __init__(self, task: Task, config: TrainingConfig) -> None:
         context = get_context()
@@ -165,7 +163,7 @@ class _Trial:
         self.device_type = DEVICE_TYPES[self.device.type]
         samples = len(task.train_data)  # type: ignore[arg-type]
         check_batch(config, self.world, samples)
-        self.passes = passes_of(config, self.world)
+        self.micro_batches = num_micro_batches(config, self.world)
         self.sampler = TrainSampler(samples, config, self.rank, self.world)
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
@@ -195,73 +193,61 @@ class _Trial:
         self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}
 
     def load_first_batch(self) -> None:
-        """Wait for the first batch: that belongs to the start of the trial, not to its first step."""
+        """Wait for the first batch, which counts as part of the trial's start and not of its first step."""
         self._batches = chain([next(self._batches)], self._batches)
 
     def train_to_next_report(self) -> _Trained:
         """Train to the end of the epoch, or ``eval_every`` steps."""
         seed_everything(self.config.seed, self.rank, self.steps_done)
         self.model.train()
-        first, between_reports = self.steps_done, self.config.eval_every or self.steps_per_epoch
-        end = min(self.steps, first + between_reports)
-        loss_sum = torch.zeros((), device=self.device)  # on the device: reading it would wait for every step
-        self.right = torch.zeros(2, dtype=torch.int64, device=self.device)  # likewise; of how many
-        began = after_first = self.compiling.clock()
-        traceable = 0 if self.rank or first else end  # by rank 0 alone, and what a trial trains first
-        with traced(self.device_type, traceable) as next_of_trace:
-            for step in range(first, end):
-                if step == end - 1:
-                    self.device_type.synchronize()
-                    last_began = self.compiling.clock()
+        start = self.steps_done
+        end = min(self.steps, start + (self.config.eval_every or self.steps_per_epoch))
+        # Sums stay on the device: to read them in every step would wait for the device each time.
+        loss_sum = torch.zeros((), device=self.device)
+        self.correct = torch.zeros(2, dtype=torch.int64, device=self.device)  # predictions that are right, and all
+        timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
+        traced_steps = 0 if self.rank or start else end  # only rank 0 traces, and only the first steps of a trial
+        with traced(self.device_type, traced_steps) as trace_step:
+            while self.steps_done < end:
+                if self.steps_done == end - 1:
+                    timer.last_step_begins()
                 with self.compiling.alone("training"):
                     loss_sum += self._step()
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
-                    self.device_type.synchronize()
-                    after_first = self.compiling.clock()
-                next_of_trace()
-        loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - first) * self.world)
-        ended, steps = self.compiling.clock(), end - first
-        first_s = after_first - began  # 0 unless the trial's first step is among them
-        others = steps - 1 if first_s and steps > 1 else steps
-        per_step = max(SHORTEST_STEP_S, (ended - (after_first if others < steps else began)) / others)
-        longer_s = max(0.0, first_s - per_step)
-        return _Trained(
-            loss=loss,
-            accuracy=self._train_accuracy(),
-            seconds=ended - began - longer_s,
-            first_step_s=longer_s,
-            samples_per_s=self.config.batch_size / per_step,
-            last_step_samples_per_s=self.config.batch_size / max(SHORTEST_STEP_S, ended - last_began),
-        )
+                    timer.first_step_has_ended()
+                trace_step()
+        loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - start) * self.world)  # waits for the last step
+        return _Trained(loss, self._train_accuracy(), timer.stop(end - start))
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:
             return {}
-        right, of = metrics.sum_over_ranks(self.right).tolist()
-        return {names.TRAIN_ACCURACY: right / of}
+        correct, total = metrics.sum_over_ranks(self.correct).tolist()
+        return {names.TRAIN_ACCURACY: correct / total}
 
     def _step(self) -> torch.Tensor:
-        """Take one optimizer step and return the mean loss of this rank's passes."""
+        """Take one optimizer step and return the mean loss of this rank's micro-batches."""
         factor = self.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
         loss_sum = torch.zeros((), device=self.device)
-        for part in range(self.passes):
+        for number in range(self.micro_batches):
             batch = next(self._batches)
-            with self._synchronised_in(part):
+            with self._gradient_exchange(number):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.train_model, batch).float()
-                # Outside, as in evaluation: a Gaudi's autocast would compute a product or a mean in bfloat16.
-                summed, count = self.train_loss(outputs, batch)
-                loss = summed / count / self.passes
+                # The loss is outside of autocast, as in evaluation: a Gaudi would compute products and means in
+                # bfloat16.
+                summed_loss, count = self.train_loss(outputs, batch)
+                loss = summed_loss / count / self.micro_batches
                 loss.backward()
                 self.device_type.mark_step()
             loss_sum += loss.detach()
             if self.config.train_accuracy:
                 predicted, expected = self.task.predict(outputs.detach(), batch)
-                self.right[0] += (predicted == expected).sum()
-                self.right[1] += expected.numel()
+                self.correct[0] += (predicted == expected).sum()
+                self.correct[1] += expected.numel()
         if self.config.clip_norm:
             self.device_type.clip_gradients(self.bare_model.parameters(), self.config.clip_norm)
         self.optimizer.step()
@@ -271,48 +257,53 @@ class _Trial:
         self.optimizer.zero_grad()
         return loss_sum
 
-    def scores(self, *, worth_it: bool = True) -> dict[str, float]:
-        """Return loss and metrics of the validation data, and of the test data if there is any to score; NaN for each
-        if the model is not worth it."""
-        scores = self.evaluate(self.val_loader) if worth_it else self.not_evaluated()
+    def scores(self, *, is_finite: bool = True) -> dict[str, float]:
+        """Return loss and metrics of the validation data, and of the test data if there is any to score.
+
+        Args:
+            is_finite: Whether the training loss is finite. If not, nothing is evaluated, and all scores are NaN.
+        """
+        scores = self.evaluate(self.val_loader) if is_finite else self.nan_scores()
         if self.test_loader is not None:
-            tested = self.evaluate(self.test_loader) if worth_it else self.not_evaluated()
-            scores |= {names.test_metric(name): value for name, value in tested.items()}
+            test_scores = self.evaluate(self.test_loader) if is_finite else self.nan_scores()
+            scores |= {names.test_metric(name): value for name, value in test_scores.items()}
         return scores
 
     @torch.no_grad()
     def evaluate(self, loader: Loader) -> dict[str, float]:
-        """Return the mean loss over all samples of validation (or test), and the metrics, which are NaN but on rank 0,
-        by their names of validation."""
-        self.scored_model.eval()  # not the wrapper, which would synchronise ranks that have unequal batches
+        """Return the mean loss over all samples of the data and the metrics, by the names of validation.
+
+        Metrics are computed on rank 0; on other ranks they are NaN.
+        """
+        self.scored_model.eval()  # not the wrapper, which would synchronise ranks with different numbers of batches
         self._share_buffers()
-        static = self.compiles or self.device_type.static_shapes
+        pads = self.compiles or self.device_type.static_shapes  # another shape would be compiled again
         loss_sum = torch.zeros((), device=self.device)
         count_sum = torch.zeros((), dtype=torch.int64, device=self.device)
-        in_top = torch.zeros((), dtype=torch.int64, device=self.device)
-        nothing = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
-        predictions, references = [nothing], [nothing]
+        top5_correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        empty = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
+        predictions, references = [empty], [empty]
         for batch in self._on_device(loader):
             size = size_of(batch)
-            whole = padded(batch, EVAL_BATCH_PER_WORKER) if static else batch  # another shape would be compiled again
+            model_input = padded(batch, EVAL_BATCH_PER_WORKER) if pads else batch
             with self.compiling.alone("evaluation"):
                 with self.device_type.autocast(self.config.mixed_precision):
-                    outputs = self.task.forward(self.eval_model, whole).float()
+                    outputs = self.task.forward(self.eval_model, model_input).float()
                 self.device_type.mark_step()
             outputs = outputs[:size]
-            summed, count = self.eval_loss(outputs, batch)
-            loss_sum += summed
+            summed_loss, count = self.eval_loss(outputs, batch)
+            loss_sum += summed_loss
             count_sum += count
             if self.config.top5_accuracy:
-                in_top += (outputs.topk(TOP, dim=1).indices == batch["labels"].unsqueeze(1)).sum()
+                top5_correct += (outputs.topk(TOP, dim=1).indices == batch["labels"].unsqueeze(1)).sum()
             predicted, expected = self.task.predict(outputs, batch)
             predictions.append(predicted.flatten())
             references.append(expected.flatten())
             self.device_type.mark_step()
         count = int(metrics.sum_over_ranks(count_sum))
-        validated = {**self.not_evaluated(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
+        scores = {**self.nan_scores(), names.VAL_LOSS: float(metrics.sum_over_ranks(loss_sum)) / count}
         if self.config.top5_accuracy:
-            validated[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(in_top)) / count
+            scores[names.VAL_TOP5_ACCURACY] = int(metrics.sum_over_ranks(top5_correct)) / count
         gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
         if self.rank == 0:
             predicted, expected = (values.cpu() for values in gathered)
@@ -320,16 +311,18 @@ class _Trial:
                 result = make().compute(predictions=predicted, references=expected)
                 if len(result) != 1:
                     raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
-                validated[name] = float(*result.values())
-        return validated
+                scores[name] = float(*result.values())
+        return scores
 
-    def not_evaluated(self) -> dict[str, float]:
+    def nan_scores(self) -> dict[str, float]:
         """Return NaN for the loss and each metric."""
-        top = [names.VAL_TOP5_ACCURACY] if self.config.top5_accuracy else []
-        return dict.fromkeys([names.VAL_LOSS, *top, *self.metrics], math.nan)
+        score_names = [names.VAL_LOSS, *self.metrics]
+        if self.config.top5_accuracy:
+            score_names.insert(1, names.VAL_TOP5_ACCURACY)
+        return dict.fromkeys(score_names, math.nan)
 
     def save(self, directory: Path) -> None:
-        """Write to ``directory`` what the trial needs to go on, and what it takes to load the model elsewhere."""
+        """Write to ``directory`` what the trial needs to continue, and what is needed to load the model elsewhere."""
         if self.task.describe is not None:
             self.task.describe(directory)
         state = {"model": self.scored_model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -338,7 +331,7 @@ class _Trial:
         write_state(directory, {**state, "steps_done": self.steps_done})
 
     def _restore(self) -> None:
-        """Go on from the trial's checkpoint, if there is one, with the hyperparameters of this configuration.
+        """Continue from the trial's checkpoint, if it has one, with the hyperparameters of this configuration.
 
         The checkpoint may be another trial's, trained with other hyperparameters (population-based training).
         """
@@ -350,10 +343,11 @@ class _Trial:
         self.bare_model.load_state_dict(state.get(TRAINED_MODEL, state["model"]))
         if self.average:
             self.average.model.load_state_dict(state["model"])
-        # An optimizer's groups hold hyperparameters, which are the configuration's to say, and in habana's fused AdamW
-        # also the number of steps, which is the checkpoint's.
-        configured = self.optimizer.state_dict()["param_groups"]
-        groups = [{**old, **new} for old, new in zip(state["optimizer"]["param_groups"], configured, strict=True)]
+        # The groups of an optimizer hold hyperparameters, which come from the configuration, and in habana's fused
+        # AdamW also the number of steps, which comes from the checkpoint.
+        saved_groups = state["optimizer"]["param_groups"]
+        new_groups = self.optimizer.state_dict()["param_groups"]
+        groups = [{**saved, **new} for saved, new in zip(saved_groups, new_groups, strict=True)]
         self.optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
         self.steps_done = state["steps_done"]
 
@@ -371,22 +365,23 @@ class _Trial:
         settings = self.device_type.data_parallel_settings()
         return cast(nn.Module, prepare_model(model, parallel_strategy_kwargs=settings))
 
-    def _synchronised_in(self, part: int) -> AbstractContextManager[None]:
-        """Return the context of one pass: workers exchange gradients in the last pass of a step only."""
-        if part == self.passes - 1 or not isinstance(self.model, DistributedDataParallel):
+    def _gradient_exchange(self, number: int) -> AbstractContextManager[None]:
+        """Return the context of a micro-batch: workers exchange gradients only in the last one of a step."""
+        if number == self.micro_batches - 1 or not isinstance(self.model, DistributedDataParallel):
             return nullcontext()
         return cast("AbstractContextManager[None]", self.model.no_sync())
 
     def _share_buffers(self) -> None:
-        """Give all ranks the running statistics of rank 0, which is the rank that saves them."""
-        if self.world > 1:
-            averaged = self.average.model.buffers() if self.average else ()
-            for buffer in (*self.bare_model.buffers(), *averaged):
-                if buffer.is_floating_point():
-                    dist.broadcast(buffer, src=0)
+        """Give all ranks the running statistics of rank 0, which are those that are saved."""
+        if self.world == 1:
+            return
+        average_buffers = self.average.model.buffers() if self.average else ()
+        for buffer in (*self.bare_model.buffers(), *average_buffers):
+            if buffer.is_floating_point():
+                dist.broadcast(buffer, src=0)
 
     def _all_batches(self) -> Iterator[Batch]:
-        """Yield the batch of each pass, from the next step on, epoch after epoch."""
+        """Yield the micro-batches, beginning with those of the next step, epoch after epoch."""
         position = self.steps_done
         while True:
             epoch, step = divmod(position, self.steps_per_epoch)
@@ -400,6 +395,6 @@ class _Trial:
 
 
 def cross_entropy(logits: torch.Tensor, batch: Batch, label_smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy of the batch's ``labels``, and their number: the loss of a classifier."""
+    """Return the loss of a classifier: the summed cross-entropy of the batch's ``labels``, and their number."""
     labels = batch["labels"]
     return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing), len(labels)

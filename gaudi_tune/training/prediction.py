@@ -1,6 +1,6 @@
-"""Prediction from raw input with a trained model, on the CPU: what an MLflow model of a checkpoint does.
+"""Predicts from raw input with a trained model on the CPU, as the MLflow model of a checkpoint does.
 
-Neither this nor the models' modules need Ray or habana: MLflow loads a model where neither is installed.
+Neither this module nor those of the models need Ray or habana, so that MLflow can load a model without them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("filelock", "numpy", "pandas", "pydantic", "torch")
-"""What every model of this package needs to be loaded."""
+"""Packages that must be installed to load any model of this project."""
 LOADED_BY = "loaded_by"
-"""In an MLflow model's configuration: the function that makes the predictor, as ``package.module:function``."""
+"""The entry of an MLflow model's configuration with the function that makes the predictor:
+``package.module:function``."""
 
 
 class Predictor(Protocol):
@@ -26,7 +27,7 @@ class Predictor(Protocol):
 
     @property
     def packages(self) -> Sequence[str]:
-        """What must be installed to load it, by the names that pip knows; MLflow notes the versions."""
+        """Packages that must be installed to load it, by their names in pip; MLflow adds the versions."""
 
     @property
     def example(self) -> pd.DataFrame:
@@ -38,18 +39,18 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassPredictor:
-    """A trained classifier that says the class of each input, and how probable it is."""
+    """A trained classifier that predicts the class of each input and its probability."""
 
     column: str
-    """Name of the column of input."""
+    """Name of the input's column."""
     sample: str | bytes
-    """An input."""
+    """An example of an input."""
     packages: Sequence[str]
-    """What must be installed to load it, by the names that pip knows."""
+    """Packages that must be installed to load it, by their names in pip."""
     classes: Sequence[str]
-    """Names, in the order of the logits."""
+    """Names of the classes, in the order of the logits."""
     logits: Callable[[list[Any]], torch.Tensor]
-    """Returns logits of shape (n, classes) of n inputs."""
+    """Returns logits of shape (n, classes) for n inputs."""
 
     @property
     def example(self) -> pd.DataFrame:
@@ -59,7 +60,7 @@ class ClassPredictor:
         return pd.DataFrame({self.column: [self.sample]})
 
     def predict(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the columns ``prediction`` (the name of the class) and ``probability``, a row for each of ``table``.
+        """Return a row with ``prediction`` (the name of the class) and ``probability`` for each row of ``table``.
 
         Raises:
             ValueError: The table's first column has another name.
@@ -70,20 +71,24 @@ class ClassPredictor:
         from gaudi_tune.training.loading import EVAL_BATCH_PER_WORKER
 
         name = table.columns[0]
-        if name not in (self.column, 0):  # MLflow makes a column 0 of a list, and leaves all but the first column out
+        if name not in (
+            self.column,
+            0,
+        ):  # MLflow turns a list into a column 0, and leaves out all columns but the first
             raise ValueError(f"the (first) column must be {self.column!r}, but it is {name!r}")
         inputs = table[name].tolist()
-        batches = [inputs[at : at + EVAL_BATCH_PER_WORKER] for at in range(0, len(inputs), EVAL_BATCH_PER_WORKER)]
+        predictions: list[str] = []
+        probabilities: list[float] = []
         with torch.inference_mode():
-            best = [self.logits(batch).softmax(dim=1).max(dim=1) for batch in batches]
-        columns = {
-            "prediction": [self.classes[index] for of_batch in best for index in of_batch.indices.tolist()],
-            "probability": [value for of_batch in best for value in of_batch.values.tolist()],
-        }
-        return pd.DataFrame(columns, index=table.index)
+            for start in range(0, len(inputs), EVAL_BATCH_PER_WORKER):
+                logits = self.logits(inputs[start : start + EVAL_BATCH_PER_WORKER])
+                best = logits.softmax(dim=1).max(dim=1)
+                predictions += [self.classes[index] for index in best.indices.tolist()]
+                probabilities += best.values.tolist()
+        return pd.DataFrame({"prediction": predictions, "probability": probabilities}, index=table.index)
 
 
 def _load_pyfunc(data: str, config: Mapping[str, str]) -> Predictor:
-    """Load a model's files; MLflow calls a function of this name in the module that a model names as its loader."""
+    """Load a model's files. MLflow calls the function of this name in the module that the model names as its loader."""
     load: Callable[[Path], Predictor] = pkgutil.resolve_name(config[LOADED_BY])
     return load(Path(data))

@@ -1,4 +1,4 @@
-"""A script as a train loop: every trial runs it from its first line, as Python would."""
+"""Runs a script as a train loop: every trial runs it from its first line, as Python would."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def run_script(config: dict[str, Any], path: str, source: str) -> None:
 
     Args:
         config: What :func:`config_of_trial` returns to the script.
-        path: Where it stands, for ``__file__`` and tracebacks.
-        source: Its text, so that all trials of a sweep run the same, on any node.
+        path: Its path, for ``__file__`` and tracebacks.
+        source: Its text, so that all trials of a sweep run the same code on any node.
     """
     global _config
     module, main, arguments = ModuleType("__main__"), sys.modules["__main__"], sys.argv
@@ -28,5 +28,5 @@ def run_script(config: dict[str, Any], path: str, source: str) -> None:
 
 
 def config_of_trial() -> dict[str, Any] | None:
-    """Return the configuration of the trial that runs the script that calls this; None where no trial does."""
+    """Return the configuration of the trial that runs the calling script; None outside a trial."""
     return _config

@@ -1,12 +1,12 @@
 """The contract between a train loop and whatever runs it: report, checkpoint, rank.
 
-The same loop runs unchanged in three places, and these functions find out in which one they are called:
+The same loop runs unchanged in three places, and these functions detect where they are called:
 
-- in a warm worker group, where a :class:`Session` was opened around the call of the loop;
+- in a warm worker group, which opens a :class:`Session` around the call of the loop;
 - in a plain ``TorchTrainer``, where they call ``ray.train``;
-- in this process, without Ray, for debugging: one worker, metrics are logged, nothing is saved.
+- in this process, without Ray, for debugging: there is one worker, metrics are logged, and nothing is saved.
 
-``ray.train`` is imported where it is used: that takes seconds, and every process of a sweep imports this module.
+``ray.train`` is imported inside functions: it takes seconds, and every process of a sweep imports this module.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 TrainLoop = Callable[[dict[str, Any]], None]
 """A train loop: takes the configuration of a trial, and reports through :func:`report` or ``ray.train.report``."""
 SaveFunction = Callable[[Path], None]
-"""Writes the state of the trial into the given directory, which exists and is empty. Called on rank 0 only."""
+"""A function that writes the state of the trial into a directory, which exists and is empty. It runs only on rank 0."""
 
 
 class Session(Protocol):
-    """What runs the loop and receives its reports."""
+    """The caller of a loop, which receives its reports."""
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
-        """Take the metrics of one epoch, and return when the trial may go on."""
+        """Take the metrics of one epoch, and return when the trial may continue."""
 
     def get_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint that the trial starts from, None for a new trial."""
+        """Return the checkpoint that the trial starts from; None for a new trial."""
 
 
 _session: Session | None = None
@@ -47,7 +47,7 @@ _session: Session | None = None
 
 @contextmanager
 def open_session(session: Session) -> Iterator[None]:
-    """Make ``session`` answer the loop that is called inside the block."""
+    """Make ``session`` serve the loop that is called inside the block."""
     global _session
     previous, _session = _session, session
     try:
@@ -59,20 +59,20 @@ def open_session(session: Session) -> Iterator[None]:
 def report(
     metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, save: SaveFunction | None = None
 ) -> None:
-    """Report the metrics of one epoch; every rank must call it, and rank 0's metrics count.
+    """Report the metrics of one epoch. Every rank must call it; the metrics of rank 0 count.
+
+    In a warm worker group the call returns when the scheduler lets the trial continue. If the trial is stopped, it
+    raises an exception through the loop, so that ``finally`` blocks and context managers run.
 
     Args:
-        metrics: Names and finite or non-finite numbers, also as a tensor without dimensions; a non-finite
-            objective or loss ends the trial as failed.
-        checkpoint: A checkpoint that is written already, as loops for Ray Train have it. Prefer ``save``.
-        save: Writes a checkpoint. Called only when one is wanted. In a plain
-            TorchTrainer, which cannot ask, it is called at every report.
-
-    In a warm worker group the call returns when the scheduler lets the trial go on, and raises through the loop
-    when the trial is stopped, so that ``finally`` blocks and context managers run.
+        metrics: Numbers by name, also as tensors without dimensions. A non-finite objective or loss ends the trial as
+            failed.
+        checkpoint: A checkpoint that is already written, as in loops for Ray Train. Prefer ``save``.
+        save: Writes a checkpoint. It is called only when the sweep requests one. A plain TorchTrainer cannot request
+            one, so there it is called at every report.
 
     Raises:
-        ValueError: A metric is neither a number nor a text, or its name is no text; or there are no names.
+        ValueError: The metrics are not a mapping, a name is not a text, or a metric is neither a number nor a text.
     """
     if not isinstance(metrics, Mapping):
         raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {metrics!r}")
@@ -92,7 +92,7 @@ def report(
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the checkpoint that the trial starts from, None for a new trial."""
+    """Return the checkpoint that the trial starts from; None for a new trial."""
     if _session is not None:
         return _session.get_checkpoint()
     if not _in_ray_train():
@@ -113,7 +113,7 @@ def get_context() -> TrainContext | LocalContext:
 
 @dataclass(frozen=True)
 class LocalContext:
-    """The context of a loop that runs in this process alone; has the methods of Ray Train's that loops call."""
+    """The context of a loop that runs without Ray. It has those methods of Ray Train's context that loops call."""
 
     def get_world_size(self) -> int:
         """Return the number of workers."""
@@ -132,12 +132,14 @@ def _plain(name: str, value: Any) -> Any:
     """Return a metric as a plain number or text, which can be sent and compared."""
     if not isinstance(name, str):
         raise ValueError(f"report(): the name of a metric must be a text, but is {name!r}; name it {str(name)!r}")
-    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch and numpy
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # a scalar of torch or numpy
     if number is None or isinstance(number, Real | str):
         return number
-    what = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+    description = type(value).__name__
+    if hasattr(value, "shape"):
+        description += f" of shape {tuple(value.shape)}"
     raise ValueError(
-        f"report(): the metric {name!r} must be a number or a text, but is a {what}; report one value each"
+        f"report(): the metric {name!r} must be a number or a text, but is a {description}; report one value each"
     )
 
 
@@ -146,7 +148,7 @@ def _in_ray_train() -> bool:
 
     try:
         train.get_context()
-    except (RuntimeError, DeprecationWarning):  # outside a train loop's worker; in a function trainable of Ray Tune
+    except (RuntimeError, DeprecationWarning):  # outside of Ray; in a function trainable of Ray Tune
         return False
     return True
 

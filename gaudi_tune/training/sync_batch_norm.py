@@ -1,7 +1,7 @@
 """Batch normalisation over all workers of a trial.
 
-torch's own SyncBatchNorm takes tensors on cuda, hpu and xpu, and refuses those on the CPU (torch 2.15). This one is
-made of all-reduces, which every backend has, so that one implementation serves hpu, cuda and cpu.
+torch's own SyncBatchNorm accepts tensors on cuda, hpu and xpu, but not on the CPU (torch 2.15). This one uses only
+all-reduces, which every backend has, so that it serves hpu, cuda and cpu.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from gaudi_tune.private.torch import change_class
 
 
 class SyncBatchNorm2d(nn.BatchNorm2d):
-    """BatchNorm2d whose training statistics are those of all workers' batches together, which are equally large."""
+    """BatchNorm2d whose training statistics are computed over the batches of all workers, which must be equally
+    large."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise ``input`` of shape (n, channels, height, width)."""
         if not self.training or dist.get_world_size() == 1:
             return super().forward(input)
-        with torch.autocast(input.device.type, enabled=False):  # a Gaudi's would multiply in bfloat16
+        with torch.autocast(input.device.type, enabled=False):  # a Gaudi's autocast would multiply in bfloat16
             values = input.float()
             count = values.numel() / values.shape[1] * dist.get_world_size()
             mean = all_reduce(values.sum(dim=(0, 2, 3))) / count
@@ -42,7 +43,7 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:
-    """Let every BatchNorm2d of ``model`` take its statistics over all workers; its parameters stay."""
+    """Turn every BatchNorm2d of ``model`` into a :class:`SyncBatchNorm2d`; its parameters stay."""
     for module in model.modules():
         if type(module) is nn.BatchNorm2d:
             change_class(module, SyncBatchNorm2d)

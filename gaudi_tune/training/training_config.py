@@ -1,6 +1,6 @@
 """Hyperparameters and settings of :func:`~gaudi_tune.training.loop.train`, and how a batch is split.
 
-Importing this imports no library: a plan is checked before torch is needed.
+This module imports no library, because a plan is checked before torch is needed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 TOP = 5
-"""How many of the most probable classes ``top5_accuracy`` looks at."""
+"""How many of the most probable classes count for ``top5_accuracy``."""
 
 
 class ExecutionMode(NamedTuple):
-    """How the operations of a model are run."""
+    """How the operations of a model are run, and why."""
 
     name: Literal["compiled", "lazy", "eager"]
-    """By torch.compile; collected into graphs by habana; or one by one."""
-    why: str
+    """compiled: by torch.compile. lazy: collected into graphs by habana. eager: one by one."""
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,79 +38,80 @@ class TrainingConfig(TrialConfig):
     """Hyperparameters (without a default) and settings of gradient descent on labelled samples."""
 
     published_rates: ClassVar[tuple[tuple[float, float], ...]] = ()
-    """The table of the schedule ``published``, where there is one: (share of the budget from which it holds, share of
-    the peak)."""
+    """The table of the schedule ``published``, if the recipe has one: (share of the budget at which a row begins, share
+    of the peak learning rate)."""
 
     lr: float
     """Peak learning rate, at the batch of ``lr_for_batch``."""
     batch_size: int
     """Samples in one optimizer step, split over the workers."""
     lr_for_batch: int = 0
-    """Batch that ``lr`` is meant for; at another one the peak is in proportion to the batch (sgd), or to its square
-    root (others). The sweeps of an experiment with ``scale_lr`` take the baseline's. 0: ``lr`` is always the peak."""
+    """Batch size that ``lr`` is meant for. With another batch size the peak is scaled in proportion to it (sgd) or to
+    its square root (others). Sweeps of an experiment with ``scale_lr`` use the baseline's. 0: ``lr`` is always the
+    peak."""
     momentum: float = 0.0
     """Momentum of ``sgd``, ``rmsprop`` and ``lars``; the others have none."""
     weight_decay: float
     """L2 penalty (sgd, rmsprop, lars) or decoupled weight decay (adamw)."""
     decayed: Literal["all", "weights"] = "all"
-    """What ``weight_decay`` acts on: all parameters, or weights alone, which spares norms, biases and embeddings."""
+    """What ``weight_decay`` acts on: all parameters, or only weights, without norms, biases and embeddings."""
     optimizer: OptimizerName = "sgd"
     """With torch's own betas, alpha and eps. ``lars`` scales each layer's step to the norm of its weights,
     except where weight decay is left out: it needs ``decayed=weights``."""
     schedule: ScheduleKind = "constant"
-    """How the learning rate falls from its peak over the budget. ``published``: by the recipe's own table, stretched to
-    the budget, which may have its own warm-up."""
+    """How the learning rate falls from its peak over the budget. ``published`` follows the recipe's own table,
+    stretched to the budget; the table may have its own warm-up."""
     warmup: float = 0.0
     """Share of all optimizer steps in which the learning rate rises to its peak. 0 means none."""
     lr_floor: float = 0.0
     """Share of the peak learning rate below which no schedule falls."""
     step_size: int = 30
-    """Epochs in which the schedules ``step`` (at once) and ``exponential`` (evenly) fall by ``gamma``."""
+    """Epochs after which the schedules ``step`` (at once) and ``exponential`` (evenly) have fallen by ``gamma``."""
     gamma: float = 0.1
     """Factor of the schedules ``step`` and ``exponential``."""
     label_smoothing: float = 0.0
-    """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
-    pass_size: int = 0
-    """Most samples that a worker trains on at once, as many as its device holds. A larger share of the batch takes
-    several equal passes, whose gradients are summed; the workers synchronise in the last of them. 0: no limit."""
+    """Share of each label that is spread evenly over all classes, in the training loss only. 0 means none."""
+    micro_batch: int = 0
+    """Most samples that a worker trains on at once, so that they fit on its device. A larger share of the batch is
+    split into equal micro-batches, whose gradients are summed; workers synchronise in the last one. 0: no limit."""
     clip_norm: float = 0.0
-    """Largest norm of all gradients together; longer ones are shortened. 0 means no limit."""
+    """Largest total norm of all gradients; longer gradients are scaled down. 0 means no limit."""
     nesterov: bool = False
-    """Whether SGD looks ahead by its momentum (Nesterov). Only SGD reads it."""
+    """Whether SGD uses Nesterov momentum. Other optimizers ignore it."""
     ema_decay: float = 0.0
-    """What a moving average of the weights keeps of itself in each step. The average is evaluated and saved in place of
-    the weights; checkpoints have both. 0 means none."""
+    """Share that a moving average of the weights keeps of itself in each step. The average is evaluated in place of the
+    weights, and checkpoints have both. 0 means no average."""
     train_accuracy: bool = False
-    """Whether to report the accuracy of the training steps' own predictions, with augmentation and dropout."""
+    """Whether to report the accuracy of predictions in the training steps, with augmentation and dropout."""
     top5_accuracy: bool = False
-    """Whether to report how often a classifier has the label among its five most probable classes."""
+    """Whether to report how often the label is among a classifier's five most probable classes."""
     balanced_metrics: bool = False
-    """Whether to report balanced accuracy and macro F1, in which each class weighs alike, however rare."""
+    """Whether to report balanced accuracy and macro F1, in which rare classes count as much as common ones."""
     mixed_precision: Literal["auto", "bf16", "off"] = "auto"
     """bfloat16 autocast around forward and loss. auto: on hpu and cuda."""
     compile: bool | Literal["auto"] = "auto"
-    """Whether to compile the model (torch.compile; hpu_backend on an HPU). auto: on an HPU, unless lazy_mode or
-    sync_batch_norm is on."""
+    """Whether to compile the model, with torch.compile (backend hpu_backend on an HPU). auto: on an HPU, unless
+    lazy_mode or sync_batch_norm is on."""
     lazy_mode: bool | Literal["auto"] = "auto"
-    """Whether habana collects operations into graphs by itself (PT_HPU_LAZY_MODE), in place of torch.compile. auto: as
-    that variable says, else not."""
+    """Whether habana collects operations into graphs by itself, in place of torch.compile. auto: as PT_HPU_LAZY_MODE
+    says; without that variable, no."""
     sync_batch_norm: bool = False
     """Whether batch normalisation computes its statistics over all workers of a trial."""
     loader_workers: int = 0
-    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+    """Processes per worker that load batches. 0: the worker loads them itself."""
     train_samples: int = 0
-    """Training samples used, from the first on. 0 means all."""
+    """How many training samples are used, beginning with the first. 0 means all."""
     val_samples: int = 0
-    """Validation samples used, from the first on. 0 means all."""
+    """How many validation samples are used, beginning with the first. 0 means all."""
     evaluate: str = ""
-    """A checkpoint's folder: it is scored on the validation data, and the test data if that is held out, and nothing is
+    """Folder of a checkpoint to score on the validation data, and on the test data if it is held out; nothing is
     trained. Empty: the trial trains."""
     hold_out: bool = False
-    """Whether half of the validation data is test data, which no trial of the search sees. Data with a test part of its
-    own keeps its validation data whole."""
+    """Whether half of the validation data becomes test data, which no trial of the search sees. If the data has its own
+    test part, that is used and the validation data stays whole."""
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
+        """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
             "lr must be above 0": self.lr > 0,
             "lr, weight_decay and clip_norm must be finite": max(self.lr, self.weight_decay, self.clip_norm) < math.inf,
@@ -125,7 +126,7 @@ class TrainingConfig(TrialConfig):
             "lr_floor must be from 0 to 1": 0 <= self.lr_floor <= 1,
             "step_size must be at least 1 and gamma above 0": self.step_size >= 1 and self.gamma > 0,
             "label_smoothing must be from 0 to below 1": 0 <= self.label_smoothing < 1,
-            "pass_size must not be negative": self.pass_size >= 0,
+            "micro_batch must not be negative": self.micro_batch >= 0,
             "clip_norm must not be negative": self.clip_norm >= 0,
             "nesterov needs a momentum above 0": self.momentum > 0 or self.optimizer != "sgd" or not self.nesterov,
             "optimizer lars needs decayed=weights": self.optimizer != "lars" or self.decayed == "weights",
@@ -138,20 +139,20 @@ class TrainingConfig(TrialConfig):
         }
 
     def worker_environment(self) -> dict[str, str]:
-        """Return habana's mode where it is insisted on; habana reads it once, when it is imported."""
+        """Return habana's variable for its mode if the configuration sets one; habana reads it when it is imported."""
         return {} if self.lazy_mode == "auto" else {LAZY_MODE: str(int(self.lazy_mode))}
 
     def check_on(self, device: DeviceType) -> None:
-        """See that a device has what the configuration insists on.
+        """Check that a device supports what the configuration requires.
 
         Raises:
-            ValueError: It does not.
+            ValueError: The device does not support it.
         """
         if self.lazy_mode is True and not device.has_lazy_mode:
             raise ValueError(f"--set lazy_mode=true: an HPU has a lazy mode, {device.kind} has none; leave it out")
 
     def mode_on(self, device: DeviceType) -> ExecutionMode:
-        """Return how the model's operations are run on such a device, in a process with this one's variables."""
+        """Return how operations are run on this kind of device, in a process with the variables of this one."""
         if self.lazy_mode is True:
             return ExecutionMode("lazy", "lazy_mode=true")
         if self.lazy_mode == "auto" and device.is_lazy():
@@ -162,43 +163,50 @@ class TrainingConfig(TrialConfig):
             return ExecutionMode("eager", "sync_batch_norm would break a compiled graph at each batch normalisation")
         return ExecutionMode("compiled" if device.compiles else "eager", f"the default on {device.kind}")
 
-    def fewest_in_a_pass(self, workers: int) -> int:
-        """Return how many samples a worker must train on at once, at least."""
+    def min_micro_batch(self, workers: int) -> int:
+        """Return the smallest number of samples that a worker can train on at once."""
         return 1
 
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
-        """Return no other settings, if the batch can be split among so many."""
-        passes_of(self, wider)
+        """Return no settings, after checking that the batch can be split among more workers."""
+        num_micro_batches(self, wider)
         return {}
 
     @property
     def peak_lr(self) -> float:
-        """The learning rate that the schedule begins from or rises to: ``lr``, brought to this batch.
+        """The learning rate that the schedule begins with or rises to: ``lr``, scaled to this batch size.
 
-        In proportion to the batch for SGD (Goyal et al. 2017), to its root where gradients are divided by their size
-        (Malladi et al. 2022).
+        It is scaled in proportion to the batch size for SGD (Goyal et al. 2017), and to its square root for optimizers
+        that divide gradients by their size (Malladi et al. 2022).
         """
-        times = self.batch_size / (self.lr_for_batch or self.batch_size)
-        return self.lr * (times if self.optimizer == "sgd" else math.sqrt(times))
+        ratio = self.batch_size / (self.lr_for_batch or self.batch_size)
+        return self.lr * (ratio if self.optimizer == "sgd" else math.sqrt(ratio))
 
     def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
-        """Return what the graphs of the model depend on, and in lazy mode, where a graph is a whole step, those of loss
-        and optimizer, too."""
+        """Return what the graphs of the model depend on; None in eager mode, which compiles none.
+
+        In lazy mode a graph is a whole step, so it also depends on the loss and the optimizer.
+        """
         mode = self.mode_on(device).name
         if mode == "compiled":
             return self.graph(workers)
-        return self.graph(workers) | self._step_graph(workers) if mode == "lazy" else None
+        if mode == "lazy":
+            return self.graph(workers) | self._step_graph(workers)
+        return None
 
     def graph(self, workers: int) -> dict[str, Any]:
-        """Return what the graphs of the model depend on, as numbers and texts: shapes, and Python numbers baked into
-        them; subclasses add theirs. The learning rate, the momentum and the clipped norm are in none."""
-        samples = self.batch_size // workers // passes_of(self, workers)
-        return {"samples of a pass": samples, "mixed_precision": self.mixed_precision}
+        """Return what the graphs of the model depend on, by name: shapes, and Python numbers that are baked in.
+
+        Subclasses add theirs. No graph depends on the learning rate, the momentum or the clipped norm.
+        """
+        samples = self.batch_size // workers // num_micro_batches(self, workers)
+        return {"samples of a micro-batch": samples, "mixed_precision": self.mixed_precision}
 
     def _step_graph(self, workers: int) -> dict[str, Any]:
         names = ["label_smoothing", "optimizer", "weight_decay", "decayed", "nesterov", "ema_decay"]
-        names += ["momentum"] if self.optimizer == "lars" else []  # a constant of habana's kernel
-        return {"passes": passes_of(self, workers), **{name: getattr(self, name) for name in names}}
+        if self.optimizer == "lars":
+            names.append("momentum")  # a constant in habana's kernel
+        return {"micro-batches": num_micro_batches(self, workers), **{name: getattr(self, name) for name in names}}
 
     def make_schedule(self) -> Schedule:
         """Return the schedule of the learning rate."""
@@ -212,12 +220,14 @@ class TrainingConfig(TrialConfig):
         )
 
     def make_optimizer(self, model: nn.Module, device: torch.device) -> Optimizer:
-        """Return the optimizer of a model that is on ``device``."""
+        """Return the optimizer of a model, which must be on ``device`` already."""
         momentum: dict[str, Any] = {} if self.optimizer == "adamw" else {"momentum": self.momentum}
         if self.optimizer == "sgd":
             momentum["nesterov"] = self.nesterov
-        make = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
-        return make(self._parameter_groups(model), lr=self.peak_lr, weight_decay=self.weight_decay, **momentum)
+        optimizer_class = DEVICE_TYPES[device.type].optimizer_class(self.optimizer)
+        return optimizer_class(
+            self._parameter_groups(model), lr=self.peak_lr, weight_decay=self.weight_decay, **momentum
+        )
 
     def _parameter_groups(self, model: nn.Module) -> list[Any]:
         if self.decayed == "all":
@@ -229,7 +239,7 @@ class TrainingConfig(TrialConfig):
             for module in model.modules()
             if not isinstance(module, nn.Embedding)
             for name, parameter in module.named_parameters(recurse=False)
-            if name.endswith("weight") and parameter.ndim > 1  # those of norms are vectors
+            if name.endswith("weight") and parameter.ndim > 1  # weights of norms are vectors
         }
         spared = [parameter for parameter in model.parameters() if id(parameter) not in weights]
         decayed = [parameter for parameter in model.parameters() if id(parameter) in weights]
@@ -237,8 +247,8 @@ class TrainingConfig(TrialConfig):
         return [{"params": decayed}, {"params": spared, "weight_decay": 0.0, **plain}]
 
 
-def passes_of(config: TrainingConfig, workers: int) -> int:
-    """Return how many equal passes a worker takes for its share of a batch.
+def num_micro_batches(config: TrainingConfig, workers: int) -> int:
+    """Return into how many equal micro-batches a worker splits its share of a batch.
 
     Raises:
         ValueError: The batch cannot be split evenly.
@@ -248,18 +258,18 @@ def passes_of(config: TrainingConfig, workers: int) -> int:
         raise ValueError(
             f"batch_size must be a multiple of the {workers} workers that share it, but got {config.batch_size}"
         )
-    passes = -(-share // config.pass_size) if config.pass_size else 1
-    if share % passes:
+    number = math.ceil(share / config.micro_batch) if config.micro_batch else 1
+    if share % number:
         raise ValueError(
-            f"batch_size must be such that a worker's share of it is {passes} equal passes of at most pass_size, but "
+            f"batch_size must be such that a worker's share of it is {number} equal parts of at most micro_batch, but "
             f"got batch_size={config.batch_size}, which is {share} samples for each of {workers}, and "
-            f"pass_size={config.pass_size}"
+            f"micro_batch={config.micro_batch}"
         )
-    return passes
+    return number
 
 
 def check_classes(config: TrainingConfig, classes: int) -> None:
-    """See that the metrics of a classifier make sense for so many classes.
+    """Check that the metrics of a classifier make sense with this number of classes.
 
     Raises:
         ValueError: All classes would be among the five most probable.
@@ -269,17 +279,19 @@ def check_classes(config: TrainingConfig, classes: int) -> None:
 
 
 def check_batch(config: TrainingConfig, workers: int, samples: int) -> None:
-    """See that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it, unless
-    nothing is trained.
+    """Check that a batch can be split evenly among ``workers``, and that there are enough ``samples`` to fill it.
+
+    If nothing is trained, only the split is checked.
 
     Raises:
-        ValueError: It cannot, or there are too few, or a pass has fewer than the model can train on.
+        ValueError: The batch cannot be split, a micro-batch is too small for the model, or there are too few samples.
     """
-    at_once, fewest = config.batch_size // workers // passes_of(config, workers), config.fewest_in_a_pass(workers)
-    if at_once < fewest and not config.evaluate:
+    micro_batch = config.batch_size // workers // num_micro_batches(config, workers)
+    smallest = config.min_micro_batch(workers)
+    if micro_batch < smallest and not config.evaluate:
         raise ValueError(
-            f"batch_size must leave each of {workers} workers {fewest} samples at a time (batch normalisation has too "
-            f"few values otherwise), but got batch_size={config.batch_size} and pass_size={config.pass_size}"
+            f"batch_size must leave each of {workers} workers {smallest} samples at a time (batch normalisation has "
+            f"too few values otherwise), but got batch_size={config.batch_size} and micro_batch={config.micro_batch}"
         )
     if config.batch_size > samples and not config.evaluate:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The configuration of a trial: a typed, frozen dataclass per model, made from the dict that Tune passes on."""
+"""The configuration of a trial: a typed, frozen dataclass for each model, built from the dict that Tune passes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="TrialConfig")
 
-# A class of a script's __main__ or of a notebook is sent to workers by value, with its fields. What says "no default"
-# in a field is compared by identity, so that a copy of it would be a default.
+# A class from a script's __main__ or a notebook is sent to workers by value, with its fields. A field without a default
+# has MISSING in its place, which is compared by identity: a copy of MISSING would count as a default.
 copyreg.pickle(type(dataclasses.MISSING), lambda missing: "MISSING")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig:
-    """What every train loop gets: budget, seed, data and model. Each model's class adds hyperparameters and settings.
+    """The budget, seed, data and model of any train loop. Each model's class adds its hyperparameters and settings.
 
-    The rules of a trial's budget are here and nowhere else.
+    The rules of a trial's budget are defined here and nowhere else.
 
-    Fields without a default are hyperparameters that the search space must give; fields with one are settings.
+    Fields without a default are hyperparameters, which the search space must have. Fields with a default are settings.
     """
 
     epochs: int = 0
@@ -39,19 +39,19 @@ class TrialConfig:
     eval_every: int = 0
     """Steps between two evaluations (and reports) where the budget is in ``steps``. 0 where it is in ``epochs``."""
     seed: int = 0
-    """Seeds everything random in the trial: the same configuration gives the same numbers."""
+    """Seed of everything random in the trial: the same configuration gives the same numbers."""
     confirms: int = 0
-    """The trial of the search whose configuration this one trains again, with another seed; its reports have the
-    metrics of the test data, too. 0: it is a trial of the search."""
+    """The number of the trial that this one confirms: it trains the same configuration with another seed, and also
+    reports the metrics of the test data. 0: it confirms none."""
     data: str = ""
     """A local file or folder, or a name on the hub."""
     model: str = ""
     """Local pretrained weights, or a name on the hub."""
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule of the values in words, and whether it is kept; subclasses add theirs.
+        """Return each rule in words, and whether the values keep it; subclasses add their rules.
 
-        An error adds the values of all fields that the words name.
+        The error of a broken rule shows the values of all fields that the words name.
         """
         return {
             "epochs, steps and eval_every must not be negative": min(self.epochs, self.steps, self.eval_every) >= 0,
@@ -62,73 +62,79 @@ class TrialConfig:
         }
 
     def __post_init__(self) -> None:
-        broken = [f"{rule}, but got {self._values_in(rule)}" for rule, kept in self.rules().items() if not kept]
+        broken = [f"{rule}, but got {self._values_in(rule)}" for rule, is_kept in self.rules().items() if not is_kept]
         if broken:
             raise ValueError("; ".join(broken))
 
     def _values_in(self, rule: str) -> str:
-        named = [name for name in self.field_names() if re.search(rf"\b{name}\b", rule)]
-        values = [repr(getattr(self, name)) for name in named]
-        return values[0] if len(named) == 1 else ", ".join(map("=".join, zip(named, values, strict=True)))
+        names = [name for name in self.field_names() if re.search(rf"\b{name}\b", rule)]
+        values = [repr(getattr(self, name)) for name in names]
+        if len(names) == 1:
+            return values[0]
+        return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
     def with_full_paths(self: Config) -> Config:
-        """Return it with the full paths of local data and weights: workers have another current folder."""
+        """Return a copy with full paths of local data and weights, since workers have another current folder."""
         return dataclasses.replace(self, data=_full_path(self.data), model=_full_path(self.model))
 
     def worker_environment(self) -> dict[str, str]:
-        """Return variables that a worker's process must have before it imports torch.
+        """Return environment variables that a worker's process needs before it imports torch.
 
-        A worker group starts again for a trial whose variables differ from those that it was started with.
+        A worker group is restarted for a trial whose variables differ from those it was started with.
         """
         return {}
 
     @classmethod
     def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
-        """Return the variables of a worker for the trial with this configuration."""
+        """Return the environment variables of a worker for a trial with this configuration."""
         return cls.from_dict(config).worker_environment()
 
     def graph_signature(self, device: DeviceType, workers: int) -> dict[str, Any] | None:
-        """Return what makes the graphs that are compiled for a trial others than another trial's, by name. Trials with
-        equal signatures share compiled graphs.
+        """Return everything that the compiled graphs of a trial depend on, by name.
+
+        Trials with equal signatures share compiled graphs.
 
         Args:
-            device: What the trial trains on.
-            workers: That train the trial together.
+            device: The kind of device that the trial trains on.
+            workers: How many workers train the trial together.
 
         Returns:
-            None where nothing is compiled, or nobody knows what.
+            None if nothing is compiled, or if it is unknown what is.
         """
         return None
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return why a trial that ``workers`` have trained may report other numbers if ``wider`` go on with it; None if
-        they are the same but for the order of sums."""
+        """Return why a trial may report other numbers if it moves from ``workers`` to ``wider`` workers.
+
+        Returns:
+            None if the numbers are the same, apart from the order of sums.
+        """
         return "its train loop does not say that its numbers stay the same"
 
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
-        """Return the settings that change if ``wider`` go on with it, so that its numbers stay the same where they can.
+        """Return the settings that must change if a trial moves to ``wider`` workers, to keep its numbers the same.
 
         Raises:
-            ValueError: The batch cannot be split among so many.
+            ValueError: The batch cannot be split among so many workers.
         """
         return {}
 
     @classmethod
     def field_names(cls) -> list[str]:
-        """Return every name that the train loop knows."""
+        """Return the names of all fields."""
         return [field.name for field in dataclasses.fields(cls)]
 
     @classmethod
     def required_names(cls) -> list[str]:
-        """Return the names without a default."""
+        """Return the names of the fields without a default."""
         missing = dataclasses.MISSING
         return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
 
     @classmethod
     def resolve_types(cls) -> None:
-        """Put types in the place of their names (``from __future__ import annotations``).
+        """Replace the names of types by the types themselves (``from __future__ import annotations`` leaves names).
 
-        A process that gets the class by value does not have the module in which the names mean something.
+        A process that gets the class by value does not have the module in which the names are defined.
         """
         types = get_type_hints(cls, include_extras=True)
         for field in dataclasses.fields(cls):
@@ -136,7 +142,11 @@ class TrialConfig:
 
     @classmethod
     def typed(cls, name: str, value: object) -> Any:
-        """Return a value as the field of this name has it; a ValueError where it is of another type."""
+        """Return a value converted to the type of a field.
+
+        Raises:
+            ValueError: It has another type.
+        """
         try:
             return TypeAdapter(get_type_hints(cls)[name]).validate_python(value)
         except ValidationError as error:
@@ -148,60 +158,60 @@ class TrialConfig:
         """Check types and rules, and build the configuration.
 
         Raises:
-            ValueError: Names every wrong, missing or unknown entry at once.
+            ValueError: Entries are wrong, missing or unknown; the message names them all.
         """
-        wrong = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
+        problems = [f"{name!r} is not known" for name in config if name not in cls.field_names()]
         try:
             values = {name: value for name, value in config.items() if name in cls.field_names()}
             built: Config = _checker_of(cls).validate_python(values)  # type: ignore[arg-type]  # classes are hashable
         except ValidationError as error:
-            wrong += [_in_words(problem) for problem in error.errors()]
-        if wrong:
-            names_are_wrong = any(said.endswith(("is not known", "is missing")) for said in wrong)
-            known = f" It knows: {', '.join(cls.field_names())}." if names_are_wrong else ""
-            raise ValueError(f"{'; '.join(wrong)}.{known}")
+            problems += [_in_words(problem) for problem in error.errors()]
+        if problems:
+            names_are_wrong = any(problem.endswith(("is not known", "is missing")) for problem in problems)
+            hint = f" It knows: {', '.join(cls.field_names())}." if names_are_wrong else ""
+            raise ValueError(f"{'; '.join(problems)}.{hint}")
         return built
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig(TrialConfig):
-    """What a train loop without its class gets: its hyperparameters, its settings, ``seed`` and the budget."""
+    """The configuration of a train loop without a class: its hyperparameters and settings, the seed and the budget."""
 
     @classmethod
     def environment_of(cls, config: Mapping[str, Any]) -> dict[str, str]:
-        """Return no variables, whatever the configuration: a space may have a name that was not known in time."""
+        """Return no variables, and check nothing: a search space may use names that this class does not have."""
         return {}
 
     @classmethod
-    def knowing(cls, values: Mapping[str, Iterable[Any]], needed: Container[str]) -> type[PlainConfig]:
-        """Return a class that knows these names.
+    def with_fields(cls, examples: Mapping[str, Iterable[Any]], required: Container[str]) -> type[PlainConfig]:
+        """Return a class with more fields.
 
         Args:
-            values: By name, values from which its type is taken.
-            needed: The names that every trial must have.
+            examples: Names of fields, each with values from which its type is taken.
+            required: The names that every trial must have.
         """
-        own = [name for name in values if name not in cls.field_names()]
-        types = {name: Union[tuple({type(value) for value in values[name]})] for name in own}  # noqa: UP007
-        fields: list[Any] = [(name, types[name]) for name in own if name in needed]
-        fields += [(name, types[name], dataclasses.field(default=None)) for name in own if name not in needed]
+        new_names = [name for name in examples if name not in cls.field_names()]
+        types = {name: Union[tuple({type(value) for value in examples[name]})] for name in new_names}  # noqa: UP007
+        fields: list[Any] = [(name, types[name]) for name in new_names if name in required]
+        fields += [(name, types[name], dataclasses.field(default=None)) for name in new_names if name not in required]
         return dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=True, kw_only=True)
 
 
 def _full_path(source: str) -> str:
-    """Return the full path of what is there; a name on the hub as it is."""
+    """Return the full path of a local file or folder. Other names, such as those on the hub, stay as they are."""
     path = Path(source).expanduser()
     return str(path.resolve()) if source and path.exists() else source
 
 
 @cache
 def _checker_of(config_class: type[Config]) -> TypeAdapter[Config]:
-    """Return what checks the types of a class: to make it takes 2 ms, and each trial needs it twice."""
+    """Return the checker of a class's types. Building one takes 2 ms, and each trial needs it twice."""
     return TypeAdapter(config_class)
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
+    field_name = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
-        return f"{where!r} is missing"
-    return f"{where}={problem['input']!r}: {message}" if where else message
+        return f"{field_name!r} is missing"
+    return f"{field_name}={problem['input']!r}: {message}" if field_name else message

@@ -30,7 +30,7 @@ import trainables.image_classifier
 from gaudi_tune import Experiment
 from gaudi_tune.training.loop import Task, train
 from gaudi_tune.training.session import open_session
-from gaudi_tune.training.training_config import TrainingConfig, passes_of
+from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 
 MODELS = ("bert", "resnet50", "resnet50_imagenet", "vit", "resnet18")
 EPOCHS = 13
@@ -42,7 +42,7 @@ class ByHand:
 
     def __init__(self, task: Task, config: TrainingConfig) -> None:
         self.task, self.config = task, config
-        self.accumulation = passes_of(config, workers=1)
+        self.accumulation = num_micro_batches(config, workers=1)
         self.model = copy.deepcopy(task.model)
         self.optimizer = config.make_optimizer(self.model, torch.device("cpu"))
         self.train_loader: DataLoader[Any] = DataLoader(

@@ -16,7 +16,7 @@ from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.plan.apply import AppliedOptions, apply_options, check_space
-from gaudi_tune.training.training_config import TrainingConfig, passes_of
+from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 from trainables import resnet50_imagenet, vit
 
 SCRIPTS = sorted((PROJECT_ROOT / "experiments").glob("tune_*.py"))
@@ -130,14 +130,14 @@ def test_trials_of_imagenet_are_compared_between_the_drops_of_the_learning_rate(
 
 
 @pytest.mark.parametrize(
-    ("name", "workers", "batch_size", "passes"),
+    ("name", "workers", "batch_size", "number"),
     [("vit", 8, 2048, 2), ("vit", 1, 2048, 16), ("vit", 1, 256, 2), ("resnet50-imagenet", 8, 2048, 1),
      ("resnet50-imagenet", 1, 256, 1), ("resnet50-imagenet", 1, 2048, 8)],
 )  # fmt: skip
 def test_the_published_batch_trains_in_passes_that_a_device_holds(
-    name: str, workers: int, batch_size: int, passes: int
+    name: str, workers: int, batch_size: int, number: int
 ) -> None:
-    assert passes_of(config_of(BY_NAME[name], workers, batch_size=batch_size), workers) == passes
+    assert num_micro_batches(config_of(BY_NAME[name], workers, batch_size=batch_size), workers) == number
 
 
 @pytest.mark.parametrize("recipe", ["full", "sample"])

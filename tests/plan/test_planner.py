@@ -82,7 +82,7 @@ def graphs_line(plan: Plan) -> list[str]:
 
 def test_the_plan_says_how_many_graphs_are_compiled(storage: Path) -> None:
     plan = plan_for(storage, settings=("compile=true",))
-    of = "3 of samples of a pass, 4 of dropout"
+    of = "3 of samples of a micro-batch, 4 of dropout"
     assert graphs_line(plan) == [f"graphs  this space has 12 graph signatures for {plan.num_samples} trials ({of})"]
     anything = with_space({"dropout": tune.uniform(0.0, 0.3), **{name: EXPERIMENT.baseline[name] for name in OTHERS}})
     (line,) = graphs_line(make_plan(anything, SweepOptions(storage=storage, settings=("compile=true",))))
@@ -179,8 +179,8 @@ def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(
         ({"eval_every": 2}, "--eval-every 2: eval_every needs a budget in steps.*; the recipe has 9 epochs"),
         ({"steps": 10, "eval_every": 20}, "--steps 10 --eval-every 20: eval_every .* must be from 1 to steps"),
         (
-            {"workers_per_trial": 1, "settings": ("batch_size=20", "pass_size=7")},
-            "--workers-per-trial 1: batch_size must be .* 3 equal passes .* got batch_size=20, .* pass_size=7",
+            {"workers_per_trial": 1, "settings": ("batch_size=20", "micro_batch=7")},
+            "--workers-per-trial 1: batch_size must be .* 3 equal parts .* got batch_size=20, .* micro_batch=7",
         ),
         ({"settings": ("batch_size=large",)}, "--set batch_size=large: batch_size must be a valid integer"),
         ({"settings": ("train_samples=16",)}, "batch_size must be at most the 16 training samples, but got 32"),

@@ -35,8 +35,8 @@ def test_batches_of_a_space_that_is_a_function_are_checked(storage: Path) -> Non
         trial.suggest_categorical("batch_size", [8, 16, 33])
         return {name: value for name, value in EXPERIMENT.baseline.items() if name != "batch_size"}
 
-    options = SweepOptions(storage=storage, device="cpu", settings=("pass_size=32",))
-    with pytest.raises(SweepError, match=r"2 equal passes .* got batch_size=33.*; the search space has 8, 16, 33"):
+    options = SweepOptions(storage=storage, device="cpu", settings=("micro_batch=32",))
+    with pytest.raises(SweepError, match=r"2 equal parts .* got batch_size=33.*; the search space has 8, 16, 33"):
         make_plan(with_space(asked), options)
 
 

@@ -10,7 +10,7 @@ from gaudi_tune.base import names
 from tests.experiments.test_every_experiment import SCRIPTS, experiment_of
 from tests.helpers.sessions import hyperparameters_of_each_step, reports_of
 
-SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "pass_size": 0, "warmup": 0.0, "loader_workers": 0}
+SMALL = {"train_samples": 32, "val_samples": 8, "batch_size": 8, "micro_batch": 0, "warmup": 0.0, "loader_workers": 0}
 PEAKS_AT_ONCE = {"schedule": "step"}
 """For models with a choice of schedules; the published table of ImageNet has its peak in no short trial."""
 DONOR = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "seed": 1}

@@ -34,7 +34,7 @@ def test_a_checkpoint_serves_as_weights(tmp_path: Path) -> None:
 
 
 def test_one_value_per_channel_is_too_few_for_batch_normalisation() -> None:
-    for workers, batch in ((1, {"batch_size": 8, "pass_size": 1}), (2, {"batch_size": 2})):
+    for workers, batch in ((1, {"batch_size": 8, "micro_batch": 1}), (2, {"batch_size": 2})):
         with pytest.raises(ValueError, match=f"batch_size must leave each of {workers} workers 2 samples at a time"):
             check_batch(imagenet(**batch), workers, samples=100)
     check_batch(imagenet(batch_size=2), 1, samples=100)

@@ -25,21 +25,21 @@ class Noisy(Dataset[Any]):
         return {"labels": torch.tensor(indices), "noise": torch.rand(len(indices))}
 
 
-def sampler_of(rank: int = 0, world: int = 1, pass_size: int = 0) -> TrainSampler:
-    config = SmallConfig(epochs=1, batch_size=8, pass_size=pass_size, seed=3)
+def sampler_of(rank: int = 0, world: int = 1, micro_batch: int = 0) -> TrainSampler:
+    config = SmallConfig(epochs=1, batch_size=8, micro_batch=micro_batch, seed=3)
     return TrainSampler(SIZE, config, rank, world)
 
 
-@pytest.mark.parametrize(("world", "pass_size", "passes"), [(2, 0, 1), (4, 2, 1), (2, 3, 2)])
-def test_workers_together_train_on_the_batches_of_one(world: int, pass_size: int, passes: int) -> None:
-    ranks = [sampler_of(rank, world, pass_size) for rank in range(world)]
+@pytest.mark.parametrize(("world", "micro_batch", "parts"), [(2, 0, 1), (4, 2, 1), (2, 3, 2)])
+def test_workers_together_train_on_the_batches_of_one(world: int, micro_batch: int, parts: int) -> None:
+    ranks = [sampler_of(rank, world, micro_batch) for rank in range(world)]
     alone = sampler_of()
     for epoch in range(2):
         for sampler in (alone, *ranks):
             sampler.start_at(epoch, 0)
         taken = [list(sampler) for sampler in ranks]
         for step, whole in enumerate(alone):
-            own = [taken[r][step * passes + part].indices for r in range(world) for part in range(passes)]
+            own = [taken[r][step * parts + part].indices for r in range(world) for part in range(parts)]
             assert sorted(index for indices in own for index in indices) == sorted(whole.indices)
     assert len(list(alone)) == len(alone) == SIZE // 8
 
@@ -54,7 +54,7 @@ def test_every_epoch_has_its_order_and_repeats_it() -> None:
 
 
 def test_an_epoch_can_be_entered_at_any_step() -> None:
-    sampler = sampler_of(pass_size=4)
+    sampler = sampler_of(micro_batch=4)
     whole = list(sampler)
     sampler.start_at(0, 2)
     assert list(sampler) == whole[4:]

@@ -122,7 +122,7 @@ def test_batches_of_one_shape_where_another_is_compiled_give_the_same_metrics(mo
 
 
 def test_accumulated_passes_are_one_step() -> None:
-    whole, parts = trained(**QUIET)[1], trained(**QUIET, pass_size=2)[1]
+    whole, parts = trained(**QUIET)[1], trained(**QUIET, micro_batch=2)[1]
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
 
 
@@ -361,7 +361,10 @@ def test_a_loss_is_computed_exactly_in_training_as_in_evaluation() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch_size": 7, "pass_size": 4}, "2 equal passes of at most pass_size, but got batch_size=7, .*pass_size=4"),
+        (
+            {"batch_size": 7, "micro_batch": 4},
+            "2 equal parts of at most micro_batch, but got batch_size=7, .*micro_batch=4",
+        ),
         ({"batch_size": 64}, "batch_size must be at most the 45 training samples, but got 64"),
     ],
 )

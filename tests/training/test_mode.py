@@ -36,7 +36,7 @@ def test_the_mode_and_its_reason(
     monkeypatch.setenv(LAZY_MODE, exported)
     mode = SmallConfig.from_dict({"epochs": 1, **settings}).mode_on(DEVICE_TYPES[device])
     assert mode.name == name
-    assert mode.why.startswith(why)
+    assert mode.reason.startswith(why)
 
 
 @pytest.fixture

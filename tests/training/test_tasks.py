@@ -177,7 +177,7 @@ def test_it_goes_on_from_its_checkpoint(name: str, tmp_path: Path) -> None:
         small = SmallConfig.from_dict(config)
         train(make(small), small)
 
-    config = {"steps": 17, "eval_every": 4, "lr": lr, "pass_size": 4, "mixed_precision": "bf16"}
+    config = {"steps": 17, "eval_every": 4, "lr": lr, "micro_batch": 4, "mixed_precision": "bf16"}
     whole = reports_of(loop, config, save_at=2, save_to=tmp_path / "saved")
     rest = reports_of(loop, config, start_from=tmp_path / "saved")
     numbers = (names.STEP, names.TRAIN_LOSS, names.VAL_LOSS, metric)
@@ -185,7 +185,7 @@ def test_it_goes_on_from_its_checkpoint(name: str, tmp_path: Path) -> None:
 
 
 def test_accumulated_passes_of_a_regression_are_one_step() -> None:
-    (_, whole), (_, parts) = trained("regression"), trained("regression", pass_size=2)
+    (_, whole), (_, parts) = trained("regression"), trained("regression", micro_batch=2)
     torch.testing.assert_close(whole.model.state_dict(), parts.model.state_dict(), rtol=1e-4, atol=1e-6)
 
 

@@ -36,7 +36,7 @@ def test_everything_wrong_is_named_at_once() -> None:
         ({"ema_decay": 1}, "ema_decay must be from 0 to below 1, but got 1.0"),
         ({"clip_norm": -1}, "clip_norm must not be negative, but got -1.0"),
         ({"loader_workers": -1}, "loader_workers must not be negative, but got -1"),
-        ({"pass_size": -1}, "pass_size must not be negative, but got -1"),
+        ({"micro_batch": -1}, "micro_batch must not be negative, but got -1"),
         ({"val_samples": -3}, "must not be negative, but got train_samples=0, val_samples=-3"),
         ({"nesterov": True, "momentum": 0.0}, "nesterov needs a momentum above 0, but got momentum=0.0, nesterov=True"),
         ({"ema_decay": 1.0}, "ema_decay must be from 0 to below 1, but got 1.0"),
@@ -62,7 +62,7 @@ def test_fields_without_default_are_required() -> None:
 
 
 OF_A_STEP: list[dict[str, Any]] = [
-    {"weight_decay": 0.1}, {"label_smoothing": 0.1}, {"nesterov": True}, {"batch_size": 32, "pass_size": 16},
+    {"weight_decay": 0.1}, {"label_smoothing": 0.1}, {"nesterov": True}, {"batch_size": 32, "micro_batch": 16},
 ]  # fmt: skip
 OF_NO_GRAPH: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "clip_norm": 1.0, "warmup": 0.5, "seed": 7, "epochs": 9}
 
@@ -70,7 +70,7 @@ OF_NO_GRAPH: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "clip_norm": 1.0, "wa
 def test_a_graph_signature_has_shapes_and_what_is_baked_into_the_model() -> None:
     config = SmallConfig(epochs=1, batch_size=16, compile=True)
     signature = config.graph_signature(HPU, 1)
-    assert signature == {"samples of a pass": 16, "mixed_precision": "auto", "dropout": 0.2}
+    assert signature == {"samples of a micro-batch": 16, "mixed_precision": "auto", "dropout": 0.2}
     for same in (OF_NO_GRAPH, *OF_A_STEP):
         assert replace(config, **same).graph_signature(HPU, 1) == signature
     assert replace(config, batch_size=32).graph_signature(HPU, 2) == signature

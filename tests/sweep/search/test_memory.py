@@ -56,7 +56,7 @@ def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: 
     for number in range(80):
         config, trial_id = proposal(searcher, str(number)), str(number)
         if config["size"] > largest:
-            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller pass_size needs less")
+            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller micro_batch needs less")
             searcher.on_trial_complete(trial_id, error=True)
             out_of_memory.append(number)
         else:
