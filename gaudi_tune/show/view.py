@@ -1,4 +1,4 @@
-"""What every view of a sweep has in common."""
+"""The interface of every view of a sweep."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 
 
 class View(Protocol):
-    """Something that shows a sweep. What it raises is logged, and the sweep goes on."""
+    """Something that shows a sweep. Its errors are logged, and the sweep goes on."""
 
     def show(self, event: Event, state: SweepState) -> None:
-        """Show an event, which ``state`` has applied already. Called on Tune's event loop: do not block it."""
+        """Show an event, which ``state`` has applied already. Tune's event loop calls this: do not block it."""
 
     def tick(self, state: SweepState) -> None:
-        """Do what is due. Called all the time while the sweep runs."""
+        """Do what is due. Tune's event loop calls this at each of its steps."""

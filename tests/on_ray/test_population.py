@@ -22,7 +22,7 @@ from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import build_tuner
 from gaudi_tune.base import names
 from gaudi_tune.define.sweep_plan import STUDY_FILE
-from gaudi_tune.show.trackers.mlflow_tracker import CHANGED
+from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX
 from tests.helpers.loops import noting_the_optimizer
 from trainables.bert import BertConfig
 
@@ -69,7 +69,7 @@ def test_what_is_recorded_is_what_the_optimizer_had(ray_here: None, tmp_path: Pa
             for name in set(MAY_CHANGE) & set(config):
                 assert name == "lr" or {step[name] for step in optimizer} == {config[name]}
                 if str(config[name]) != began_with.get(name):
-                    assert config[name] in values_at(run.info.run_id, CHANGED + name, epoch)
+                    assert config[name] in values_at(run.info.run_id, PARAM_METRIC_PREFIX + name, epoch)
     assert len(runs) == 6
     assert clones
     # A trial that starts again gets the stored result.json in the place of the newer, which may have more reports.

@@ -31,7 +31,7 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.on_ray.watch import LOOK_EVERY_S
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.pictures.report import DRAW_EVERY_S
-from gaudi_tune.show.trackers.delivery import OF_MLFLOW
+from gaudi_tune.show.trackers.delivery import MLFLOW_SETTINGS
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE, Outbox, is_delivered
 from gaudi_tune.show.trackers.records import SWEEP, LogFiles
 from gaudi_tune.show.trackers.tracker import TRACKERS
@@ -298,7 +298,7 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
 
 
 def test_a_plain_sweep_of_tune_afterwards_has_all_its_files(results: tune.ResultGrid, tmp_path: Path) -> None:
-    assert not {*TUNE_SETTINGS, *OF_MLFLOW} & {*os.environ}
+    assert not {*TUNE_SETTINGS, *MLFLOW_SETTINGS} & {*os.environ}
     config = tune.RunConfig(name="plain", storage_path=str(tmp_path), verbose=0)
     (plain,) = tune.Tuner(lambda config: {"score": 1.0}, run_config=config).fit()
     written = {file.name for file in Path(plain.path).iterdir()}

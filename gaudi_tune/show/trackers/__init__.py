@@ -1,5 +1,5 @@
-"""Trackers keep the runs of a sweep outside of it, to be compared with others. MLflow is the one that is here.
+"""Trackers keep the runs of a sweep outside of it, where people compare them with others. MLflow is the only one.
 
-``tracker.py`` says what a tracker is, and names those that there are: another one is a file beside it and a line there.
-All other files are MLflow's.
+``tracker.py`` defines what a tracker is, and lists the trackers: another one is a file here and an entry there. All
+other files are MLflow's.
 """

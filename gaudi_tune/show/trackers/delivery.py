@@ -1,4 +1,4 @@
-"""The thread that brings a sweep's outbox to MLflow, and the same afterwards, by command."""
+"""The delivery of a sweep's outbox to MLflow: by a thread while the sweep runs, or later by a command."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from gaudi_tune.sweep.record.lock import is_running
 logger = logging.getLogger(__name__)
 
 SEND_EVERY_S = 1.0
-"""What was reported in this time travels together."""
+"""Seconds between two deliveries: all that was reported meanwhile is sent together."""
 LOOK_EVERY_S = 0.5
-"""How often the end of a sweep looks whether everything is delivered."""
+"""Seconds between two looks of the end of a sweep whether everything is delivered."""
 GIVE_UP_AFTER_S = 60
-"""How long the end of a sweep waits for a tracking server that takes nothing; what is left waits on disk."""
+"""How long the end of a sweep waits for a tracking server that accepts nothing. The rest then stays on disk."""
 WARN_EVERY = 60
-"""After how many tries in vain to say so again."""
+"""The number of failed attempts between two warnings."""
 
-OF_MLFLOW = {
+MLFLOW_SETTINGS = {
     MLFLOW_HTTP_REQUEST_MAX_RETRIES.name: "1",  # the sender tries again
-    MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name: "true",  # two lines for each trial
+    MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name: "true",  # it would print two lines for each trial
 }
 """Settings of MLflow in this process while something is delivered, unless the user has set them."""
 
 
 class _GivenUpError(Exception):
-    """The server has taken nothing for too long after the end of the sweep."""
+    """The server has accepted nothing for too long after the end of the sweep."""
 
 
 class Sender(threading.Thread):
@@ -53,87 +53,88 @@ class Sender(threading.Thread):
         super().__init__(name="mlflow", daemon=True)
         self._uri, self._outbox = tracking_uri, outbox
         self._runs: MlflowRuns | None = None
-        self._closed, self._given_up = threading.Event(), threading.Event()
-        self._fails_since: float | None = None  # of the monotonic clock
+        self._closed, self._gives_up = threading.Event(), threading.Event()
+        self._fails_since: float | None = None  # monotonic time
 
     def close(self) -> None:
-        """Deliver what is left, until the server has taken nothing for :data:`GIVE_UP_AFTER_S`.
+        """Deliver what is left, until the server has accepted nothing for :data:`GIVE_UP_AFTER_S`.
 
-        A model that takes longer is waited for.
+        One long delivery, such as that of a large model, may take longer.
         """
         self._closed.set()
         while self.is_alive() and time.monotonic() - (self._fails_since or math.inf) < GIVE_UP_AFTER_S:
             self.join(LOOK_EVERY_S)
-        self._given_up.set()
+        self._gives_up.set()
 
     def run(self) -> None:
         """Deliver until closed."""
-        logging.getLogger(DATABASE_LOGGER).setLevel(logging.WARNING)  # a line for each table that it makes
-        with temporary_environment(OF_MLFLOW), self._outbox.held(), suppress(_GivenUpError):
-            more = True
-            while more:
-                more = not self._closed.wait(SEND_EVERY_S)
+        logging.getLogger(DATABASE_LOGGER).setLevel(logging.WARNING)  # it would print a line for each table
+        with temporary_environment(MLFLOW_SETTINGS), self._outbox.exclusive(), suppress(_GivenUpError):
+            is_open = True
+            while is_open:
+                is_open = not self._closed.wait(SEND_EVERY_S)
                 while (records := self._outbox.read()) is not None:
-                    self._until_done(self._outbox.keep)
-                    for group in _batched(records):
-                        if not self._until_done(partial(self._deliver, group)) and len(group) > 1:
-                            for record in group:  # a record that MLflow refuses is not to spoil the others
-                                self._until_done(partial(self._deliver, [record]))
-                    self._until_done(self._outbox.delivered)
+                    self._deliver_all(records)
+
+    def _deliver_all(self, records: list[Record]) -> None:
+        self._retry(self._outbox.flush_to_disk)
+        for group in _groups(records):
+            accepted = self._retry(partial(self._deliver, group))
+            if not accepted and len(group) > 1:  # MLflow may refuse only one of them
+                for record in group:
+                    self._retry(partial(self._deliver, [record]))
+        self._retry(self._outbox.mark_delivered)
 
     def _deliver(self, group: list[Record]) -> None:
         if self._runs is None:
-            self._fails_since = self._fails_since or time.monotonic()  # MLflow tries to open a database for minutes
+            self._fails_since = self._fails_since or time.monotonic()  # opening a database may take minutes
             try:
                 self._runs = MlflowRuns(MlflowClient(self._uri), self._outbox)
-            except Exception as error:  # each kind of store has its own
+            except Exception as error:  # each kind of store raises its own
                 raise ConnectionError(f"{self._uri} cannot be opened: {error}") from error
             self._fails_since = None
         self._runs.deliver(group)
 
-    def _until_done(self, send: Callable[[], None]) -> bool:
-        """Send, again and again while the server is away; what it refuses is reported and left. Return whether it was
-        taken."""
+    def _retry(self, send: Callable[[], None]) -> bool:
+        """Call ``send`` until the server answers. Return False, after an error in the log, if the server refuses it."""
         for attempt in itertools.count(1):
             try:
                 send()
             except Exception as error:
-                until = self._runs.why_try_again(error, attempt) if self._runs is not None else ""
-                if until is None:
+                condition = self._runs.retry_until(error, attempt) if self._runs is not None else ""
+                if condition is None:
                     self._fails_since = None
                     logger.error("MLflow refused a record, which stays in %s", self._outbox.folder, exc_info=error)
                     return False
                 if attempt % WARN_EVERY == 1:
                     first_line = str(error).split("\n", maxsplit=1)[0]
-                    logger.warning("MLflow does not take it (%s); trying again%s", first_line, until)
+                    logger.warning("MLflow does not take it (%s); trying again%s", first_line, condition)
             else:
                 self._fails_since = None
                 return True
             self._fails_since = self._fails_since or time.monotonic()
-            if self._given_up.wait(SEND_EVERY_S):
+            if self._gives_up.wait(SEND_EVERY_S):
                 raise _GivenUpError
-        raise AssertionError("it tries for ever")
+        raise AssertionError("the loop has no end")
 
 
 def deliver_left(folder: Path, tracking_uri: str) -> int:
-    """Deliver what the outbox of a sweep that does not run still holds, and return how many bytes that was.
+    """Deliver the rest of the outbox of a sweep that does not run, and return its size in bytes.
 
-    A SweepError says why it cannot be delivered, or that MLflow does not take everything.
+    Raises a SweepError if it cannot be delivered, or MLflow does not accept everything.
     """
     if not (folder / RECORDS_FILE).is_file():
         raise SweepError(f"{folder}: there is no {RECORDS_FILE} here; give the folder of a sweep")
-    # A record says which files to send, and which function makes a model of them.
+    # Records name files to send and a function to call, so those of another user are not trusted.
     if any(path.stat().st_uid != os.geteuid() for path in (folder, folder / RECORDS_FILE)):
         raise SweepError(f"{folder}: this sweep is another user's, who can deliver it")
     if is_running(folder):
         raise SweepError(f"{folder}: this sweep is running, and delivers by itself")
-    if (tracked := tracked_at(folder)) != tracking_uri:
-        where = (
-            f"is tracked at {tracked}; give that as --tracking-uri"
-            if tracked
-            else f"has a damaged outbox ({RECORDS_FILE}); put it back from a backup"
-        )
-        raise SweepError(f"{folder}: this sweep {where}")
+    tracked = tracked_at(folder)
+    if tracked is None:
+        raise SweepError(f"{folder}: this sweep has a damaged outbox ({RECORDS_FILE}); put it back from a backup")
+    if tracked != tracking_uri:
+        raise SweepError(f"{folder}: this sweep is tracked at {tracked}; give that as --tracking-uri")
     outbox = Outbox(folder)
     size = outbox.waiting
     sender = Sender(tracking_uri, outbox)
@@ -148,20 +149,21 @@ def deliver_left(folder: Path, tracking_uri: str) -> int:
     return size
 
 
-def _batched(records: list[Record]) -> list[list[Record]]:
-    """Group what can travel together: of each run its begin, its updates and its end, in their order.
+def _groups(records: list[Record]) -> list[list[Record]]:
+    """Group records that can be sent together: the beginning of a run, its updates and its end, in their order.
 
-    The sweep's own end waits for all that comes before it.
+    The end of the sweep's own run is a group by itself, after all earlier records.
     """
     groups: list[list[Record]] = []
     open_groups: dict[str, list[Record]] = {}
     for record in records:
         group = open_groups.pop(record.run, None)
-        goes_on = isinstance(record, Update) and record.status is None
+        continues = isinstance(record, Update) and record.status is None
         ends = isinstance(record, Update) and record.status not in (None, "RUNNING") and record.run != SWEEP
-        if group is None or not (goes_on or ends):
-            groups.append(group := [])
+        if group is None or not (continues or ends):
+            group = []
+            groups.append(group)
         group.append(record)
-        if goes_on or type(record) is BeginRun:
+        if continues or type(record) is BeginRun:
             open_groups[record.run] = group
     return groups

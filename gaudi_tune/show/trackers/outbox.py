@@ -1,4 +1,4 @@
-"""Records on their way to MLflow, on disk: they survive their process, and a server that is away for however long."""
+"""Records on their way to MLflow. They are on disk, and survive their process and any absence of the server."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gaudi_tune.show.trackers.records import BeginSweep, Record, from_line, to_l
 logger = logging.getLogger(__name__)
 
 RECORDS_FILE = "mlflow-outbox.jsonl"
-"""In a sweep's folder: a record a line, in order."""
+"""The file of records in a sweep's folder: one per line, in order."""
 STATE_FILE = "mlflow-delivered.json"
-"""In a sweep's folder: how many bytes of the records were delivered, and the ids of the runs they went to."""
+"""The file in a sweep's folder with the number of delivered bytes of records, and the ids of their runs."""
 
-READ_AT_ONCE = 2000
-"""Records that travel together at most."""
+MAX_BATCH = 2000
+"""The most records that are delivered together."""
 
 
 def is_delivered(folder: Path) -> bool:
-    """Whether MLflow has all records of a sweep that is over; nothing is written."""
+    """Whether MLflow has all records of a sweep that is over. Writes nothing."""
     if not (folder / RECORDS_FILE).is_file():
         return True
     try:
@@ -39,36 +39,35 @@ def is_delivered(folder: Path) -> bool:
 
 
 class Outbox:
-    """Records in the order in which they were put, and how far they were delivered.
+    """Keeps records in the order in which they were put, and how many of them were delivered.
 
-    One process puts records into it, the one that runs the sweep (``state.lock``); one at a time delivers them.
+    Only the process that runs the sweep (``state.lock``) puts records into it. One process at a time delivers them.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the outbox of a sweep that no other process runs; ``folder`` exists."""
+        """Open the outbox in the folder of a sweep, which exists and which no other process runs."""
         self.folder = folder
         self._records, self._state = folder / RECORDS_FILE, folder / STATE_FILE
         self.ids: dict[str, str] = {}
-        """Ids in MLflow: of the runs, by what records call them, of the experiment and of models."""
+        """Ids in MLflow of the runs, by their names in records, of the experiment, and of models."""
         self.reopened = self._records.is_file()
-        """Whether an earlier process wrote to it, and may have delivered more than it noted."""
+        """Whether an earlier process wrote to the outbox, and may have delivered more than it noted."""
         self._file = self._records.open("ab", buffering=0)
         self._writing = threading.Lock()
-        # A killed process had not finished its last line.
+        # If an earlier process was killed, its last line may not be whole.
         self._file.truncate(self._records.read_bytes().rfind(b"\n") + 1)
         self._load()
 
     def _load(self) -> None:
-        """Read how far an earlier process came.
+        """Read how many bytes earlier processes have delivered.
 
-        After a crash of the machine that may be unknown, or more than there is. What is delivered again is doubled
-        nowhere: runs are looked up before they are made, and MLflow keeps a value once that has the same name, time
-        and step.
+        After a crash of the machine that may be unknown, or more than the file has. Records may be delivered a second
+        time: runs are looked up before they are made, and of values with the same name, time and step MLflow keeps one.
         """
         delivered, size = 0, self._records.stat().st_size
         try:
-            known = json.loads(self._state.read_bytes())
-            self.ids, delivered = dict(known["ids"]), int(known["delivered"])
+            state = json.loads(self._state.read_bytes())
+            self.ids, delivered = dict(state["ids"]), int(state["delivered"])
         except FileNotFoundError:
             pass
         except (ValueError, TypeError, KeyError):
@@ -78,11 +77,11 @@ class Outbox:
                 "%s: %d bytes of it were delivered, and some of them are lost; going on after the first %d",
                 self._records, delivered, size,
             )  # fmt: skip
-        self._delivered = self._read_to = min(delivered, size)
+        self._delivered_bytes = self._read_bytes = min(delivered, size)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Deliver from this outbox alone: wait for another process that does, and go on where it stopped."""
+    def exclusive(self) -> Iterator[None]:
+        """Let no other process deliver inside the block: wait for one that does, and go on where it stopped."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -99,66 +98,67 @@ class Outbox:
 
     def __iter__(self) -> Iterator[Record]:
         """Yield every record, delivered or not."""
-        return iter(self._from(0)[0])
+        return iter(self._read_from(0)[0])
 
-    def _from(self, start: int, at_most: int | None = None) -> tuple[list[Record], int]:
-        """Return the records of the lines after ``start`` bytes, and how many bytes there are up to the last of them.
+    def _read_from(self, start: int, max_lines: int | None = None) -> tuple[list[Record], int]:
+        """Return the records of the lines from byte ``start`` on, and the byte at which the last of these lines ends.
 
-        A line that a crash of the machine spoiled is skipped, with an error in the log; a torn last one waits until it
-        is whole.
+        A line that a crash of the machine damaged is skipped, and logged as an error. A last line that is not whole yet
+        is left for later.
         """
         records, end = [], start
         with self._records.open("rb") as file:
             file.seek(start)
-            for line in itertools.islice(file, at_most):
+            for line in itertools.islice(file, max_lines):
                 if not line.endswith(b"\n"):
                     break
                 end += len(line)
                 try:
                     records.append(from_line(line))
                 except (ValueError, TypeError, KeyError) as error:
-                    said = "%s: a line of %d bytes is not a record and is skipped (%r)"
-                    logger.error(said, self._records, len(line), error)
+                    message = "%s: a line of %d bytes is not a record and is skipped (%r)"
+                    logger.error(message, self._records, len(line), error)
         return records, end
 
     def put(self, record: Record) -> None:
-        """Append a record; any thread may."""
+        """Append a record, from any thread."""
         line = to_line(record)
         with self._writing:
             while line:
-                line = line[retry_while_disk_is_full(partial(self._file.write, line), str(self._records)) :]
+                num_bytes = retry_while_disk_is_full(partial(self._file.write, line), str(self._records))
+                line = line[num_bytes:]
 
     def read(self) -> list[Record] | None:
-        """Return the records of the next lines, at most :data:`READ_AT_ONCE`; None if there is none."""
-        began = self._read_to
-        records, self._read_to = self._from(began, READ_AT_ONCE)
-        return records if self._read_to > began else None
+        """Return the records of the next lines, at most :data:`MAX_BATCH`; None if there are no more."""
+        start = self._read_bytes
+        records, self._read_bytes = self._read_from(start, MAX_BATCH)
+        return records if self._read_bytes > start else None
 
-    def keep(self) -> None:
-        """See that what was read survives a crash of the machine; call it before MLflow gets any of it.
+    def flush_to_disk(self) -> None:
+        """Make the records survive a crash of the machine. Call this before MLflow gets any of them.
 
         A resumed sweep would not know of records that MLflow has and the outbox has lost: it would send them again,
-        with another time. And :meth:`delivered` would note more bytes than there are.
+        with another time. And :meth:`mark_delivered` would note more bytes than the file has.
         """
         os.fsync(self._file.fileno())
 
-    def delivered(self) -> None:
-        """Note that all that was read is at MLflow, and the ids; whole or not at all."""
-        self._delivered = self._read_to
+    def mark_delivered(self) -> None:
+        """Note on disk, whole or not at all, that MLflow has all records that were read, and the ids."""
+        self._delivered_bytes = self._read_bytes
         with atomic_write(self._state) as partial_state:
-            partial_state.write_text(json.dumps({"delivered": self._delivered, "ids": self.ids}))
+            partial_state.write_text(json.dumps({"delivered": self._delivered_bytes, "ids": self.ids}))
 
     @property
     def waiting(self) -> int:
         """How many bytes wait to be delivered."""
-        return self._records.stat().st_size - self._delivered
+        return self._records.stat().st_size - self._delivered_bytes
 
 
 def tracked_at(folder: Path) -> str | None:
-    """Return the tracking address of the sweep in ``folder``; None if it has no outbox, or its first line is torn."""
+    """Return the tracking address of the sweep in ``folder``; None if it has no outbox, or that cannot be read."""
     try:
         with (folder / RECORDS_FILE).open("rb") as file:
-            first = from_line(file.readline())
+            record = from_line(file.readline())
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
-    return first.tracking_uri if isinstance(first, BeginSweep) else None
+    return record.tracking_uri if isinstance(record, BeginSweep) else None

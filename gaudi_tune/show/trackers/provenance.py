@@ -1,4 +1,4 @@
-"""What a sweep ran with: versions, and the state of the checkout."""
+"""The provenance of a sweep: the versions that it ran with, and the state of the checkout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gaudi_tune.private.mlflow import MLFLOW_GIT_COMMIT
 
 
 def provenance() -> dict[str, str]:
-    """Return it as tags of a run: ``version.*`` of what is installed, git's commit and whether files were changed."""
+    """Return tags for a run: ``version.*`` of the installed packages, git's commit, and whether files were changed."""
     versions = {f"version.{package}": version for package, version in installed_versions().items()}
     return {"version.python": platform.python_version(), **git_state(), **versions}
 
 
 def git_state() -> dict[str, str]:
-    """Return commit and dirty flag of the checkout; nothing outside one, or without git."""
+    """Return the commit and the dirty flag of the checkout; {} outside a checkout or without git."""
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     if commit is None or changes is None:
         return {}

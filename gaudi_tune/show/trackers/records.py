@@ -1,4 +1,4 @@
-"""What MLflow is to have, as records: each is one line of a sweep's outbox."""
+"""Records of what MLflow is to be told: each is one line of a sweep's outbox."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 VERSION = 1
-"""Of the records' layout; raise it with every change that an older line does not fit."""
+"""The version of the records' layout. Raise it with every change that an older line does not fit."""
 SWEEP = ""
-"""What a record calls the sweep's own run."""
+"""The name of the sweep's own run in records."""
 
 RunStatus: TypeAlias = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
@@ -30,7 +30,7 @@ class BeginRun(Record):
 
     name: str
     tags: dict[str, str]
-    """By these the run is found if it is there already."""
+    """These find the run if MLflow has it already."""
     params: dict[str, str]
 
 
@@ -40,13 +40,13 @@ class BeginSweep(BeginRun):
 
     tracking_uri: str
     experiment: str
-    """Name of the experiment in MLflow, which is made if it is not there."""
+    """The name of the experiment in MLflow, which is made if it does not exist."""
     artifacts: str | None
-    """Where a new experiment has its artifacts; None: where the store puts them."""
+    """The place for artifacts of a new experiment; None lets the store decide."""
     data: str
-    """Where the training data is, a path or a name on the hub; "" if the experiment has none."""
+    """The training data, as a path or a name on the hub; "" if the experiment has none."""
     facts: list[str]
-    """What the check before the sweep found in the data and the model."""
+    """The facts that the check before the sweep found about the data and the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +57,19 @@ class Update(Record):
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus | None = None
-    """None: as before. RUNNING: the run goes on, and the tags that say how it ended are removed."""
+    """None leaves the status as it is. RUNNING continues the run, and removes the tags that say how it ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogFiles(Record):
-    """Files and folders that become artifacts of a run, in the place of earlier ones of their names."""
+    """Files and folders that become artifacts of a run. They replace earlier ones of the same names."""
 
     files: list[str]
-    """Paths from the sweep's folder on; those that are not there are left out."""
+    """Paths relative to the sweep's folder. Missing files are left out."""
     folder: str = ""
-    """Of the artifacts."""
+    """The folder among the artifacts."""
     may_be_skipped: bool = False
-    """Whether others will follow, so that a slow line or a full server need not take these."""
+    """Whether newer files will follow, so that these may be left out on a slow line or a full server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +87,14 @@ class LogModel(Record):
     sweep: str
     checkpoint: str
     loaded_by: str
-    """The function that makes a predictor of a checkpoint, as "module:name"."""
+    """The function that makes a predictor from a checkpoint, as "module:name"."""
     params: dict[str, str]
     metric: str
     value: float
-    """Of the metric, at the checkpoint."""
+    """The value of the metric at the checkpoint."""
     step: int
     register: str | None
-    """Name in the model registry; None: it is not registered."""
+    """The name in the model registry; None if the model is not registered."""
 
 
 KINDS: dict[str, type[Record]] = {
@@ -103,10 +103,10 @@ KINDS: dict[str, type[Record]] = {
 
 
 def run_of(trial: int) -> str:
-    """Return what records, and MLflow's tag ``trial``, call a trial.
+    """Return the name of a trial's run in records, which is also MLflow's tag ``trial``.
 
-    Its number, and not Tune's id: a trial that began after the last snapshot of an interrupted sweep is proposed again
-    with the same number and configuration and another id, and goes on in its run.
+    It is the trial's number and not Tune's id: a trial that began after the last snapshot of an interrupted sweep is
+    proposed again with the same number and configuration, but another id, and continues its run.
     """
     return f"{trial:03d}"
 
@@ -114,15 +114,17 @@ def run_of(trial: int) -> str:
 def to_line(record: Record) -> bytes:
     """Return a record as one line."""
     entry = {"version": VERSION, "kind": type(record).__name__, **vars(record)}
-    # PostgreSQL takes no zero character, and HTTP no half of a surrogate pair; a record that always fails would block
-    # all that follow.
+    # PostgreSQL refuses the zero character, and HTTP half of a surrogate pair. A record that always fails would block
+    # all later ones.
     text = json.dumps(entry, default=str, ensure_ascii=False).encode(errors="replace")
     return text.replace(rb"\u0000", rb"\ufffd") + b"\n"
 
 
 def from_line(line: bytes) -> Record:
-    """Return the record of a line; a ValueError, TypeError or KeyError if it is none, or of another version."""
+    """Return the record of a line. A line that is no record, or of another version, is a ValueError, TypeError or
+    KeyError."""
     entry = dict(json.loads(line))
-    if (version := entry.pop("version")) != VERSION:
+    version = entry.pop("version")
+    if version != VERSION:
         raise ValueError(f"it is of version {version}, and this code reads version {VERSION}")
     return KINDS[entry.pop("kind")](**entry)

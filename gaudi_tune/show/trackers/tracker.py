@@ -1,4 +1,4 @@
-"""What a tracker is, and those that a sweep has."""
+"""The interface of a tracker, and the list of those that a sweep has."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from gaudi_tune.show.view import View
 
 
 class Tracker(View, Protocol):
-    """A view that other people look at later, in another program."""
+    """A view that people look at later, in another program."""
 
     name: str
-    """What the summary calls it, for example "mlflow"."""
+    """The name in the summary, for example "mlflow"."""
 
     @property
     def address(self) -> str:
-        """Where a person looks at the sweep; final once the sweep has ended."""
+        """The address at which a person finds the sweep. It no longer changes once the sweep has ended."""
 
     @property
     def hint(self) -> str:
-        """What must be done before that address opens; empty if nothing."""
+        """What to do before the address opens; "" if nothing."""
 
     def load_line(self) -> str | None:
-        """Return the Python that loads the best trial's model from there; None if it is not there."""
+        """Return a line of Python that loads the best trial's model from the tracker; None if it has no model."""
 
     def close(self) -> None:
-        """Deliver what is left, as far as that is possible now. Called once, after the last event."""
+        """Deliver what is left, as far as that is possible now. This is called once, after the last event."""
 
 
 def in_words(tracker: Tracker) -> str:
-    """Return a tracker's address, and after two spaces what must be done before it opens."""
+    """Return a tracker's address, and after two spaces what to do before it opens."""
     return f"{tracker.address}  ({tracker.hint})" if tracker.hint else tracker.address
 
 
 TRACKERS: dict[str, Callable[[Plan], Tracker]] = {MlflowTracker.name: MlflowTracker}
-"""How each is made, by name. Every sweep has all of them; they open nothing before it begins."""
+"""The functions that make the trackers, by name. Every sweep has all of them. They open nothing before it begins."""

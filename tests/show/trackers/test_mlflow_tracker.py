@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from experiments.tune_bert import EXPERIMENT as BERT
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.trackers.mlflow_tracker import CHANGED, MlflowTracker
+from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX, MlflowTracker
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.record.events import (
     Decided,
@@ -253,10 +253,10 @@ def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_
     over(tracker, state)
     run = runs_of(plan)["001"]
     assert run.data.params["x"] == "0.1"
-    assert set(history(plan, run, f"{CHANGED}x")) == {(2, 0.7), (1, 0.8)}
+    assert set(history(plan, run, f"{PARAM_METRIC_PREFIX}x")) == {(2, 0.7), (1, 0.8)}
     assert set(history(plan, run, "score")) == {(1, 0.25), (2, 0.5), (1, 0.4)}
-    assert run.data.tags[f"{CHANGED}optimizer"] == "adamw"
-    assert f"{CHANGED}seed" not in run.data.metrics
+    assert run.data.tags[f"{PARAM_METRIC_PREFIX}optimizer"] == "adamw"
+    assert f"{PARAM_METRIC_PREFIX}seed" not in run.data.metrics
 
 
 def test_the_end_of_a_sweep_without_a_server_names_the_command(

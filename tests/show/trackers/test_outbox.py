@@ -32,7 +32,7 @@ def delivered(folder: Path, count: int) -> Outbox:
     with closing(outbox_in(folder, RECORDS[:count])) as outbox:
         outbox.ids[""] = "a run"
         outbox.read()
-        outbox.delivered()
+        outbox.mark_delivered()
         for record in RECORDS[count:]:
             outbox.put(record)
     return Outbox(folder)
@@ -54,7 +54,7 @@ def test_all_is_delivered_again_if_it_is_not_known_what_was(
     outbox = Outbox(tmp_path / "sweep")
     assert f"{STATE_FILE} is torn: all records beside it are delivered again" in caplog.text
     assert (outbox.read(), outbox.ids, outbox.reopened) == (RECORDS, {}, True)
-    outbox.delivered()
+    outbox.mark_delivered()
     assert Outbox(tmp_path / "sweep").waiting == 0
 
 
@@ -82,7 +82,7 @@ def test_a_line_that_a_crash_made_unreadable_is_skipped(tmp_path: Path, caplog: 
     assert list(outbox) == [RECORDS[0], RECORDS[1], RECORDS[3]]
     assert outbox.read() == [RECORDS[1], RECORDS[3]]
     assert "is not a record and is skipped" in caplog.text
-    outbox.delivered()
+    outbox.mark_delivered()
     assert outbox.waiting == 0
 
 
@@ -91,7 +91,7 @@ def test_a_line_that_is_not_a_record_is_delivered_when_it_is_the_last(tmp_path: 
     with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
         file.write(b"\0\n")
     assert outbox.read() == []
-    outbox.delivered()
+    outbox.mark_delivered()
     assert (outbox.waiting, outbox.read()) == (0, None)
 
 

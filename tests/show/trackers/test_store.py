@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.show.trackers.store import STORE, STORE_URI, artifacts_of, check_tracking, tracking_uri
+from gaudi_tune.show.trackers.store import STORE, STORE_URI, artifact_folder, check_tracking, tracking_uri
 from tests.helpers.deliveries import free_port
 
 SECRET = "hUsh"
@@ -74,9 +74,9 @@ def test_a_database_server_that_is_not_there_is_refused_at_once() -> None:
 
 
 def test_a_database_in_a_file_has_its_artifacts_beside_it() -> None:
-    assert artifacts_of("sqlite:////data/of%20us/mlflow.db?timeout=5", "bert") == "/data/of us/artifacts/bert"
-    assert artifacts_of(STORE_URI, "bert") == str(STORE / "artifacts" / "bert")
-    assert artifacts_of("http://team:5000", "bert") is None, "the server says where"
+    assert artifact_folder("sqlite:////data/of%20us/mlflow.db?timeout=5", "bert") == "/data/of us/artifacts/bert"
+    assert artifact_folder(STORE_URI, "bert") == str(STORE / "artifacts" / "bert")
+    assert artifact_folder("http://team:5000", "bert") is None, "the server says where"
 
 
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///", "sqlite:///:memory:?cache=shared"])

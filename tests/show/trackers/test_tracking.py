@@ -216,11 +216,11 @@ def test_what_a_server_answers_to_a_file(status: int, until: str | None, tmp_pat
     response.status_code = status
     with pytest.raises(requests.HTTPError) as raised:
         response.raise_for_status()
-    assert runs.why_try_again(raised.value, attempt=100) == until
-    assert runs.why_try_again(ConnectionResetError(), attempt=100) == ""
-    assert runs.why_try_again(FileNotFoundError(), attempt=1) is None
-    assert runs.why_try_again(KeyError("a trial whose run was refused"), attempt=1) is None
-    unknown = [runs.why_try_again(RuntimeError("of any kind"), attempt) for attempt in (1, MAX_TRIES)]
+    assert runs.retry_until(raised.value, attempt=100) == until
+    assert runs.retry_until(ConnectionResetError(), attempt=100) == ""
+    assert runs.retry_until(FileNotFoundError(), attempt=1) is None
+    assert runs.retry_until(KeyError("a trial whose run was refused"), attempt=1) is None
+    unknown = [runs.retry_until(RuntimeError("of any kind"), attempt) for attempt in (1, MAX_TRIES)]
     assert unknown == ["", None]
 
 
@@ -230,13 +230,13 @@ def test_an_outbox_is_delivered_by_one_at_a_time(server: Server, tmp_path: Path)
     first = outbox_in(tmp_path / "once", records[:7])
     second = Outbox(tmp_path / "once")
     sender = Sender(server.uri, second)
-    with first.held():
+    with first.exclusive():
         sender.start()
         for record in records[7:]:
             second.put(record)
         assert first.read() == records
         first.ids["000"] = "made by the first"
-        first.delivered()
+        first.mark_delivered()
         assert second.ids == {}
     sender.close()
     assert (second.waiting, second.ids) == (0, {"000": "made by the first"})
