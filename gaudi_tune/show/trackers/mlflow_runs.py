@@ -152,10 +152,8 @@ class MlflowRuns:
         if run_id is not None:
             self._log(run_id, updates, update_tags, params)
         else:
-            run_id = self._client.create_run(
-                experiment, record.time_ms, {**tags, **update_tags}, record.name
-            ).info.run_id
-            self._ids[record.run] = run_id
+            new_run = self._client.create_run(experiment, record.time_ms, {**tags, **update_tags}, record.name)
+            run_id = self._ids[record.run] = new_run.info.run_id
             self._log(run_id, updates, {}, params)
         long_params = {name: value for name, value in record.params.items() if len(value) > MAX_PARAM}
         if long_params:
