@@ -12,7 +12,7 @@ from gaudi_tune.base.collection import no_collection
 from gaudi_tune.data.configs import TextConfig
 from gaudi_tune.data.encoder import encoder_config
 from gaudi_tune.data.facts import check_texts
-from gaudi_tune.data.pretrained import see_model
+from gaudi_tune.data.pretrained import check_model
 from gaudi_tune.devices.device import DeviceType
 from trainables.attention import AttentionConfig, choose_attention
 
@@ -84,7 +84,7 @@ def check(config: BertConfig) -> list[str]:
     Raises:
         ValueError: One of them cannot be used; says which, why, and what to give instead.
     """
-    see_model(config.model)
+    check_model(config.model)
     data, family = check_texts(config)
     return [data, f"model: {config.model}: {family}, {config.max_length} tokens per text"]
 

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from gaudi_tune.data.configs import ImageConfig
-from gaudi_tune.data.images import as_validated, images_of, normalization, read_image
+from gaudi_tune.data.images import evaluation, images_of, normalization, read_image
 from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.loading import Batch
 from gaudi_tune.training.loop import Task, train
@@ -74,7 +74,7 @@ def image_predictor(checkpoint: Path, model: nn.Module, packages: Sequence[str] 
     """
     description = _description(checkpoint)
     size = description["image_size"]
-    prepare, normalize = as_validated(size, description["resize"]), normalization(description["normalization"])
+    prepare, normalize = evaluation(size, description["resize"]), normalization(description["normalization"])
 
     def logits(files: list[bytes]) -> torch.Tensor:
         images = torch.stack([prepare(_image_in(file)) for file in files])

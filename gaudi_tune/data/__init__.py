@@ -1,1 +1,1 @@
-"""Where trials get their samples from: text and images, the user's own or made offline."""
+"""Loads the samples of trials: text and images, from users' own files, from the hub, or made offline."""

@@ -1,4 +1,4 @@
-"""What a sweep's plan says of labelled data, which is prepared on this node if it is not yet."""
+"""Describes labelled data for the plan of a sweep, and prepares the data on this node if necessary."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gaudi_tune.training.training_config import check_batch, check_classes
 if TYPE_CHECKING:
     from gaudi_tune.data.held_out import Split
 
-CLASSES_NAMED = 8
-"""Most classes that a line names."""
+MAX_CLASS_NAMES = 8
+"""Most classes that a line lists."""
 
 
 def check_texts(config: TextConfig) -> tuple[str, str]:
-    """Return what the data holds, in a line, and the family of the encoder.
+    """Return a line that describes the data, and the family of the encoder.
 
     Raises:
-        ValueError: The data or the encoder cannot be used; says which, why, and what to give instead.
+        ValueError: The data or the encoder cannot be used; the message says why, and what to give instead.
     """
     from gaudi_tune.data.text import tokenized
 
@@ -28,26 +28,26 @@ def check_texts(config: TextConfig) -> tuple[str, str]:
 
 
 def check_images(config: ImageConfig) -> list[str]:
-    """Return what the data holds, a line each.
+    """Return lines that describe the data.
 
     Raises:
-        ValueError: The data cannot be used; says which, why, and what to give instead.
+        ValueError: The data cannot be used; the message says why, and what to give instead.
     """
     from gaudi_tune.data.image_index import image_index
 
     index = image_index(config)
     splits: tuple[Split, ...] = ("train", "val", "test") if config.hold_out else ("train", "val")
     sizes: dict[str, int] = {split: len(index.files(split, config)[1]) for split in splits}
-    holds = _check(config, "images", sizes, index.classes)
-    return [f"{holds}, {config.image_size} pixels", *(f"data: {note}" for note in index.notes)]
+    summary = _check(config, "images", sizes, index.classes)
+    return [f"{summary}, {config.image_size} pixels", *(f"data: {note}" for note in index.notes)]
 
 
 def _check(config: TextConfig | ImageConfig, samples: str, sizes: Mapping[str, int], classes: Sequence[str]) -> str:
     check_batch(config, workers=1, samples=sizes["train"])
     check_classes(config, len(classes))
     test = f"{sizes['test']} to test, " if "test" in sizes else ""
-    named = ", ".join(classes[:CLASSES_NAMED]) + (", …" if len(classes) > CLASSES_NAMED else "")
+    class_names = ", ".join(classes[:MAX_CLASS_NAMES]) + (", …" if len(classes) > MAX_CLASS_NAMES else "")
     return (
         f"data: {config.data}: {sizes['train']} {samples} to train on, {sizes['val']} to validate, {test}"
-        f"{len(classes)} classes ({named})"
+        f"{len(classes)} classes ({class_names})"
     )

@@ -1,4 +1,4 @@
-"""Data sets that are fetched by name, once per node."""
+"""Fetches data sets by name, once per node."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gaudi_tune.base.node_cache import cache_root, prepare_once
 TIMEOUT_S = 20
 """How long to wait for a server's next byte."""
 CHUNK = 2**20
-"""Bytes read at a time."""
+"""How many bytes are read at a time."""
 
 
 @dataclass(frozen=True)
 class RemoteData:
-    """An archive somewhere, and what it unpacks to."""
+    """An archive on a server, and the folder that it contains."""
 
     address: str
     folder: str
     """The folder in the archive that holds ``train/`` and ``val/``."""
     md5: str | None = None
-    """As published. None: nothing is published, and the zip archive's checksums of its files are checked instead."""
+    """The published checksum. None: there is none, and the checksums inside the zip archive are checked instead."""
 
 
 DATA_SETS = {
@@ -45,12 +45,12 @@ DATA_SETS = {
 
 
 def fetch(name: str) -> Path:
-    """Return the folder of a data set of :data:`DATA_SETS`, fetched and unpacked if this node does not have it.
+    """Return the folder of a data set of :data:`DATA_SETS`, which is fetched and unpacked if this node lacks it.
 
-    An interrupted download continues where it stopped. The other processes of the node wait for the first.
+    An interrupted download continues where it stopped. Other processes of the node wait for the first.
 
     Raises:
-        ValueError: It cannot be fetched, or is damaged; says from where, and where to put it by hand.
+        ValueError: It cannot be fetched, or is damaged; the message says where to download it and where to save it.
     """
     data = DATA_SETS[name]
     return prepare_once(name, {"address": data.address}, lambda folder: _fetch_into(folder, name, data)) / data.folder
@@ -73,28 +73,30 @@ def _fetch_into(folder: Path, name: str, data: RemoteData) -> None:
 
 
 def download(address: str, file: Path) -> None:
-    """Fetch ``address`` to ``file``, which appears when it is whole. A download that an earlier try began is continued.
+    """Download ``address`` to ``file``, which appears when it is complete. An interrupted download is continued.
 
     Raises:
-        OSError: The server cannot be reached, or ended too soon.
+        OSError: The server cannot be reached, or the connection ended too soon.
         ValueError: The address is not http or https.
     """
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"only https:// and http:// are fetched, but got {address}")
     partial = file.with_name(f"{file.name}.partial")
-    had = partial.stat().st_size if partial.is_file() else 0
-    request = urllib.request.Request(address, headers={"Range": f"bytes={had}-"} if had else {})
+    size = partial.stat().st_size if partial.is_file() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={size}-"} if size else {})
+    expected = 0  # unknown
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            goes_on = answer.status == 206  # else the server sends everything again
-            length = answer.headers.get("Content-Length")
-            expected = int(length) + (had if goes_on else 0) if length else 0
-            with partial.open("ab" if goes_on else "wb") as into:
-                shutil.copyfileobj(answer, into, CHUNK)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            continues = response.status == 206  # otherwise the server sends everything again
+            length = response.headers.get("Content-Length")
+            if length:
+                expected = int(length) + (size if continues else 0)
+            with partial.open("ab" if continues else "wb") as file_to_fill:
+                shutil.copyfileobj(response, file_to_fill, CHUNK)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing is left to send: the earlier try had all of it
+        if error.code != 416:  # 416: nothing is left to send, since an earlier download had all of it
             raise
-        expected = had
+        expected = size
     if expected and partial.stat().st_size != expected:
         raise OSError(
             f"the connection ended after {partial.stat().st_size} of {expected} bytes; start again to continue"
@@ -103,23 +105,23 @@ def download(address: str, file: Path) -> None:
 
 
 def _check(archive: Path, data: RemoteData) -> None:
-    broken = None
+    """Raise an OSError and remove the archive if it is damaged."""
+    damage = None
     if data.md5 is not None:
         digest = hashlib.md5(usedforsecurity=False)
         with archive.open("rb") as file:
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
-        broken = (
-            f"its md5 is {digest.hexdigest()}, and should be {data.md5}" if digest.hexdigest() != data.md5 else None
-        )
+        if digest.hexdigest() != data.md5:
+            damage = f"its md5 is {digest.hexdigest()}, and should be {data.md5}"
     elif archive.suffix == ".zip":
         try:
-            with ZipFile(archive) as opened:
-                damaged = opened.testzip()
+            with ZipFile(archive) as zip_file:
+                damaged_file = zip_file.testzip()
+            if damaged_file:
+                damage = f"{damaged_file} in it is damaged"
         except (BadZipFile, zlib.error, EOFError) as error:
-            broken = str(error)
-        else:
-            broken = f"{damaged} in it is damaged" if damaged else None
-    if broken:
-        archive.unlink()  # the next try fetches it again
-        raise OSError(f"the archive is not what was published: {broken}")
+            damage = str(error)
+    if damage:
+        archive.unlink()  # so that the next run fetches it again
+        raise OSError(f"the archive is not what was published: {damage}")

@@ -1,4 +1,4 @@
-"""Parts of data that does not come in parts: validation data, and test data that the search then never sees."""
+"""Splits data that has no validation or test part. A search never sees its test data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 
 Split: TypeAlias = Literal["train", "val", "test"]
 """A part of the data."""
-SHARE = 0.2
-"""Of all rows: those that validate, where the data has no part for that."""
+VALIDATION_SHARE = 0.2
+"""Share of all rows that becomes validation data, if the data has no part for that."""
 
 
 def rows_to_validate(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a random share of the rows of each class, always the same, in their order; of rare classes none.
+    """Return the rows that become validation data: a random share of each class, in order, and none of rare classes.
+
+    The same labels always give the same rows.
 
     Args:
         labels: The class of each row, shape (n,).
@@ -21,14 +23,14 @@ def rows_to_validate(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     order = np.random.default_rng(0).permutation(len(labels))
     _, counts = np.unique(labels, return_counts=True)
     by_class = np.split(order[np.argsort(labels[order], kind="stable")], counts.cumsum()[:-1])
-    return np.sort(np.concatenate([rows[: round(SHARE * len(rows))] for rows in by_class]))
+    return np.sort(np.concatenate([rows[: round(VALIDATION_SHARE * len(rows))] for rows in by_class]))
 
 
 def rows_of(part: Literal["val", "test"], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the rows of the validation data that a part keeps: every other one of each class, in their order.
+    """Return the rows of the validation data that belong to a part: every second row of each class, in order.
 
     Args:
-        part: The test part is the smaller one where the number of rows is odd.
+        part: The part. If the number of rows is odd, the test part is the smaller one.
         labels: The class of each row, shape (n,).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reading a folder of images: which layout it has, which class each file belongs to, which files cannot be read."""
+"""Reads a folder of images: its layout, the class of each file, and the files that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import track
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
-"""Folders taken for validation, the first that is there."""
+"""Names of the folder for validation; the first that exists counts."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet's list of validation images and their classes, tab-separated."""
-PROGRESS_FROM = 20_000
-"""With this many files or more, checking them shows a progress bar."""
+PROGRESS_BAR_FROM = 20_000
+"""Number of files from which on a progress bar is shown while they are checked."""
 
 LabelledFile = tuple[str, str]
 """A path below the root, and the name of its class."""
@@ -26,31 +26,31 @@ LabelledFile = tuple[str, str]
 
 @dataclass
 class ImageList:
-    """What a folder holds."""
+    """The images of a folder."""
 
     train: list[LabelledFile]
     val: list[LabelledFile]
     test: list[LabelledFile]
-    """Empty if there is no labelled test split beside that for validation."""
+    """Empty if there is no labelled test split besides the validation split."""
     bad: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why. They are in no split."""
     notes: list[str] = field(default_factory=list)
-    """How the folder was read, where it is not obvious."""
+    """Remarks on how the folder was read, if that is not obvious."""
 
 
 def list_images(root: Path) -> ImageList:
-    """List the images below ``root`` and read each once.
+    """List the images below ``root`` and read each of them once.
 
-    Layouts: ``train/<class>/*`` with ``val/``, ``validation/`` or ``valid/`` likewise (ImageNet, Imagenette,
-    Hymenoptera); with ``test/`` alone, which then serves for validation; and Tiny ImageNet as downloaded, with
-    ``train/<class>/images/*`` and ``val/images/*`` beside its list of classes.
+    A folder may have ``train/<class>/*`` and the same in ``val/``, ``validation/`` or ``valid/`` (ImageNet, Imagenette,
+    Hymenoptera). It may have only ``test/`` besides, which then serves for validation. Or it is Tiny ImageNet as
+    downloaded, with ``train/<class>/images/*``, and ``val/images/*`` beside a list of their classes.
 
     Raises:
-        ValueError: It has none of these layouts, or a split without images; says what is missing.
+        ValueError: It has none of these layouts, or a split without images; the message says what is missing.
     """
     if not (root / "train").is_dir():
-        below = [folder.name for folder in root.glob("*/") if (folder / "train").is_dir()]
-        hint = f"; {below[0]}/ in it has one, give that" if below else ""
+        folders = [folder.name for folder in root.glob("*/") if (folder / "train").is_dir()]
+        hint = f"; {folders[0]}/ in it has one, give that" if folders else ""
         raise ValueError(f"there is no folder train/ in it{hint}")
     validation = next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
     if validation is None:
@@ -61,8 +61,8 @@ def list_images(root: Path) -> ImageList:
         listed.notes.append("there is no val/: test/ serves for validation")
     _sort_out(root, listed)
     if not listed.train or not listed.val:
-        which = root / "train" if not listed.train else validation
-        raise ValueError(f"there are no readable images in {which}, whose folders should be named after their classes")
+        folder = root / "train" if not listed.train else validation
+        raise ValueError(f"there are no readable images in {folder}, whose folders should be named after their classes")
     unseen = {label for _, label in listed.val} - {label for _, label in listed.train}
     if unseen:
         raise ValueError(f"classes {sorted(unseen)[:5]} are in {validation.name}/ and not in train/")
@@ -83,20 +83,22 @@ def _by_class(root: Path, split: Path) -> list[LabelledFile]:
 
 def _validation(root: Path, split: Path) -> list[LabelledFile]:
     annotations, images = split / ANNOTATIONS, split / "images"
-    if not (annotations.is_file() and images.is_dir()):  # the list alone is left where someone sorted the images
+    if not (annotations.is_file() and images.is_dir()):  # after sorting the images, people leave the list behind
         return _by_class(root, split)
     lines = (line.split("\t") for line in annotations.read_text().splitlines() if line.strip())
     return [(str((images / file).relative_to(root)), label) for file, label, *_ in lines]
 
 
 def _test(root: Path, validation: Path, classes: set[str]) -> list[LabelledFile]:
-    """Return the images of ``test/``, if it does not serve for validation and its folders are classes: the public test
-    sets of ImageNet and Tiny ImageNet have no labels."""
+    """Return the images of ``test/``, unless it serves for validation or its folders are not classes.
+
+    The public test sets of ImageNet and Tiny ImageNet have no labels.
+    """
     folder = root / "test"
     if folder == validation or not folder.is_dir():
         return []
-    below = {entry.name for entry in _visible(folder) if entry.is_dir()}
-    return _by_class(root, folder) if below and below <= classes else []
+    folders = {entry.name for entry in _visible(folder) if entry.is_dir()}
+    return _by_class(root, folder) if folders and folders <= classes else []
 
 
 def _files(folder: Path) -> Iterable[Path]:
@@ -113,12 +115,12 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _sort_out(root: Path, listed: ImageList) -> None:
-    """Move the files that cannot be read to ``listed.bad``."""
+    """Move files that cannot be read to ``listed.bad``."""
     files = [file for file, _ in (*listed.train, *listed.val, *listed.test)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        reasons = pool.map(lambda file: _why_unreadable(root / file), files)
+        reasons = pool.map(lambda file: _read_problem(root / file), files)
         console = Console(stderr=True)
-        quiet = len(files) < PROGRESS_FROM or not console.is_terminal
+        quiet = len(files) < PROGRESS_BAR_FROM or not console.is_terminal
         checked = track(reasons, "checking images", total=len(files), console=console, disable=quiet)
         listed.bad = {file: reason for file, reason in zip(files, checked, strict=True) if reason}
     if not quiet:
@@ -128,10 +130,10 @@ def _sort_out(root: Path, listed: ImageList) -> None:
     listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
 
 
-def _why_unreadable(file: Path) -> str | None:
+def _read_problem(file: Path) -> str | None:
     try:
         with Image.open(file) as image:
-            # A JPEG is decoded at an eighth of its size: five times quicker, and a truncated one still shows.
+            # A JPEG is decoded at an eighth of its size, which is five times faster and still finds truncated files.
             image.draft("RGB", (1, 1))
             image.load()
             if image.mode in ("I", "F"):

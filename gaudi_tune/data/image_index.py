@@ -1,4 +1,4 @@
-"""Which images a folder has, in which classes and splits: listed, and each file read, once per node."""
+"""The index of a folder's images, their classes and splits. Each node makes it once, and reads each file for it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gaudi_tune.data.held_out import Split, rows_of
 from gaudi_tune.data.image_folder import list_images
 
 INDEX_FORMAT = 2
-"""Raised when the index of the same folder changes."""
-BAD_NAMED = 3
-"""Unreadable files named in an error."""
+"""Version of the index. It is raised when the index of the same folder changes."""
+BAD_FILES_SHOWN = 3
+"""How many unreadable files an error lists."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class ImageIndex:
     root: Path
     """The folder with the images."""
     classes: list[str]
-    """Names, in the order of the labels."""
+    """Names of the classes, in the order of the labels."""
     notes: list[str]
-    """How the folder was read, where a person should know."""
+    """Remarks on how the folder was read, for the user."""
 
     def files(self, split: Split, config: ImageConfig) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.int64]]:
-        """Return the paths below the root, and the labels, of the images of a split that a configuration uses.
+        """Return the paths below the root and the labels of those images of a split that a configuration uses.
 
-        Data without a test split has half of the validation split for it. The paths are memory-mapped, so that the
+        Without a test split, half of the validation split serves as test data. The paths are memory-mapped, so that the
         processes of a node share one copy: ImageNet has 1.3 million.
         """
         file = split if self._labels_of(split).is_file() else "val"
@@ -58,12 +58,12 @@ class ImageIndex:
 
 
 def image_index(config: ImageConfig) -> ImageIndex:
-    """Return the index of the data of ``config``, made if nobody has on this node.
+    """Return the index of the data of ``config``; make it if this node does not have it.
 
-    That of a folder with bad files is kept only if they are to be left out: someone may fix them.
+    If the folder has bad files and they are not to be left out, no index is kept, since they may be repaired.
 
     Raises:
-        ValueError: The folder cannot be used; says which, why, and what to give instead.
+        ValueError: The folder cannot be used; the message says why, and what to give instead.
     """
     data, skip_bad = config.data, config.skip_bad_images
     root = fetch(data) if data in DATA_SETS else Path(data).expanduser().resolve()
@@ -79,29 +79,31 @@ def image_index(config: ImageConfig) -> ImageIndex:
         "skip_bad": skip_bad,
         "folders": sorted([str(f), f.stat().st_mtime_ns] for f in folders),
     }
-    return read_index(prepare_once("image-index", key, lambda into: _write_index(data, root, skip_bad, into)))
+    return read_index(
+        prepare_once("image-index", key, lambda index_folder: _write_index(data, root, skip_bad, index_folder))
+    )
 
 
 @cache
 def read_index(folder: Path) -> ImageIndex:
-    """Return the index in a folder, which a process reads once."""
-    known: dict[str, Any] = json.loads((folder / "index.json").read_text())
-    bad, notes = known["bad"], known["notes"]
+    """Return the index in a folder. A process reads it once."""
+    content: dict[str, Any] = json.loads((folder / "index.json").read_text())
+    bad, notes = content["bad"], content["notes"]
     if bad:
-        notes = [*notes, f"left out {_count_of(bad)} that cannot be read as images, the first {next(iter(bad))}"]
-    return ImageIndex(folder, Path(known["root"]), known["classes"], notes)
+        notes = [*notes, f"left out {_number_of_files(bad)} that cannot be read as images, the first {next(iter(bad))}"]
+    return ImageIndex(folder, Path(content["root"]), content["classes"], notes)
 
 
-def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
+def _write_index(data: str, root: Path, skip_bad: bool, index_folder: Path) -> None:
     try:
         listed = list_images(root)
     except ValueError as error:
         raise ValueError(f"--data {data}: {error}") from error
     if listed.bad and not skip_bad:
-        named = "; ".join(f"{file} ({why})" for file, why in list(listed.bad.items())[:BAD_NAMED])
-        more = f" and {len(listed.bad) - BAD_NAMED} more" if len(listed.bad) > BAD_NAMED else ""
+        examples = "; ".join(f"{file} ({reason})" for file, reason in list(listed.bad.items())[:BAD_FILES_SHOWN])
+        remainder = f" and {len(listed.bad) - BAD_FILES_SHOWN} more" if len(listed.bad) > BAD_FILES_SHOWN else ""
         raise ValueError(
-            f"--data {data}: {_count_of(listed.bad)} cannot be read as images: {named}{more}. "
+            f"--data {data}: {_number_of_files(listed.bad)} cannot be read as images: {examples}{remainder}. "
             f"Fix or remove them, or leave them out with --skip-bad-images."
         )
     classes = sorted({label for _, label in listed.train})
@@ -113,13 +115,15 @@ def _write_index(data: str, root: Path, skip_bad: bool, into: Path) -> None:
     for split, files in (("train", listed.train), ("val", listed.val), ("test", listed.test)):
         if not files:
             continue
-        # In the order of their hashes, so that any first n are a fair draw of all classes.
+        # Files are sorted by their hashes, so that the first n of them are a fair sample of all classes.
         files = sorted(files, key=lambda entry: hashlib.sha1(os.fsencode(entry[0]), usedforsecurity=False).digest())
-        np.save(into / f"{split}_paths.npy", np.array([os.fsencode(file) for file, _ in files]))
-        np.save(into / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64))
-    known = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
-    (into / "index.json").write_text(json.dumps(known, indent=1))
+        np.save(index_folder / f"{split}_paths.npy", np.array([os.fsencode(file) for file, _ in files]))
+        np.save(
+            index_folder / f"{split}_labels.npy", np.array([classes.index(label) for _, label in files], dtype=np.int64)
+        )
+    content = {"root": str(root), "classes": classes, "bad": listed.bad, "notes": listed.notes}
+    (index_folder / "index.json").write_text(json.dumps(content, indent=1))
 
 
-def _count_of(bad: Sized) -> str:
+def _number_of_files(bad: Sized) -> str:
     return f"{len(bad)} file{'' if len(bad) == 1 else 's'}"

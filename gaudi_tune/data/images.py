@@ -1,4 +1,4 @@
-"""Labelled images as people have them: folders, listed and checked once per node, loaded when they are needed."""
+"""Labelled images in folders, which are listed and checked once per node, and loaded when they are needed."""
 
 from __future__ import annotations
 
@@ -24,44 +24,48 @@ NORMALIZATIONS = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
-"""Mean and standard deviation of each channel, values from 0 to 1: ImageNet's, those of the ViT authors, and none."""
+"""Mean and standard deviation of each channel with values from 0 to 1: ImageNet's, those of the ViT authors, and
+none."""
 RESIZE_TO_CROP = 256 / 224
-"""A validation image's shorter side before the centre crop, as in the evaluation of every published ImageNet model."""
+"""Shorter side of a validation image before the centre crop, relative to the crop, as usual for ImageNet models."""
 
 
 class Images(Dataset[Any]):
-    """The images of a split, loaded when they are asked for. A pickled one holds the index's path, not the images."""
+    """The images of a split, which are loaded on demand. Pickling keeps the path of the index, not the images."""
 
     def __init__(self, index: Path, split: Split, config: ImageConfig) -> None:
         """Open a split.
 
         Args:
             index: The folder of an :class:`ImageIndex`.
-            split: Which one.
-            config: Says how many images are used, and how they are prepared.
+            split: Name of the split.
+            config: How many images are used, and how they are prepared.
         """
-        self._made_of = (index, split, config)
-        known = read_index(index)
-        self._root = known.root
-        self._paths, self.labels = known.files(split, config)
+        self._arguments = (index, split, config)
+        content = read_index(index)
+        self._root = content.root
+        self._paths, self.labels = content.files(split, config)
         self.augments = split == "train" and config.augment
-        self._crop = augmentation(config) if self.augments else as_validated(config.image_size, config.resize)
+        self._crop = augmentation(config) if self.augments else evaluation(config.image_size, config.resize)
         self._normalize = normalization(config.normalization)
-        self._mix = mixing(config, len(known.classes)) if self.augments else None
+        self._mix = mixing(config, len(content.classes)) if self.augments else None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Images, self._made_of
+        return Images, self._arguments
 
     def __getitems__(self, indices: list[int]) -> Batch:
         """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,), or (n, classes) if mixed."""
         return self._batch([self._crop(self._load(index)) for index in indices], indices)
 
     def seeded(self, indices: list[int], seed: tuple[int, ...]) -> Batch:
-        """Return the same; how an image is changed depends on the seed and its index, not on who loads it with which
-        others, and how images are mixed on the seed and the first of them."""
+        """Return the same as ``__getitems__``, with augmentation that depends only on the seed and the indices.
+
+        Each image is augmented by the seed and its own index, whichever process loads it in whichever batch. Images are
+        mixed by the seed and the first index.
+        """
         images = []
         for index in indices:
             seed_host(*seed, index)
@@ -94,7 +98,7 @@ class ImageData:
     test: Images | None
     """None unless test data is held out."""
     classes: list[str]
-    """Names, in the order of the labels."""
+    """Names of the classes, in the order of the labels."""
 
 
 def images_of(config: ImageConfig) -> ImageData:
@@ -113,30 +117,30 @@ def images_of(config: ImageConfig) -> ImageData:
 
 
 def read_image(file: Path | IO[bytes]) -> torch.Tensor:
-    """Return an image file in uint8, of shape (3, height, width).
+    """Return an image file as uint8 of shape (3, height, width).
 
     Raises:
-        OSError: It cannot be read, or is no image.
+        OSError: It cannot be read, or is not an image.
     """
     with Image.open(file) as image:
         return v2.functional.pil_to_tensor(_eight_bits(image).convert("RGB"))
 
 
 def augmentation(config: ImageConfig) -> v2.Compose:
-    """Return the transform of training: from a uint8 image of any size to one of shape (3, size, size)."""
+    """Return the transform of training images, from uint8 of any size to uint8 of shape (3, size, size)."""
     steps: list[Any] = [v2.RandomResizedCrop(config.image_size, scale=(config.crop_scale, 1.0), antialias=True)]
     if config.flip:
         steps.append(v2.RandomHorizontalFlip())
     if config.auto_augment != "none":
         steps.append(getattr(v2, config.auto_augment)(interpolation=v2.InterpolationMode.BILINEAR))
-    if config.random_erase:  # torchvision's script erases normalized images with 0, which is the mean of these
+    if config.random_erase:  # torchvision's script fills with 0 after normalization, which is the mean before it
         grey = [round(255 * mean) for mean in NORMALIZATIONS[config.normalization][0]]
         steps.append(v2.RandomErasing(config.random_erase, value=grey))
     return v2.Compose(steps)
 
 
 def mixing(config: ImageConfig, classes: int) -> v2.RandomChoice | None:
-    """Return what blends the images and labels of a pass with one another, None if nothing does.
+    """Return the transform that mixes the images and labels of a micro-batch; None if nothing is mixed.
 
     It takes images of shape (n, 3, size, size) and labels of shape (n,), and returns labels of shape (n, classes).
     """
@@ -145,20 +149,20 @@ def mixing(config: ImageConfig, classes: int) -> v2.RandomChoice | None:
     return v2.RandomChoice(mixers) if mixers else None
 
 
-def as_validated(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
-    """Return the transform of evaluation: from a uint8 image of any size to one of shape (3, size, size)."""
+def evaluation(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
+    """Return the transform of evaluated images, from uint8 of any size to uint8 of shape (3, size, size)."""
     if resize == "square":
         return v2.Compose([v2.Resize((size, size), antialias=True)])
     return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
 
 
 def normalization(name: str) -> v2.Compose:
-    """Return the transform from uint8 images to a network's input, float32; the names are in ``NORMALIZATIONS``."""
+    """Return the transform from uint8 images to a network's float32 input; the names are in ``NORMALIZATIONS``."""
     return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[name])])
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return a 16-bit image in 8 bits; Pillow's own conversion would make everything above 255 white."""
+    """Return a 16-bit image with 8 bits. Pillow's own conversion would make everything above 255 white."""
     if not image.mode.startswith("I;16"):
         return image
     return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Loading pretrained models and their parts, with errors that say what to give instead."""
+"""Loads pretrained models and their parts, with errors that say what to give instead."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 RANDOM = "random"
-"""In place of pretrained weights: train from scratch."""
+"""The value of ``--model`` that stands for training from scratch."""
 HUB = "in21k"
-"""In place of a local folder: the weights of the ViT authors for that size, from the hub."""
+"""The value of ``--model`` that stands for the weights of the ViT authors on the hub, for the size of the network."""
 
 
 def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
@@ -21,19 +21,19 @@ def from_pretrained(load: Callable[[str], Any], model: str) -> Any:
     try:
         return load(model)
     except Exception as error:
-        where = (
+        problem = (
             "the folder does not hold a model"
             if Path(model).exists()
             else "no such folder here, and the hub lacks it or cannot be reached"
         )
         raise ValueError(
-            f"--model {model}: {where} ({first_line(error)}). Give a folder written by save_pretrained (config.json, "
+            f"--model {model}: {problem} ({first_line(error)}). Give a folder written by save_pretrained (config.json, "
             f"weights, tokenizer) or a name on the hub."
         ) from error
 
 
-def see_model(model: str) -> None:
-    """See that a model on the hub is there, or a copy of it, without what it takes to load it.
+def check_model(model: str) -> None:
+    """Check that a model exists locally or on the hub, without loading it.
 
     Raises:
         ValueError: There is no such model.
@@ -46,5 +46,6 @@ def see_model(model: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error of another library in one line."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    """Return the type and the first line of an error."""
+    message = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {message.splitlines()[0]}"

@@ -1,6 +1,7 @@
-"""Images for the sample recipes: scikit-learn's handwritten digits, written as folders in the layouts of the recipes.
+"""Images for the sample recipes: scikit-learn's handwritten digits, in folders with the layouts of the recipes.
 
-1,797 digits of 43 people (UCI, 8 by 8 pixels, 17 grey levels), enlarged to 32 by 32. Every fifth is for validation.
+They are 1,797 digits of 43 people (UCI, 8 by 8 pixels, 17 grey levels), enlarged to 32 by 32. A fifth is for
+validation.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from gaudi_tune.base.node_cache import prepare_once
 SIZE = 32
 """Side of a written image, in pixels."""
 VALIDATION_SHARE = 5
-"""One image in so many is for validation."""
+"""One in this many images is for validation."""
 FORMAT = 1
-"""Raised when the content changes."""
+"""Version of the content."""
 
 Layout = Literal["train-val", "train-test", "imagenet", "tiny-imagenet"]
 
 
 def sample_digits(layout: Layout) -> Path:
-    """Return a folder of the digits, made once per node.
+    """Return a folder of the digits, which is made once per node.
 
     Args:
-        layout: ``train-val`` and ``train-test`` have PNG in class folders, ``imagenet`` JPEG in folders named by
-            WordNet ids, ``tiny-imagenet`` nested ``images/`` and a list of the validation images' classes.
+        layout: ``train-val`` and ``train-test`` have PNG files in class folders. ``imagenet`` has JPEG files in folders
+            named by WordNet ids. ``tiny-imagenet`` has nested ``images/`` and a list of the validation images' classes.
     """
     key = {"format": FORMAT, "layout": layout, "scikit-learn": importlib.metadata.version("scikit-learn")}
     return prepare_once(f"digits-{layout}", key, lambda folder: _write(folder, layout))
 
 
 def digit_settings(layout: Layout) -> dict[str, object]:
-    """Return the settings of a sample recipe on the digits, which are not mirrored or cropped to a small part."""
+    """Return the settings of a sample recipe on the digits. Digits must not be mirrored, or cropped too much."""
     return {"data": str(sample_digits(layout)), "image_size": SIZE, "crop_scale": 0.7, "flip": False}
 
 
@@ -47,24 +48,25 @@ def _write(folder: Path, layout: Layout) -> None:
         image = Image.fromarray((pixels.reshape(8, 8) * 15.9375).astype("uint8")).resize(
             (SIZE, SIZE), Image.Resampling.BICUBIC
         )
-        for_validation = hashlib.sha1(str(number).encode(), usedforsecurity=False).digest()[0] % VALIDATION_SHARE == 0
-        file = folder / _place(layout, int(digit), number, for_validation)
+        validates = hashlib.sha1(str(number).encode(), usedforsecurity=False).digest()[0] % VALIDATION_SHARE == 0
+        file = folder / _place(layout, int(digit), number, validates)
         file.parent.mkdir(parents=True, exist_ok=True)
         image.convert("RGB").save(file, quality=95)
-        if for_validation:
+        if validates:
             annotations.append(f"{file.name}\t{_class_name(layout, int(digit))}\t0\t0\t{SIZE}\t{SIZE}")
     if layout == "tiny-imagenet":
         (folder / "val" / "val_annotations.txt").write_text("\n".join(annotations) + "\n")
 
 
 def _class_name(layout: Layout, digit: int) -> str:
-    # WordNet's ids are an n and eight digits.
-    return f"n{digit:08d}" if layout in ("imagenet", "tiny-imagenet") else f"digit-{digit}"
+    if layout in ("imagenet", "tiny-imagenet"):
+        return f"n{digit:08d}"  # like a WordNet id: an n and eight digits
+    return f"digit-{digit}"
 
 
-def _place(layout: Layout, digit: int, number: int, for_validation: bool) -> Path:
+def _place(layout: Layout, digit: int, number: int, validates: bool) -> Path:
     name, validation = _class_name(layout, digit), "test" if layout == "train-test" else "val"
-    split = validation if for_validation else "train"
+    split = validation if validates else "train"
     if layout == "tiny-imagenet":
-        return Path(split, "images" if for_validation else f"{name}/images", f"{split}_{number}.JPEG")
+        return Path(split, "images" if validates else f"{name}/images", f"{split}_{number}.JPEG")
     return Path(split, name, f"{number:04d}.{'JPEG' if layout == 'imagenet' else 'png'}")

@@ -1,7 +1,7 @@
-"""Text for the sample recipes: real English sentences, made offline from the docstrings of installed libraries.
+"""Text for the sample recipes: real English sentences from the docstrings of installed libraries.
 
-The label of a sentence is the library that it comes from, five classes as in Yelp's five stars. The sentences are read
-from the source files without importing them.
+The label of a sentence is the library that it comes from. There are five classes, like Yelp's five stars. Sentences are
+read from source files, without importing them.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ LIBRARIES = {
     "matplotlib": "matplotlib",
     "networkx": "networkx",
 }
-"""Package folder and distribution of the five libraries; each is a dependency of this project."""
+"""Package and distribution of the five libraries. Each is a dependency of this project."""
 SENTENCES_PER_LIBRARY = 700
 TEST_SHARE = 5
-"""One sentence in so many is for validation."""
+"""One in this many sentences is for validation."""
 VOCABULARY_SIZE = 3000
 FORMAT = 1
-"""Raised when the content for the same libraries changes."""
+"""Version of the content for the same libraries."""
 
 
 def sample_text() -> Path:
-    """Return a folder with ``train.jsonl`` and ``test.jsonl`` (keys ``text`` and ``label``), made once per node."""
+    """Return a folder with ``train.jsonl`` and ``test.jsonl`` (keys ``text`` and ``label``); it is made once per
+    node."""
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES.values()}
     return prepare_once("docstring-sentences", {"format": FORMAT, "versions": versions}, _write_sentences)
 
 
 def sample_bert(sentences: Path) -> Path:
-    """Return a folder with a WordPiece tokenizer trained on the training split and a BERT of 2 layers, untrained."""
+    """Return a folder with a WordPiece tokenizer, trained on the training split, and an untrained BERT of 2 layers."""
     return prepare_once(
         "small-bert", {"format": FORMAT, "sentences": sentences.name}, lambda folder: _write_bert(folder, sentences)
     )
@@ -48,15 +49,15 @@ def sample_bert(sentences: Path) -> Path:
 
 def _write_sentences(folder: Path) -> None:
     splits: dict[str, list[str]] = {"train": [], "test": []}
-    seen: set[str] = set()
+    used_sentences: set[str] = set()
     for library in LIBRARIES:
-        fresh = {s for s in _sentences_of(library) if s.lower() not in seen}
-        seen |= {s.lower() for s in fresh}
-        for sentence in sorted(fresh, key=_hash)[:SENTENCES_PER_LIBRARY]:
+        new_sentences = {s for s in _sentences_of(library) if s.lower() not in used_sentences}
+        used_sentences |= {s.lower() for s in new_sentences}
+        for sentence in sorted(new_sentences, key=_hash)[:SENTENCES_PER_LIBRARY]:
             split = "test" if _hash(sentence) % TEST_SHARE == 0 else "train"
             splits[split].append(json.dumps({"text": sentence, "label": library}))
     for split, lines in splits.items():
-        # In the order of their hashes, so that any first n are a fair draw of all five.
+        # Lines are sorted by their hashes, so that the first n of them are a fair sample of all classes.
         (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=_hash)) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Tokenized texts as batches."""
+"""Batches of tokenized texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gaudi_tune.training.loading import Batch
 
 
 class TokenizedTexts(Dataset[Any]):
-    """Token ids of all texts of a split: memory-mapped, so that the workers of a node share one copy."""
+    """The token ids of all texts of a split. They are memory-mapped, so that the workers of a node share one copy."""
 
     augments = False
 

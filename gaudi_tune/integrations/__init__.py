@@ -1,5 +1,5 @@
-"""Callbacks that report from other libraries' trainers: one module for each, which imports its library.
+"""Callbacks that report from other libraries' trainers. Each module imports its library.
 
-A callback may be changed alone: nothing else in this project imports this folder, and it knows ``training.session``
-alone.
+Nothing else in this project imports this folder. It uses ``training.session``, the names of metrics, and what is
+private in a library.
 """

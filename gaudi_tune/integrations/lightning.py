@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
 from gaudi_tune.base import names
-from gaudi_tune.integrations.plateau import after_its_step
+from gaudi_tune.integrations.plateau import stepped_plateau
 from gaudi_tune.private.lightning import write_checkpoint
 from gaudi_tune.training.session import get_checkpoint, report
 
@@ -21,18 +21,18 @@ CHECKPOINT_FILE = "checkpoint.ckpt"
 class ReportCallback(Callback):
     """Reports what a LightningModule has logged, at the end of each training epoch, validation included.
 
-    A trial that is stopped there ends on all of its workers: all wait for the same answer. A checkpoint is written only
-    when one is wanted; :func:`checkpoint_file` goes on from it.
+    If the trial is stopped there, it ends on all of its workers, since all wait for the same answer. A checkpoint is
+    written only when the sweep requests one.
     """
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report, and return when the trial goes on."""
-        finished = {names.EPOCH: trainer.current_epoch + 1, names.STEP: trainer.global_step}
-        report({**trainer.callback_metrics, **finished}, save=partial(_save, trainer))
+        """Report, and return when the trial may continue."""
+        progress = {names.EPOCH: trainer.current_epoch + 1, names.STEP: trainer.global_step}
+        report({**trainer.callback_metrics, **progress}, save=partial(_save, trainer))
 
 
 def in_worker() -> dict[str, Any]:
-    """Return the arguments of a Trainer in a worker of a trial: its processes are there, and so are logs.
+    """Return the arguments of a Trainer in a worker of a trial, which has its processes and logs already.
 
     ``Trainer(max_epochs=..., **in_worker())`` trains with as many workers as the trial has.
     """
@@ -48,14 +48,16 @@ def in_worker() -> dict[str, Any]:
 
 
 def checkpoint_file() -> str | None:
-    """Return what a trial goes on from, for ``trainer.fit(..., ckpt_path=...)``; None for a new trial."""
+    """Return the file for ``trainer.fit(..., ckpt_path=...)``; None for a new trial."""
     checkpoint = get_checkpoint()
     return None if checkpoint is None else str(Path(checkpoint.path) / CHECKPOINT_FILE)
 
 
 def _save(trainer: Trainer, folder: Path) -> None:
-    with ExitStack() as after:
-        for each in trainer.lr_scheduler_configs:
-            if each.interval == "epoch" and (trainer.current_epoch + 1) % each.frequency == 0:
-                after.enter_context(after_its_step(each.scheduler, trainer.callback_metrics.get(each.monitor or "")))
+    with ExitStack() as stack:
+        for schedule in trainer.lr_scheduler_configs:
+            if schedule.interval == "epoch" and (trainer.current_epoch + 1) % schedule.frequency == 0:
+                stack.enter_context(
+                    stepped_plateau(schedule.scheduler, trainer.callback_metrics.get(schedule.monitor or ""))
+                )
         write_checkpoint(trainer, folder / CHECKPOINT_FILE)

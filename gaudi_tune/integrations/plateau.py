@@ -1,4 +1,4 @@
-"""A schedule that waits for a plateau: trainers take its step after they have reported, and after a trial was saved."""
+"""Saves ReduceLROnPlateau correctly: trainers step it only after a report, when the checkpoint has been written."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 
 @contextmanager
-def after_its_step(schedule: Any, value: Any) -> Iterator[None]:
-    """Have a ReduceLROnPlateau and its optimizer be as they will be after its next step, for what is saved meanwhile.
+def stepped_plateau(schedule: Any, value: Any) -> Iterator[None]:
+    """Put a ReduceLROnPlateau and its optimizer into the state after the next step, inside the block.
+
+    A checkpoint that is written meanwhile has the state that the trainer will have.
 
     Args:
-        schedule: Any other stays as it is.
-        value: What the trainer will give it; None where it will not take a step.
+        schedule: The schedule. One of another class stays as it is.
+        value: The metric that the trainer will pass to the next step; None if there will be no step.
     """
     if value is None or not isinstance(schedule, ReduceLROnPlateau):
         yield
         return
-    groups, before = schedule.optimizer.param_groups, copy.deepcopy(schedule.state_dict())
+    groups, state = schedule.optimizer.param_groups, copy.deepcopy(schedule.state_dict())
     rates = [group["lr"] for group in groups]
     schedule.step(value)
     try:
         yield
     finally:
-        schedule.load_state_dict(before)
+        schedule.load_state_dict(state)
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate

@@ -13,7 +13,7 @@ from PIL import Image
 
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.image_index import image_index
-from gaudi_tune.data.images import as_validated, augmentation, images_of, normalization
+from gaudi_tune.data.images import augmentation, evaluation, images_of, normalization
 from gaudi_tune.data.sample_digits import sample_digits
 from trainables.image_classifier import _check_fit, _describe
 
@@ -225,7 +225,7 @@ def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
 
 def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
     image = (torch.arange(3 * 40 * 40).reshape(3, 40, 40) % 256).to(torch.uint8)
-    at_random, centred = augmentation(config(folder, image_size=16)), as_validated(16, "crop")
+    at_random, centred = augmentation(config(folder, image_size=16)), evaluation(16, "crop")
     assert not torch.equal(at_random(image), at_random(image))
     assert torch.equal(centred(image), centred(image))
     assert at_random(image).shape == centred(image).shape == (3, 16, 16)
@@ -236,12 +236,12 @@ def test_training_crops_at_random_and_validation_does_not(folder: Path) -> None:
 
 def test_validation_sees_the_middle_or_all_of_an_image() -> None:
     halves = torch.cat([torch.zeros(3, 40, 40), torch.full((3, 40, 40), 255.0)], dim=2).to(torch.uint8)
-    squeezed, middle = as_validated(16, "square")(halves), as_validated(16, "crop")(halves)
+    squeezed, middle = evaluation(16, "square")(halves), evaluation(16, "crop")(halves)
     assert squeezed.shape == middle.shape == (3, 16, 16)
     assert (squeezed == 0).float().mean() == pytest.approx(0.5, abs=0.1)
     wide = torch.cat([halves, halves[:, :, 40:]], dim=2)  # black is its first third, which a crop leaves out
-    assert (as_validated(16, "crop")(wide) == 0).float().mean() < 0.05
-    assert (as_validated(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
+    assert (evaluation(16, "crop")(wide) == 0).float().mean() < 0.05
+    assert (evaluation(16, "square")(wide) == 0).float().mean() == pytest.approx(1 / 3, abs=0.1)
 
 
 ONE_BY_ONE = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")

@@ -121,7 +121,7 @@ def test_many_texts_are_tokenized_as_few_are(
 ) -> None:
     at_once = tokenized(configure())
     monkeypatch.setenv("GAUDI_TUNE_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr("gaudi_tune.data.text.AT_A_TIME", 7)
+    monkeypatch.setattr("gaudi_tune.data.text.TEXTS_AT_A_TIME", 7)
     in_parts = tokenized(configure())
     np.testing.assert_array_equal(in_parts.split("train").input_ids, at_once.split("train").input_ids)
     np.testing.assert_array_equal(in_parts.split("val").lengths, at_once.split("val").lengths)
