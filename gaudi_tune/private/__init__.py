@@ -3,5 +3,6 @@
 The rule: what is private or undocumented in a library stands here and nowhere else, one module per library and purpose.
 Each name says why the public API is not enough, and has a contract test in ``tests/private/`` that fails on the day the
 library changes it: an upgrade begins with those tests. A module here imports its library and nothing of this project,
-so every other folder may import it. Ruff's private-access rule is on everywhere else.
+of which it knows only the names of its variables (``GAUDI_TUNE_...``), so every other folder may import it. Ruff's
+private-access rule is on everywhere else.
 """

@@ -1,4 +1,4 @@
-"""accelerate, which keeps one state for all that a process ever does."""
+"""accelerate, which keeps one state for the whole life of a process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import sys
 
 
 def forget_accelerator() -> None:
-    """Have accelerate forget the state that all Accelerators of a process share, if there was one.
+    """Reset the state that all Accelerators of a process share, if there is one. No public API does this.
 
-    A second ``Accelerator`` gets the ``mixed_precision`` of the first, or raises if it asks for another, and the data
-    loaders of a trial that was stopped stay known. Hugging Face's Trainer makes one, too. Nothing public does it.
+    Otherwise a second ``Accelerator`` gets the ``mixed_precision`` of the first, or raises an error if it requests
+    another one, and accelerate keeps the data loaders of stopped trials. Hugging Face's Trainer makes an Accelerator,
+    too.
     """
     if "accelerate.state" in sys.modules:
         state = sys.modules["accelerate.state"]

@@ -1,10 +1,11 @@
-"""A process that has imported what workers import. Ray's processes are forked from it, so they need not import that
-again, and share its memory.
+"""A process that has imported the modules of workers. Ray's processes are forked from it, so that they do not have to
+import these again, and share their memory.
 
-It does not import Ray, which reads its variables and seeds its ids once, at import. If it holds something that must not
-be copied, such as a device or a thread, it ends, and processes start without it.
+It does not import Ray, which reads its variables and seeds its ids when it is imported. If the process holds something
+that must not be copied, such as a device or a thread, it ends, and Ray's processes start without it.
 
-A script: its arguments are the file descriptor of its socket, and the modules to import. :mod:`.setup_worker` asks it.
+This file is also the script that it runs, with the file descriptor of its socket and the modules to import as
+arguments. :mod:`.setup_worker` sends it requests.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from contextlib import suppress
 from pathlib import Path
 
 COMMON = ("torch", "pandas", "pyarrow.fs", "pydantic")
-"""What every worker imports, nearly all of it for Ray Train."""
+"""Modules that every worker imports, most of them for Ray Train."""
 NOT_COPIED = ("ray", "habana_frameworks")
-"""Packages whose state belongs to one process."""
+"""Packages whose state belongs to a single process."""
 MAY_DIFFER = ("RAY_", "SPT_NOENV", "PL_DISABLE_FORK", "GAUDI_TUNE_", "HABANA_", "HLS_", "PT_HPU_", "OMP_NUM_THREADS")
-"""How the names of variables begin that may have another value in a copy: nothing that is imported here reads them at
-import, but for the number of threads. That is the same in the server as Ray makes it in a worker."""
-GIVEN = dict(os.environ)
-"""The variables before any import: torch sets some."""
-REQUEST_MAY_HAVE = 1 << 20
-"""Bytes of a request."""
+"""Prefixes of variables that may have another value in a copy. Nothing that is imported here reads them at import,
+except the number of threads, which is the same in the server as in Ray's workers."""
+ORIGINAL_ENVIRONMENT = dict(os.environ)
+"""The environment variables before any import, since torch sets some."""
+MAX_REQUEST_BYTES = 1 << 20
+"""Most bytes of a request."""
 
 
 class ForkServer:
-    """The server of this process, which ends with it."""
+    """The fork server of this process, which ends together with it."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it. It imports in the background, and requests wait for that.
+        """Start it. It imports in the background, and requests wait until it has finished.
 
         Args:
-            modules: What it is to import besides :data:`COMMON`. If one cannot be imported, the workers will say so.
-            environment: The variables of the workers.
+            modules: Modules to import besides :data:`COMMON`. If one cannot be imported, the workers will say so.
+            environment: The environment variables of the workers.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", ignore_cleanup_errors=True)
         self.address = str(Path(self._folder.name, "fork"))
@@ -64,16 +65,16 @@ class ForkServer:
         self.pid = self._process.pid
 
     def end(self) -> None:
-        """End it. The copies live on."""
+        """End the server. Its copies live on."""
         assert self._process.stdin is not None, "it was made with one"
         self._process.stdin.close()
-        self._process.terminate()  # it may be importing
+        self._process.terminate()  # closing stdin does not interrupt its imports
         self._process.wait()
         self._folder.cleanup()
 
 
 def main(file: str, *modules: str) -> None:
-    """Serve, or in a copy run what was asked for."""
+    """Serve requests; in a copy, run the command of the request."""
     with socket.socket(fileno=int(file)) as listener:
         address = listener.getsockname()
         preload(modules)
@@ -81,36 +82,40 @@ def main(file: str, *modules: str) -> None:
     if request is None:
         shutil.rmtree(Path(address).parent, ignore_errors=True)
     else:
-        become(*request)
+        run_as(*request)
 
 
 def preload(modules: Sequence[str]) -> None:
     """Import modules."""
-    gc.disable()  # it would look through a million objects, again and again
+    gc.disable()  # otherwise it would look through a million objects again and again
     for module in modules:
-        with suppress(Exception):  # a worker that needs it will say what is wrong
+        with suppress(Exception):  # a worker that needs the module will say what is wrong
             importlib.import_module(module)
-    gc.freeze()  # nor does it look through them in the copies, which would then have them to themselves
+    gc.freeze()  # if garbage collection touched these objects in a copy, their memory would no longer be shared
 
 
 def may_be_copied() -> bool:
-    """Whether this process holds nothing that belongs to one process alone."""
+    """Whether this process holds nothing that belongs to a single process."""
     return threading.active_count() == 1 and not any(name in sys.modules for name in NOT_COPIED)
 
 
 def serve(listener: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]] | None:
-    """Make a copy for each request until the process that started this one is gone or closes its end; return in a copy
-    what it is to be."""
+    """Make a copy for each request, until the parent process is gone or closes its end.
+
+    Returns:
+        In a copy, the request: arguments, environment variables, current folder and standard files. In the server,
+        None.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the copies
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
             return None
         connection, _ = listener.accept()
-        with connection, suppress(OSError, ValueError):  # the asker is gone, or there is no room for another process
-            text, files, _, _ = socket.recv_fds(connection, REQUEST_MAY_HAVE, 3)
+        with connection, suppress(OSError, ValueError):  # the sender is gone, or no process can be made
+            request, files, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 3)
             try:
-                arguments, environment, folder = json.loads(text)
+                arguments, environment, folder = json.loads(request)
                 if fits(environment):
                     if os.fork() == 0:
                         return arguments, environment, folder, [os.dup(file) for file in files]
@@ -121,24 +126,28 @@ def serve(listener: socket.socket) -> tuple[list[str], dict[str, str], str, list
 
 
 def fits(environment: Mapping[str, str]) -> bool:
-    """Whether nothing that was imported here would be otherwise in a process of these variables."""
-    differ = [name for name in environment.keys() | GIVEN.keys() if environment.get(name) != GIVEN.get(name)]
-    return all(name.startswith(MAY_DIFFER) for name in differ)
+    """Whether all that was imported here would be the same in a process with these variables."""
+    differing = [
+        name
+        for name in environment.keys() | ORIGINAL_ENVIRONMENT.keys()
+        if environment.get(name) != ORIGINAL_ENVIRONMENT.get(name)
+    ]
+    return all(name.startswith(MAY_DIFFER) for name in differing)
 
 
-def become(arguments: list[str], environment: Mapping[str, str], folder: str, files: Sequence[int]) -> None:
-    """Be the process that was asked for."""
+def run_as(arguments: list[str], environment: Mapping[str, str], folder: str, files: Sequence[int]) -> None:
+    """Turn this copy into the requested process, and run its script."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)  # as Ray's processes do
     for standard, file in enumerate(files):
         os.dup2(file, standard)
         os.close(file)
     os.environ.update(environment)
-    for name in GIVEN.keys() - environment.keys():
+    for name in ORIGINAL_ENVIRONMENT.keys() - environment.keys():
         del os.environ[name]
     os.chdir(folder)
     if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()  # else all copies would draw the same; Python sees to its own
+        sys.modules["numpy.random"].seed()  # otherwise all copies would draw the same; Python reseeds its own
     gc.enable()
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).parent))
@@ -146,5 +155,5 @@ def become(arguments: list[str], environment: Mapping[str, str], folder: str, fi
 
 
 if __name__ == "__main__":
-    sys.path.remove(str(Path(__file__).parent))  # whose modules have the names of what they look into
+    sys.path.remove(str(Path(__file__).parent))  # the modules of this folder have the names of libraries
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Lightning, whose way to save a checkpoint waits for all workers."""
+"""Lightning, whose public way to save a checkpoint waits for all workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 
 def write_checkpoint(trainer: Any, path: Path) -> None:
-    """Write what ``Trainer.save_checkpoint()`` writes, on this worker alone: that one ends in a barrier.
+    """Write the same as ``Trainer.save_checkpoint()``, but on this worker alone, without its barrier at the end.
 
-    Not for models whose weights are spread over the workers.
+    This does not work for models whose weights are spread over workers.
     """
     torch.save(trainer._checkpoint_connector.dump_checkpoint(weights_only=False), path)

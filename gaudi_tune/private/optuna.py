@@ -1,4 +1,4 @@
-"""Optuna: reading and writing a study below the public API."""
+"""Optuna: reads and writes a study below the public API."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-PLACES: dict[int, tuple[int, int]] = {}
-"""Study and number of a trial by its id, where these are the same; made once, since ten thousand take milliseconds."""
+CACHED_PLACES: dict[int, tuple[int, int]] = {}
+"""Study and number of each trial by its id, if ids and numbers are the same. It is cached because ten thousand entries
+take milliseconds."""
 
 
 def id_of(trial: FrozenTrial) -> int:
-    """Return the id of a trial in its storage. The public number is another where a database holds several studies."""
+    """Return the id of a trial in its storage. It differs from the public number if a database holds several
+    studies."""
     return trial._trial_id
 
 
 def trial_with_id(study: Study, trial_id: int) -> FrozenTrial | None:
-    """Return a trial, None if there is none; publicly a study hands out all of them."""
+    """Return a trial; None if it does not exist. The public API of a study returns all trials."""
     try:
         return study._storage.get_trial(trial_id)
     except KeyError:
@@ -30,9 +32,12 @@ def trial_with_id(study: Study, trial_id: int) -> FrozenTrial | None:
 
 
 def count_trials(address: str, study: str) -> int:
-    """Return how many trials a database has of a study, 0 if it lacks the study; an SQLAlchemyError if it is none.
+    """Return how many trials a study has in a database; 0 if the database does not have the study.
 
-    Optuna's own ways (5.0), ``get_all_study_summaries()`` too, read all trials.
+    Optuna's own functions (5.0), also ``get_all_study_summaries()``, read all trials.
+
+    Raises:
+        SQLAlchemyError: It is not a database of studies.
     """
     count = "SELECT COUNT(*) FROM trials JOIN studies USING (study_id) WHERE study_name = :study"
     engine = sqlalchemy.create_engine(address)
@@ -44,25 +49,27 @@ def count_trials(address: str, study: str) -> int:
 
 
 def close(study: Study) -> None:
-    """Close the connections to a study's database, of which a storage (Optuna 5.0) has no public way to let go. They
-    are opened again when the study is used."""
-    backend = getattr(study._storage, "_backend", study._storage)  # RDBStorage comes in a cache
+    """Close the connections to a study's database. They are opened again when the study is used.
+
+    A storage (Optuna 5.0) has no public method for that.
+    """
+    backend = getattr(study._storage, "_backend", study._storage)  # an RDBStorage is wrapped in a cache
     if isinstance(backend, RDBStorage):
         backend.engine.dispose()
 
 
 def handle(study: Study, trial_id: int) -> Trial:
-    """Return the trial as ``ask()`` returned it, to be changed. ``ask()`` is the only public way to one."""
+    """Return a trial that can be changed. Publicly only ``ask()`` returns one."""
     return Trial(study, trial_id)
 
 
 def add_trial(study: Study, trial: FrozenTrial) -> int:
-    """Add a trial and return its id. ``study.add_trial()`` returns nothing, and another process may have added one."""
+    """Add a trial and return its id. ``study.add_trial()`` returns nothing, and other processes may add trials, too."""
     return study._storage.create_new_trial(study._study_id, template_trial=trial)
 
 
-def bring_up(study: Study, trial_id: int, trial: FrozenTrial) -> None:
-    """Bring a trial of a study, which has not ended there, to where it is elsewhere."""
+def update_trial(study: Study, trial_id: int, trial: FrozenTrial) -> None:
+    """Update an unfinished trial of a study with the attributes, reports and state of ``trial``."""
     for name, value in trial.system_attrs.items():
         set_system_attribute(study, trial_id, name, value)
     for name, value in trial.user_attrs.items():
@@ -74,7 +81,7 @@ def bring_up(study: Study, trial_id: int, trial: FrozenTrial) -> None:
 
 
 def set_intermediate_value(study: Study, trial_id: int, step: int, value: float) -> None:
-    """Record a report, in place of an earlier one of that step.
+    """Record a report; it replaces an earlier one of the same step.
 
     ``trial.report()`` keeps the first value of a step, and reads the whole trial from the database before it writes.
     """
@@ -82,36 +89,39 @@ def set_intermediate_value(study: Study, trial_id: int, step: int, value: float)
 
 
 def set_user_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
-    """Set a user attribute. For ``trial.set_user_attr()`` a :func:`handle` would read the trial from the database."""
+    """Set a user attribute, without reading the trial from the database as ``trial.set_user_attr()`` does."""
     study._storage.set_trial_user_attr(trial_id, key, value)
 
 
 def set_system_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
-    """Set what a sampler keeps with a trial; samplers alone can do so publicly."""
+    """Set a system attribute of a trial. Publicly only samplers can do so."""
     study._storage.set_trial_system_attr(trial_id, key, value)
 
 
 def study_attributes(study: Study) -> Mapping[str, Any]:
-    """Return what samplers keep in a study; Optuna 5 has no public name for it."""
+    """Return the system attributes of a study, where samplers keep data. Optuna 5 has no public name for them."""
     return study._storage.get_study_system_attrs(study._study_id)
 
 
 def set_study_attribute(study: Study, key: str, value: Any) -> None:
-    """Set what a sampler keeps in a study; samplers alone can do so publicly."""
+    """Set a system attribute of a study. Publicly only samplers can do so."""
     study._storage.set_study_system_attr(study._study_id, key, value)
 
 
 def constraint_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
-    """Return the system attributes in which a trial has its constraints.
+    """Return the system attributes that hold a trial's constraints.
 
-    The public ways, ``trial.set_constraint()`` and ``create_trial()``, do not serve a trial of :func:`study_of`.
+    The public ``trial.set_constraint()`` and ``create_trial()`` do not work for a trial of :func:`study_of`.
     """
     return {f"constraints:{name}": value for name, value in constraints.items()}
 
 
 def tell_end(study: Study, number: int, values: Sequence[float] | None) -> None:
-    """Tell a study the values of a trial, None for one that failed. A sampler that has nothing left to propose stops
-    the study then, which Optuna takes for an error outside ``optimize()``; here it changes nothing."""
+    """Tell a study the values of a finished trial; None for one that failed.
+
+    A sampler that has nothing left to propose then stops the study, which is an error for Optuna outside
+    ``optimize()``. Here it has no effect.
+    """
     study._thread_local.in_optimize_loop = True
     study.tell(number, values, state=TrialState.FAIL if values is None else TrialState.COMPLETE)
 
@@ -119,28 +129,29 @@ def tell_end(study: Study, number: int, values: Sequence[float] | None) -> None:
 def study_of(
     trials: Sequence[FrozenTrial], best: int | None, directions: Sequence[StudyDirection], sampler: BaseSampler
 ) -> Study:
-    """Return a study in memory with these very trials. ``study.add_trial()`` copies and checks each, which would be
-    most of the time of a proposal.
+    """Return a study in memory with these trials, not with copies of them.
+
+    ``study.add_trial()`` copies and checks each trial, which would take most of the time of a proposal.
 
     Args:
-        trials: In the order of their numbers, which are their ids, too; some may be left out. They may change
-            afterwards.
-        best: Place of the complete trial with the best value among them; None with several objectives.
-        directions: What is better, in each objective.
-        sampler: Of the study.
+        trials: The trials in the order of their numbers, which are also their ids. Some may be left out, and they may
+            change later.
+        best: Index of the complete trial with the best value; None with several objectives.
+        directions: Whether each objective is minimized or maximized.
+        sampler: The sampler of the study.
     """
     study = create_study(directions=list(directions), sampler=sampler)
-    storage, own = study._storage, study._study_id
+    storage, study_id = study._storage, study._study_id
     assert isinstance(storage, InMemoryStorage)
-    storage._studies[own].trials = list(trials)
-    storage._studies[own].best_trial_id = None if best is None else id_of(trials[best])
-    assert own == 0
-    last = id_of(trials[-1]) if trials else -1
-    if last == len(trials) - 1:
-        for number in range(len(PLACES), len(trials)):
-            PLACES[number] = (own, number)
-        places = PLACES.copy()  # those beyond the last trial are never asked for
+    storage._studies[study_id].trials = list(trials)
+    storage._studies[study_id].best_trial_id = None if best is None else id_of(trials[best])
+    assert study_id == 0
+    last_id = id_of(trials[-1]) if trials else -1
+    if last_id == len(trials) - 1:
+        for number in range(len(CACHED_PLACES), len(trials)):
+            CACHED_PLACES[number] = (study_id, number)
+        places = CACHED_PLACES.copy()  # entries beyond the last trial are never used
     else:
-        places = {id_of(trial): (own, place) for place, trial in enumerate(trials)}
-    storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last
+        places = {id_of(trial): (study_id, place) for place, trial in enumerate(trials)}
+    storage._trial_id_to_study_id_and_number, storage._max_trial_id = places, last_id
     return study

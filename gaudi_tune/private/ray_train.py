@@ -62,24 +62,24 @@ ENABLE_PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 
 
 class WorkerMetadata(Protocol):
-    """Where a worker runs, and on what."""
+    """The node and the devices of a worker."""
 
     node_id: str
     accelerator_ids: Mapping[str, list[Any]]
-    """By resource, for example {"HPU": ["3"]}."""
+    """Numbers of the devices by resource, for example {"HPU": ["3"]}."""
 
 
 class Worker(Protocol):
-    """What a :class:`WorkerGroupCallback` is given of each worker. Its ranks are written: nothing public sets them."""
+    """A worker as a :class:`WorkerGroupCallback` gets it. The callback may write its ranks: no public API sets them."""
 
     actor: Any
     metadata: WorkerMetadata
     distributed_context: Any
-    """World, local and node rank."""
+    """The world, local and node rank."""
 
 
 def run_on_all(worker_group: Any, function: Callable[[], None], within_s: float) -> bool:
-    """Run a function on every worker of a group, and return whether all have done so in time.
+    """Run a function on every worker of a group, and return whether all of them finished in time without an error.
 
     ``worker_group.execute()`` waits without a limit.
     """
@@ -93,52 +93,54 @@ def run_on_all(worker_group: Any, function: Callable[[], None], within_s: float)
 
 
 def end_workers(worker_group: Any, within_s: float) -> None:
-    """Have the workers of a group end as a Python process does, and wait for it.
+    """Have the processes of a group's workers exit normally, and wait for that.
 
-    ``ray.kill()`` is public, but skips what runs when Python exits, and an actor cannot be asked to exit otherwise.
+    ``ray.kill()`` is public, but it skips what Python runs at exit, and there is no other way to have an actor exit.
     """
-    leaving = [worker.actor.__ray_terminate__.remote() for worker in worker_group.get_workers()]
-    ray.wait(leaving, num_returns=len(leaving), timeout=within_s)
+    exits = [worker.actor.__ray_terminate__.remote() for worker in worker_group.get_workers()]
+    ray.wait(exits, num_returns=len(exits), timeout=within_s)
 
 
 @contextmanager
 def answered_by(report: Callable[[Mapping[str, Any], Any], None], get_checkpoint: Callable[[], Any]) -> Iterator[None]:
-    """Have these answer ``ray.train.report()`` and ``ray.train.get_checkpoint()`` in this worker, inside the block.
+    """Replace ``ray.train.report()`` and ``ray.train.get_checkpoint()`` in this worker inside the block.
 
-    A loop that is written for Ray Train calls them, whether it imports the module or the functions. Of earlier
-    checkpoints and of data Ray Train knows nothing here, and says so as it does elsewhere: with [] and with a KeyError.
+    A loop that is written for Ray Train calls them, whether it imports the module or the functions. There are no
+    earlier checkpoints and no data sets here, so Ray Train's functions for these return [] and raise a KeyError.
     """
 
     class Answers(DistributedTrainFnUtils):
-        def report(self, metrics: Mapping[str, Any], checkpoint: Any = None, *how_to_upload: Any, **more: Any) -> None:
+        def report(
+            self, metrics: Mapping[str, Any], checkpoint: Any = None, *how_to_upload: Any, **options: Any
+        ) -> None:
             report(metrics, checkpoint)
 
         def get_checkpoint(self) -> Any:
             return get_checkpoint()
 
-        def get_all_reported_checkpoints(self, *how_to_wait: Any, **more: Any) -> list[Any]:
+        def get_all_reported_checkpoints(self, *how_to_wait: Any, **options: Any) -> list[Any]:
             return []
 
         def get_dataset_shard(self, dataset_info: Any) -> Any:
             raise KeyError(f"there is no dataset {dataset_info.dataset_name!r}: load your data in the train loop")
 
-    usual = get_train_fn_utils()
+    original = get_train_fn_utils()
     set_train_fn_utils(Answers())
     try:
         yield
     finally:
-        set_train_fn_utils(usual)
+        set_train_fn_utils(original)
 
 
 class SynchronizationOnDemand:
-    """In place of Ray Train's actor for ``ray.train.collective``: one that starts when a worker first calls it.
+    """Replaces Ray Train's actor for ``ray.train.collective`` by one that starts when a worker first calls it.
 
-    Workers get a copy each. The actor belongs to the worker that called first, and ends with it.
+    Each worker gets a copy of this object. The actor belongs to the worker that called first, and ends with it.
     """
 
-    def __init__(self, placed: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Take what Ray Train would start its actor with."""
-        self._options = {**placed, "name": f"synchronization-{uuid.uuid4()}", "get_if_exists": True}
+    def __init__(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Keep the arguments with which Ray Train would start its actor."""
+        self._options = {**options, "name": f"synchronization-{uuid.uuid4()}", "get_if_exists": True}
         self._arguments = dict(arguments)
 
     @cached_property
@@ -151,13 +153,15 @@ class SynchronizationOnDemand:
         return self._actor.broadcast_from_rank_zero
 
     @classmethod
-    def options(cls, **placed: Any) -> SimpleNamespace:
-        """Be started as Ray's actor is."""
-        return SimpleNamespace(remote=lambda **arguments: cls(placed, arguments))
+    def options(cls, **options: Any) -> SimpleNamespace:
+        """Return an object whose ``remote()`` makes this one, as with the options of Ray's actors."""
+        return SimpleNamespace(remote=lambda **arguments: cls(options, arguments))
 
 
 def synchronize_on_demand() -> None:
-    """Have Ray Train start its actor for ``ray.train.collective`` when a train loop calls that, and not in each group
-    (1.7 s of CPU, 190 MB)."""
+    """Have Ray Train start its actor for ``ray.train.collective`` only if a train loop uses that.
+
+    Otherwise it starts one in each group, which takes 1.7 s of CPU and 190 MB.
+    """
     group_module.SynchronizationActor = SynchronizationOnDemand
     group_state._shutdown_sync_actor = lambda actor: None

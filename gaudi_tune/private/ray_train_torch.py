@@ -1,4 +1,4 @@
-"""Ray Train's TorchTrainer and its set-up of torch, for a process that does not import torch."""
+"""Ray Train's TorchTrainer and its setup of torch, for a process that does not import torch."""
 
 from __future__ import annotations
 
@@ -20,49 +20,52 @@ from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
-# What a TorchTrainer is besides its TorchConfig.
+# A TorchTrainer is this class with a TorchConfig.
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 __all__ = ["DISPENSABLE", "FixedSize", "HandOver", "LeanTorchTrainer", "TorchBackend", "TorchBackendConfig"]
 
 DISPENSABLE = (DatasetsCallback, PlacementGroupCleanerCallback)
-"""What starts an actor in each group, at 2 s of CPU and 150 MB: one hands out shards of Ray Data, and there are none;
-the other frees devices that a dead trial actor left booked, for which it needs Ray's dashboard, and which the sweep
-does itself (``free_orphans``)."""
+"""Callbacks that start an actor in each group, which takes 2 s of CPU and 150 MB. The first hands out shards of Ray
+Data, which is not used. The second frees devices that a dead trial actor has booked: it needs Ray's dashboard, and the
+sweep does the same (``free_orphans``)."""
 
 
 class FixedSize(FixedScalingPolicy):
-    """Asks for no machines. Ray's autoscaler gets what a group's placement group wants in any case, and what Ray Train
-    asks for besides costs an actor in each Ray, 1.8 s of CPU and 190 MB."""
+    """A scaling policy that requests no machines from Ray's autoscaler, which sees a group's placement group in any
+    case.
+
+    The request would start an actor in each Ray, which takes 1.8 s of CPU and 190 MB.
+    """
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Do not ask for what the workers need."""
+        """Do not request the workers' resources."""
 
     def _maybe_send_resource_request(self) -> None:
-        """Do not ask for it again every 20 s."""
+        """Do not repeat the request every 20 s."""
 
 
 class TorchBackend(Backend):
-    """Sets up torch as Ray's own backend does, with its functions, which the workers alone import."""
+    """Sets up torch with the functions of Ray's own backend, which only the workers import."""
 
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        """Have the workers make their process group."""
+        """Have the workers create their process group."""
         address, port = worker_group.execute_single(0, get_address_and_port)
         worker_group.execute(_join_process_group, backend_config.backend, address, port)
 
 
 class TorchBackendConfig(BackendConfig):
-    """What a TorchConfig is to a trainer."""
+    """The counterpart of Ray's TorchConfig."""
 
     backend: str
-    """torch's name of what the workers communicate with."""
+    """The backend of torch.distributed, such as gloo."""
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """What the train loop runs in."""
-        return _on_its_device
+        """The context in which the train loop runs."""
+        return _device_context
 
 
 def _join_process_group(backend: str, address: str, port: int) -> None:
@@ -74,25 +77,25 @@ def _join_process_group(backend: str, address: str, port: int) -> None:
     config._setup_torch_process_group(backend, context.get_world_rank(), context.get_world_size(), "env://")
 
 
-def _on_its_device() -> AbstractContextManager[Any]:
+def _device_context() -> AbstractContextManager[Any]:
     from ray.train.torch import config
 
     return config.TorchConfigContextManager()
 
 
 def shut_torch_down() -> None:
-    """End what torch has in a worker, as Ray's backend does in each at its end."""
+    """Shut torch down in a worker, as Ray's backend does at the end."""
     from ray.train.torch import config
 
     config._shutdown_torch(destroy_process_group=ray.train.get_context().get_world_size() > 1)
 
 
 class LeanTorchTrainer(DataParallelTrainer):
-    """A TorchTrainer without what is dispensable here; no argument leaves it out.
+    """A TorchTrainer without the parts that are not needed here, for which Ray has no arguments.
 
-    It is made in an actor and controlled from there, not from another actor (3.5 s of CPU, 690 MB). So it can be given
-    callbacks that belong to its process. It imports no torch there, which Ray's does to name its backend (1.6 s of
-    CPU, 500 MB).
+    It is controlled from the actor that makes it, not from another actor, which saves 3.5 s of CPU and 690 MB. So its
+    callbacks can use objects of this process. It does not import torch, which Ray's trainer does only to name its
+    backend, and that saves 1.6 s of CPU and 500 MB.
     """
 
     def __init__(
@@ -107,18 +110,20 @@ class LeanTorchTrainer(DataParallelTrainer):
         """Prepare, as a TorchTrainer does.
 
         Args:
-            train_loop_per_worker: What each worker runs.
+            train_loop_per_worker: The function that each worker runs.
             worker_class: The class of the worker actors.
-            when_placed: Is called when the workers have their devices, and no process yet.
-            callbacks: Called after Ray's own.
-            **arguments: Those of a DataParallelTrainer.
+            when_placed: A function that is called when the workers have their devices, before their processes start.
+            callbacks: More callbacks, called after Ray's own.
+            **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)
         self._worker_class, self._when_placed, self._callbacks = worker_class, when_placed, callbacks
 
     def _create_default_callbacks(self) -> list[Any]:
-        usual = [made for made in super()._create_default_callbacks() if not isinstance(made, DISPENSABLE)]
-        return [*usual, *self._callbacks]
+        callbacks = [
+            callback for callback in super()._create_default_callbacks() if not isinstance(callback, DISPENSABLE)
+        ]
+        return [*callbacks, *self._callbacks]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **parts: Any) -> Result:
         when_placed = self._when_placed
@@ -126,9 +131,9 @@ class LeanTorchTrainer(DataParallelTrainer):
         class Group(WorkerGroup):
             _worker_cls = self._worker_class
 
-            def _create_workers(self, *given: Any, **more: Any) -> list[Any]:
+            def _create_workers(self, *arguments: Any, **options: Any) -> list[Any]:
                 when_placed()
-                return super()._create_workers(*given, **more)
+                return super()._create_workers(*arguments, **options)
 
         class Controller(TrainController):
             worker_group_cls = Group
@@ -139,12 +144,12 @@ class LeanTorchTrainer(DataParallelTrainer):
 
 
 class HandOver(WorkerGroupCallback):
-    """Gives away the workers' actors, by rank, once they run."""
+    """Passes on the workers' actors in the order of ranks, once they run."""
 
-    def __init__(self, to: Callable[[list[Any]], None]) -> None:
-        """Take what is to have them."""
-        self._to = to
+    def __init__(self, receive: Callable[[list[Any]], None]) -> None:
+        """Pass the actors to ``receive``."""
+        self._receive = receive
 
     def after_worker_group_training_start(self, worker_group: WorkerGroup) -> None:
-        """Give them away."""
-        self._to([worker.actor for worker in worker_group.get_workers()])
+        """Pass the actors on."""
+        self._receive([worker.actor for worker in worker_group.get_workers()])

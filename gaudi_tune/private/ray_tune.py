@@ -1,4 +1,4 @@
-"""Ray Tune: which failures it retries, the checkpoints that it knows of a trial, and the state of its PBT scheduler."""
+"""Ray Tune: which failures it retries, its actors, the checkpoints of a trial, and the state of its PBT scheduler."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _actor_task_failed = RayActorManager._actor_task_failed
 
 
 def never_retry(errors: tuple[type[BaseException], ...]) -> None:
-    """Have Tune, in this process, not retry a trial that failed with one of these errors.
+    """Have Tune, in this process, not retry a trial that fails with one of these errors.
 
-    ``max_failures`` counts lost actors and errors of the trainable alike, and no callback runs between an error and
-    Tune's decision (Ray 2.60), so the method of trials that takes errors is wrapped.
+    ``max_failures`` counts lost actors and errors of the trainable together, and no callback runs between an error and
+    Tune's decision (Ray 2.60), so the method that handles errors of trials is wrapped.
     """
 
     def handle_error(self: Trial, exc: Any = None) -> None:
@@ -39,13 +39,13 @@ def never_retry(errors: tuple[type[BaseException], ...]) -> None:
 def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Callable[[BaseException], str]) -> None:
     """Have Tune, in this process, treat these errors of an actor's task as the loss of the actor.
 
-    Ray raises, for example, OutOfMemoryError for an actor that it killed. Tune (Ray 2.60) knows RayActorError alone,
-    ends the whole sweep with "Caught unexpected exception" at any other, and has no setting for it, so the method of
-    its actor manager that takes errors is wrapped.
+    For example, Ray raises an OutOfMemoryError for an actor that it killed. Tune (Ray 2.60) expects only RayActorError,
+    ends the whole sweep with "Caught unexpected exception" at any other error, and has no setting for it, so the method
+    of its actor manager that handles errors is wrapped.
 
     Args:
-        errors: Those that mean a lost actor. RayActorError and RayTaskError pass as they are.
-        text_of: Returns the text that the trial's error is to have.
+        errors: The errors that mean a lost actor. RayActorError and RayTaskError are passed on as they are.
+        text_of: Returns the text of the trial's error.
     """
 
     def actor_task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
@@ -58,38 +58,39 @@ def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Calla
 
 @contextmanager
 def no_earlier_results() -> Iterator[None]:
-    """Let ``Tuner.restore()`` inside the block not read the reports of all trials into tables, which take some
-    milliseconds each: ``get_results()`` would return them before ``fit()``. Tune (Ray 2.60) does without them where
-    they cannot be read."""
+    """Keep ``Tuner.restore()`` inside the block from reading the reports of all trials, some milliseconds for each.
 
-    def none(*_: Any, **__: Any) -> None:
+    They are only for ``get_results()`` before ``fit()``. Tune (Ray 2.60) continues without them if reading fails.
+    """
+
+    def unavailable(*_: Any, **__: Any) -> None:
         raise LookupError("they are not needed")
 
-    kept, tuner_internal.ExperimentAnalysis = tuner_internal.ExperimentAnalysis, none
+    original, tuner_internal.ExperimentAnalysis = tuner_internal.ExperimentAnalysis, unavailable
     try:
         yield
     finally:
-        tuner_internal.ExperimentAnalysis = kept
+        tuner_internal.ExperimentAnalysis = original
 
 
 class JsonLogger(JsonLoggerCallback):
-    """Ray's own, which keeps few files open, and leaves a file that is there as it is.
+    """Ray's logger of reports, but it keeps only some files open, and does not replace an existing file.
 
-    Ray's (2.60) closes the file of a trial when it has ended, and opens it again for each start. So thousands of
-    trials that wait keep theirs open, with a buffer each. And whenever a trial with a checkpoint goes on, it replaces
-    its file by the copy in the sweep's folder, which is older, and loses the last reports.
+    Ray's own (2.60) closes the file of a trial only when the trial ends, so thousands of waiting trials keep their
+    files open, with a buffer each. And whenever a trial with a checkpoint continues, it replaces the file by the copy
+    in the sweep's folder, which is older and lacks the last reports.
     """
 
-    def __init__(self, most: int) -> None:
-        """Keep the files of at most so many trials open."""
+    def __init__(self, max_open_files: int) -> None:
+        """Keep the files of at most ``max_open_files`` trials open."""
         super().__init__()
-        self._most = most
+        self._max_open_files = max_open_files
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Write a report, and close the file that was not written for longest if there are too many."""
+        """Write a report. If too many files are open, close the least recently written one."""
         super().log_trial_result(iteration, trial, result)
         self._trial_files[trial] = self._trial_files.pop(trial)
-        if len(self._trial_files) > self._most:
+        if len(self._trial_files) > self._max_open_files:
             self.log_trial_end(next(iter(self._trial_files)))
 
     def _restore_from_remote(self, file_name: str, trial: Trial) -> None:
@@ -98,70 +99,80 @@ class JsonLogger(JsonLoggerCallback):
 
 
 class Saved(Protocol):
-    """A checkpoint with the metrics of its report: what Trainable.save() returns and restore() takes. Ray's type for it
-    is private."""
+    """A checkpoint with the metrics of its report, which Trainable.save() returns and restore() takes.
+
+    Ray's own type for it is private.
+    """
 
     checkpoint: tune.Checkpoint
     metrics: dict[str, Any]
 
 
 def checkpoints_of(trial: Trial) -> list[Saved]:
-    """Return the checkpoints that Tune keeps of a trial, the best last. Publicly only the newest can be had."""
+    """Return the checkpoints that Tune keeps of a trial, the best one last. Publicly only the newest is available."""
     saved: list[Saved] = trial.run_metadata.checkpoint_manager._checkpoint_results
     return saved
 
 
-def keep_checkpoints(trial: Trial, kept: list[Saved], *, latest: bool) -> None:
-    """Have Tune forget the other checkpoints of a trial; publicly one cannot be dropped.
+def keep_checkpoints(trial: Trial, checkpoints: list[Saved], *, latest: bool) -> None:
+    """Have Tune keep only these checkpoints of a trial. There is no public way to drop one.
 
     Args:
         trial: A trial of this process.
-        kept: Some of what :func:`checkpoints_of` returns, in that order.
-        latest: Whether the latest stays, from which the trial would go on; else the best of ``kept`` takes its place.
+        checkpoints: Some of the result of :func:`checkpoints_of`, in that order.
+        latest: Whether to keep the latest one, from which the trial would continue. If not, the best one replaces it.
     """
     manager = trial.run_metadata.checkpoint_manager
-    manager._checkpoint_results = kept
+    manager._checkpoint_results = checkpoints
     if not latest:
         manager._latest_checkpoint_result = manager.best_checkpoint_result
-    # Tune keeps both as JSON, from which it writes its state, and ResultGrid is made of that.
+    # Tune caches both as JSON, for its state on disk and for ResultGrid.
     trial.invalidate_json_state()
     trial.run_metadata.invalidate_cache()
 
 
 def checkpoint_folder(trainable: tune.Trainable) -> str | None:
-    """Return the folder that a trainable copies its next checkpoint to; None outside Tune. Publicly it is known only
-    after a save that succeeded, and a failed one leaves a torn copy there."""
+    """Return the folder to which a trainable copies its next checkpoint; None outside Tune.
+
+    Publicly it is known only after a successful save, but a failed save leaves a torn copy there.
+    """
     storage = trainable._storage
     return None if storage is None else storage.checkpoint_fs_path
 
 
 def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
-    """Set how many results a trainable has returned. Only ``restore()`` sets it, from a checkpoint that must exist."""
+    """Set how many results a trainable has returned. Publicly only ``restore()`` sets it, from an existing
+    checkpoint."""
     trainable._iteration = iteration
 
 
 def searcher_of(tune_controller: Any) -> Searcher:
-    """Return the searcher of a sweep. Schedulers are given the controller, and Tune wraps the searcher in it."""
+    """Return the searcher of a sweep. Schedulers get the controller, in which Tune wraps the searcher."""
     return tune_controller.search_alg.searcher
 
 
 def training_of(tune_controller: Any) -> set[Trial]:
-    """Return the trials that run or are about to. Publicly all trials can be had, and asked one by one, which takes
-    milliseconds of each step where there are ten thousand."""
+    """Return the trials that run or are about to run.
+
+    The public API returns all trials, and looking at ten thousand of them takes milliseconds in each step.
+    """
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
     training: set[Trial] = controller._running_trials | controller._pending_trials
     return training
 
 
 def actor_of(trial: Trial) -> str:
-    """Return the id of the trial actor that a trial has; "" if it has none. Tune has no public name for it."""
+    """Return the id of a trial's actor; "" if it has none. Tune has no public name for it."""
     actor = trial.temporary_state.ray_actor
     return "" if actor is None else str(actor._actor_id.hex())
 
 
 def end_paused(tune_controller: Any, trial: Trial) -> None:
-    """End a paused trial for good. Tune (Ray 2.60) does not write down by itself that it has ended, and a resumed sweep
-    would start it again. Schedulers are given the controller in a wrapper, which warns of what it calls restricted."""
+    """End a paused trial for good.
+
+    Tune (Ray 2.60) does not record by itself that such a trial has ended, so a resumed sweep would start it again.
+    Schedulers get the controller in a wrapper, which warns of methods that it calls restricted.
+    """
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
     controller.stop_trial(trial)
     controller._mark_trial_to_checkpoint(trial)
@@ -178,22 +189,24 @@ def call_trainable(tune_controller: Any, trial: Trial, method_name: str, *args: 
 
 
 def end_idle_actors(tune_controller: Any) -> None:
-    """End the trial actors that have no trial, unless one is about to come. Tune (Ray 2.60) keeps one for a trial that
-    may yet be proposed, and its workers keep their devices."""
+    """End the trial actors that have no trial, unless a trial is about to start.
+
+    Tune (Ray 2.60) keeps one for a trial that may yet be proposed, and its workers keep their devices.
+    """
     controller = getattr(tune_controller, "_tune_controller", tune_controller)
     if controller._actor_cache.num_cached_objects and not controller._staged_trials:
         controller._cleanup_cached_actors(force_all=True)
 
 
 NO_SEARCHER = SimpleNamespace(search_alg=None)
-"""In place of the controller in ``PopulationBasedTraining.on_trial_add``, which raises where it finds a searcher there:
-Ray has PBT start from grids and random samples alone."""
+"""Replaces the controller for ``PopulationBasedTraining.on_trial_add``, which raises an error if the controller has a
+searcher: in Ray, PBT starts only from grids and random samples."""
 
 PBT_STATE = ("last_score", "last_perturbation_time", "last_train_time", "last_result")
-"""What PBT knows of a trial, besides its checkpoint. It cannot save or restore its state by itself."""
+"""Attributes of PBT's state of a trial, besides the checkpoint. PBT cannot save or restore its state by itself."""
 
 
 def pbt_states(scheduler: PopulationBasedTraining) -> dict[Trial, Any]:
-    """Return what PBT knows of each trial: objects with :data:`PBT_STATE` as attributes, which may be set."""
+    """Return PBT's state of each trial: objects with the attributes of :data:`PBT_STATE`, which may be set."""
     states: dict[Trial, Any] = scheduler._trial_state
     return states

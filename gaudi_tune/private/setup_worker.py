@@ -1,6 +1,6 @@
 """Starts a process of Ray as Ray's ``setup_worker.py`` does, but without importing Ray, which the process does itself.
 
-A script: Ray runs it with the command of the process, and with what its environment is to be.
+Ray runs this script with the command of the process and the description of its environment.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FORK_SERVER = "GAUDI_TUNE_FORK_SERVER"
-"""The variable with the address of the fork server; "off" means that there is none."""
+"""Variable with the address of the fork server; "off" means that there is none."""
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 
 
 def start(arguments: list[str]) -> NoReturn:
-    """Become the process, or have the fork server start it. What is more than variables for Python is left to Ray's own
-    script."""
-    given = [argument.removeprefix(CONTEXT) for argument in arguments if argument.startswith(CONTEXT)]
-    context: dict[str, Any] = json.loads(given[-1]) if any(given) else {}
-    more = {name for name, value in context.items() if value} - {"env_vars", "py_executable"}
-    if more or f"{LANGUAGE}PYTHON" not in arguments:
-        rays_own = Path(arguments[0]).with_name("setup_worker.py")
-        os.execv(sys.executable, [sys.executable, str(rays_own), *arguments])
+    """Become the process, or have the fork server start it.
+
+    Ray's own script does it for other languages than Python, and for environments that need more than variables.
+    """
+    contexts = [argument.removeprefix(CONTEXT) for argument in arguments if argument.startswith(CONTEXT)]
+    context: dict[str, Any] = json.loads(contexts[-1]) if any(contexts) else {}
+    unsupported = {name for name, value in context.items() if value} - {"env_vars", "py_executable"}
+    if unsupported or f"{LANGUAGE}PYTHON" not in arguments:
+        original = Path(arguments[0]).with_name("setup_worker.py")
+        os.execv(sys.executable, [sys.executable, str(original), *arguments])
     for name, value in context.get("env_vars", {}).items():
         os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
     python = context.get("py_executable") or sys.executable
@@ -37,7 +39,7 @@ def start(arguments: list[str]) -> NoReturn:
 
 
 def is_forked(arguments: list[str]) -> bool:
-    """Whether the fork server has made the process, with this one's variables, folder and standard files."""
+    """Whether the fork server has started the process, with this one's variables, folder and standard files."""
     address = os.environ.get(FORK_SERVER, "off")
     if address == "off":
         return False
@@ -46,7 +48,7 @@ def is_forked(arguments: list[str]) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(address)
             socket.send_fds(connection, [request], [0, 1, 2])
-            return bool(connection.recv(1))  # empty if it refuses or has ended
+            return bool(connection.recv(1))  # empty if the server refuses or has ended
     except OSError:
         return False
 

@@ -1,4 +1,4 @@
-"""The state of a sweep of Ray Tune: who keeps it, how often, and what is read back."""
+"""The state of a sweep in Ray Tune: what keeps it, how often, and how it is read back."""
 
 from __future__ import annotations
 
@@ -22,53 +22,55 @@ _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 
 
 class StateKeeper(tune.Callback):
-    """A callback that keeps the state of its sweep, which Tune itself then writes at the sweep's end alone."""
+    """A callback that keeps the state of its sweep. Tune itself then writes it only at the end of the sweep."""
 
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
         """Keep the state.
 
         Args:
-            trials: What Tune writes of each trial, by its id: of the trial, and of its run. The same object until the
-                trial changes.
-            controller: What Tune writes beside them, as JSON.
-            search_alg: What proposes the trials; its ``save_to_dir(folder, session_str)`` writes two files.
+            trials: The state of each trial by its id, as Tune writes it: JSON of the trial, and of its run. It is the
+                same object until the trial changes.
+            controller: The rest of the state, as JSON.
+            search_alg: The search algorithm; its ``save_to_dir(folder, session_str)`` writes two files.
         """
         raise NotImplementedError
 
 
 COPIES_EVERY_S = 30.0
-"""How long after the last copies, at most, Tune copies the reports of trials to the sweep's folder."""
+"""Most seconds between two times that Tune copies the reports of trials to the sweep's folder."""
 
 
 class _Paced:
-    """Something that takes no more than a share of the time. There is a pause after it, in bounds, in seconds."""
+    """Spaces out an activity so that it takes only a share of the time. The pauses have bounds, in seconds."""
 
     def __init__(self, share: float, pause_s: tuple[float, float] = (0.0, math.inf)) -> None:
-        self._share, self._bounds, self._not_before = share, pause_s, 0.0
-        self._began: float | None = None
+        self._share, self._bounds, self._due_at = share, pause_s, 0.0
+        self._began_at: float | None = None
 
     @property
     def is_due(self) -> bool:
-        return self._began is None and time.monotonic() >= self._not_before
+        return self._began_at is None and time.monotonic() >= self._due_at
 
     def begin(self) -> None:
-        self._began = time.monotonic()
+        self._began_at = time.monotonic()
 
     def end(self) -> None:
-        if self._began is not None:
-            now, (least, most) = time.monotonic(), self._bounds
-            self._not_before = now + min(max((now - self._began) / self._share, least), most)
-            self._began = None
+        if self._began_at is not None:
+            now, (shortest, longest) = time.monotonic(), self._bounds
+            self._due_at = now + min(max((now - self._began_at) / self._share, shortest), longest)
+            self._began_at = None
 
 
 def give_state_to_keepers(share: float) -> None:
-    """Have Tune, in this process, give the state of a sweep that has a :class:`StateKeeper` to that.
+    """Have Tune, in this process, pass the state of a sweep to its :class:`StateKeeper`, if it has one.
 
-    Tune (Ray 2.60) writes all trials as a whole, in place, and copies all files of the sweep to its folder each time.
-    With ``num_to_keep`` it does so for each checkpoint of a trial, at the next step, after it has waited for the copies
-    of the time before. No setting changes that. A keeper is given the state as often, and takes a ``share`` of the time
-    at most; so do the copies, which a thread makes, unless they would be older than :data:`COPIES_EVERY_S`, and nothing
-    waits for them. At the end of a sweep both is done in any case, and Tune writes its state, too, for Ray's own tools.
+    Tune (Ray 2.60) writes the state of all trials at once, in place, and copies all files of the sweep to its folder
+    each time. With ``num_to_keep`` it does so for each checkpoint of a trial, at the next step, after it has waited for
+    the previous copies. No setting changes that.
+
+    A keeper gets the state as often, but takes at most a ``share`` of the time. The same holds for the copies, unless
+    they would be older than :data:`COPIES_EVERY_S`; a thread makes them, and nothing waits for them. At the end of a
+    sweep both happen in any case, and Tune writes its state as well, for Ray's own tools.
     """
 
     def write_state(self: Any, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
@@ -80,9 +82,12 @@ def give_state_to_keepers(share: float) -> None:
             return
 
         def keep() -> None:
-            rest = {"runner_data": controller.__getstate__(), "stats": {"start_time": controller._start_time}}
-            as_json = json.dumps(rest, cls=TuneFunctionEncoder)
-            keeper.keep_state(controller._get_trial_checkpoints(), as_json, controller.search_alg)
+            controller_state = {
+                "runner_data": controller.__getstate__(),
+                "stats": {"start_time": controller._start_time},
+            }
+            controller_json = json.dumps(controller_state, cls=TuneFunctionEncoder)
+            keeper.keep_state(controller._get_trial_checkpoints(), controller_json, controller.search_alg)
 
         if force:
             keep()
@@ -91,8 +96,8 @@ def give_state_to_keepers(share: float) -> None:
         if not hasattr(self, "keeping"):
             self.keeping = _Paced(share)
             self.copying = _Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
-        wanted = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
-        if wanted and self.keeping.is_due:
+        is_requested = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
+        if is_requested and self.keeping.is_due:
             self.keeping.begin()
             keep()
             self.keeping.end()
@@ -109,31 +114,32 @@ def give_state_to_keepers(share: float) -> None:
 
 
 def results_of(folder: Path, trials: Iterable[tuple[str, str]]) -> tune.ResultGrid:
-    """Return the results of a sweep in ``folder`` from what a :class:`StateKeeper` was given of its trials."""
+    """Return the results of the sweep in ``folder``, from the state of trials that a :class:`StateKeeper` was given."""
     restored = []
-    for of_trial, of_run in trials:
-        trial = Trial.from_json_state(of_trial, stub=True)
-        trial.restore_run_metadata(of_run)
+    for trial_json, run_json in trials:
+        trial = Trial.from_json_state(trial_json, stub=True)
+        trial.restore_run_metadata(run_json)
         storage = copy.copy(trial.storage)
         storage.storage_fs_path, storage.experiment_dir_name = folder.parent.as_posix(), folder.name
         trial.set_storage(storage)
         restored.append(trial)
-    # With trials, it reads no such file.
+    # Since the trials are given, the file is not read.
     return tune.ResultGrid(tune.ExperimentAnalysis(str(folder / "trials.json"), trials=restored))
 
 
 def keep_what_is_read() -> None:
-    """Have Tune, in this process, not write again what it has read of a trial until that changes.
+    """Have Tune, in this process, cache the JSON of each trial that it reads, until the trial changes.
 
-    Tune (Ray 2.60) keeps what it has written of each trial as JSON, but not what it has read: a resumed sweep of ten
-    thousand trials would write all of them again, for half a minute. It does where the sweep's folder has moved.
-    And it takes for a change that it sets the errors of each trial that goes on to None, which they mostly are.
+    Tune (Ray 2.60) caches the JSON that it has written, but not the JSON that it has read: a resumed sweep of ten
+    thousand trials would make all of it again, for half a minute. That is only needed if the sweep's folder has moved.
+    Tune also counts it as a change when it sets the errors of a continued trial to None, although they mostly are None
+    already.
     """
 
     def from_json_state(json_state: str) -> _TrainingRunMetadata:
-        read = _read_metadata(json_state)
-        read._cached_json = json_state
-        return read
+        metadata = _read_metadata(json_state)
+        metadata._cached_json = json_state
+        return metadata
 
     def set_storage(self: Trial, new_storage: Any) -> None:
         if new_storage.trial_fs_path != self.storage.trial_fs_path:

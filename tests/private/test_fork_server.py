@@ -169,7 +169,7 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
 
 
 def test_the_names_of_what_varies_are_those_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server, "GIVEN", {"HOME": "/root", "OMP_NUM_THREADS": "1"})
+    monkeypatch.setattr(fork_server, "ORIGINAL_ENVIRONMENT", {"HOME": "/root", "OMP_NUM_THREADS": "1"})
     assert fork_server.fits({"HOME": "/root", "RAY_JOB_ID": "1", "HABANA_VISIBLE_MODULES": "3"})
     assert not fork_server.fits({"HOME": "/root", "OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"})
     assert not fork_server.fits({"OMP_NUM_THREADS": "1"})

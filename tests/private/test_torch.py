@@ -55,10 +55,10 @@ def test_what_was_compiled_is_forgotten() -> None:
     for expected in (1, 1):
         model(torch.ones(1, 2))
         assert len(compilations) == expected
-    forget_compiled(if_more_than=1)
+    forget_compiled(limit=1)
     model(torch.ones(1, 2))
     assert len(compilations) == 1
-    forget_compiled(if_more_than=0)
+    forget_compiled(limit=0)
     model(torch.ones(1, 2))
     assert len(compilations) == 2
 

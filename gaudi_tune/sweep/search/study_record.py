@@ -240,7 +240,7 @@ class StudyRecord:
         self._ids[number] = internals.add_trial(self.stored, trial)
 
     def _bring_up(self, trial: FrozenTrial) -> None:
-        internals.bring_up(self.stored, self._ids[trial.number], trial)
+        internals.update_trial(self.stored, self._ids[trial.number], trial)
 
     def _run(self) -> None:
         while (to_write := self._writes.get()) is not None:
