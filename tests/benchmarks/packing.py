@@ -101,7 +101,7 @@ def sweep(folder: Path, trials: int, timeline: Path | None) -> dict[str, Any]:
     ray.shutdown()
     assert not results.errors, results.errors
     if timeline is not None:
-        view = SweepView.of(plan, tuner.run.state, "")
+        view = SweepView.take(plan, tuner.run.state, "")
         timeline_of(view).write_html(timeline)
     summary = json.loads(plan.summary_file.read_text())
     return {

@@ -1,4 +1,4 @@
-"""The pictures of a sweep, for a browser: what there is, and how to read it."""
+"""The catalogue of pictures of a sweep, for a browser, with captions that say how to read them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ PICTURES = {
         "A lane is a device, a block a trial with its number; pale while workers start. {shares}.",
     ),
 }
-"""Title and caption of each picture by its name, which is that of its function in ``figures``; in the order of the
-report."""
+"""The title and the caption of each picture by its name, which is that of its function in ``figures``, in the order of
+the report."""
 AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
-STYLE = {
+LAYOUT = {
     "xaxis": AXIS,
     "yaxis": AXIS,
     "margin": {"l": 10, "r": 20, "t": 10, "b": 10},
@@ -64,35 +64,35 @@ STYLE = {
     "hoverlabel": {"bgcolor": "white", "align": "left"},
 }
 HEIGHT = 420  # pixels
-"""Style and height of all pictures, where they do not say otherwise."""
+"""The height of a picture that sets none itself."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One of the pictures, drawn or not."""
+    """One of the pictures, whether it could be drawn or not."""
 
     name: str
-    """Name of its function in ``figures``, and of the file that the page saves it as."""
+    """The name of the function in ``figures``, and of the file in which the page saves the picture."""
     title: str
     caption: str
-    """How to read it, or why it is not there."""
+    """How to read the picture, or why it is missing."""
     figure: go.Figure | None
-    """None if it could not be drawn."""
+    """The drawing; None if there is none."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, the figure as plotly.js has it."""
+        """Return the picture as plain data, with the figure in the format of plotly.js."""
         return {**vars(self), "figure": None if self.figure is None else json.loads(self.figure.to_json())}
 
 
 def draw_pictures(view: SweepView) -> list[Picture]:
-    """Draw what can be drawn of a sweep; a picture that fails leaves the others alone, and one that a sweep has no use
-    for is left out."""
-    return [picture for name in PICTURES if (picture := draw_picture(name, view)) is not None]
+    """Draw the pictures of a sweep, without those that do not apply to it. An error in one leaves the others alone."""
+    pictures = [draw_picture(name, view) for name in PICTURES]
+    return [picture for picture in pictures if picture is not None]
 
 
 def draw_picture(name: str, view: SweepView) -> Picture | None:
-    """Draw one of the pictures; None if the sweep has no use for it."""
-    from gaudi_tune.show.pictures import figures  # here: it takes seconds, and 100 MB
+    """Draw one of the pictures; None if it does not apply to this sweep."""
+    from gaudi_tune.show.pictures import figures  # this import takes seconds and 100 MB
 
     (title, caption), figure = PICTURES[name], None
     try:
@@ -100,10 +100,10 @@ def draw_picture(name: str, view: SweepView) -> Picture | None:
         if figure is None:
             return None
         caption = caption.format(metric=view.summary["metric"], shares=shares_of(view.summary["device_seconds"]))
-        figure.update_layout(template={"layout": STYLE}, title=None, height=figure.layout.height or HEIGHT)
+        figure.update_layout(template={"layout": LAYOUT}, title=None, height=figure.layout.height or HEIGHT)
     except figures.NothingToDrawError as reason:
         caption = f"Not there: {reason}."
-    except Exception as error:  # Optuna's and plotly's own, in a space that nobody thought of
+    except Exception as error:  # Optuna or plotly may fail in an unusual space
         logger.warning("the picture %s could not be drawn", name, exc_info=True)
         caption = f"Could not be drawn: {error}"
     return Picture(name, title, caption, figure)

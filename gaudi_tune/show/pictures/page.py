@@ -1,8 +1,8 @@
-"""The live page of a sweep: report.html, which follows the sweep and takes wishes, from a server in this process.
+"""The live page of a sweep: report.html, which follows the sweep and takes requests, from a server in this process.
 
-The server is for this machine alone, and for those who know the token in its address. Its threads read the last
-:class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while somebody watches,
-and never the state itself.
+Only this machine reaches the server, and only people with the token in its address. Its threads never read the state,
+but the last :class:`~gaudi_tune.show.pictures.sweep_view.SweepView`, which Tune's event loop makes while somebody
+watches.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.3
-"""How often the event loop makes a new view at most, while somebody watches."""
-SHARE_OF_TIME = 0.05
-"""How much of the event loop's time views take at most, and of a core each picture: with a thousand trials they take
-longer."""
+"""The shortest time between two views of the event loop, while somebody watches."""
+MAX_TIME_SHARE = 0.05
+"""The largest share of the event loop's time that views take, and of a core that a picture takes. With a thousand
+trials they take longer, and are made less often."""
 WATCHED_FOR_S = 5.0
-"""How long after its last question a page counts as open; it asks about every second."""
+"""How long after its last request a page counts as open; it sends about one a second."""
 LAST_LOOK_S = 1.0
-"""How long the end of a sweep waits for open pages to see it; after SIGTERM there are seconds."""
+"""How long the end of a sweep waits for open pages to see it. After SIGTERM the process has only seconds."""
 LINGERS_S = 10.0
-"""How long the server answers after the sweep, where its process goes on."""
+"""How long the server answers after the sweep, if the process goes on."""
 ANSWER_WITHIN_S = 20.0
-"""How long a wish waits for Tune's event loop."""
-LARGEST_WISH = 64 * 2**10
-"""Bytes."""
+"""How long a request of a person waits for Tune's event loop."""
+MAX_REQUEST_BYTES = 64 * 2**10
 FRAME_HEIGHT = 900
-"""Of the page in a notebook, in pixels."""
+"""The height of the page in a notebook, in pixels."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",  # the address has the token
@@ -59,71 +58,71 @@ POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors http://localhost:* http://127.0.0.1:*"
 )
-"""What the page may load: its own scripts. plotly writes styles, and its camera makes blobs.
-Notebooks of this machine may frame it."""
+"""The page's Content-Security-Policy. It allows the page's own scripts, the styles that plotly writes, the blobs of
+plotly's camera, and frames in notebooks of this machine."""
 
 
 class LivePage:
     """Serves the page from the beginning of a sweep to its end."""
 
     def __init__(self, plan: Plan, address: Callable[[], str], ask: Callable[[Mapping[str, Any]], Future[str]]) -> None:
-        """Prepare; ``address`` returns where the tracker shows the sweep, ``ask`` takes a wish from any thread."""
+        """Prepare only. ``address`` returns the tracker's address, and ``ask`` takes a request from any thread."""
         self.plan, self.ask = plan, ask
-        self._tracker = address
+        self._tracker_address = address
         self.token, self.nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(16)
         self.address: str | None = None
-        """Where the page is; None while the server does not run."""
+        """The address of the page; None while the server does not run."""
         self._server: _Server | None = None
         self._view: SweepView | None = None
-        self._changed = False
-        self._not_before = self._watched_at = 0.0  # of the monotonic clock
+        self._has_news = False
+        self._next_view_at = self._requested_at = 0.0  # monotonic time
         self._version = 0
         self._head: dict[str, Any] = {}
         self._rows: dict[int, tuple[int, dict[str, Any]]] = {}
-        """Each trial, and the version in which it was new."""
+        """The row of each trial, and the version in which it changed last."""
         self._lock = threading.Lock()
-        """Of the last four."""
+        """Protects the view, its version, the head and the rows."""
         self._end_was_seen = threading.Event()
-        self._drawn: dict[str, tuple[int, float, dict[str, Any]]] = {}
-        """Of each picture the version, from when on another may be drawn, and the picture as data."""
+        self._pictures: dict[str, tuple[int, float, dict[str, Any]]] = {}
+        """Each picture as data, after its version and the time from which on it may be drawn again."""
         self._drawing = threading.Lock()
 
-    # What Tune's event loop calls.
+    # Tune's event loop calls these.
 
     def show(self, event: Event, state: SweepState) -> None:
-        """Start the server, note that there is something new, or show the end."""
-        self._changed = True
+        """Start the server, note that there are news, or show the end."""
+        self._has_news = True
         if isinstance(event, SweepBegan):
-            self._look(state)
+            self._update_view(state)
             self._start()
         elif isinstance(event, SweepEnded) and self._server is not None:
-            self._look(state)
-            if self._watched():
+            self._update_view(state)
+            if self._is_watched():
                 self._end_was_seen.wait(LAST_LOOK_S)
             timer = threading.Timer(LINGERS_S, self._server.close)
             timer.daemon = True
             timer.start()
 
     def tick(self, state: SweepState) -> None:
-        """Make a new view if there is something new and somebody watches."""
-        if self._changed and self._watched() and time.monotonic() >= self._not_before:
-            self._look(state)
+        """Make a new view if there are news and somebody watches."""
+        if self._has_news and self._is_watched() and time.monotonic() >= self._next_view_at:
+            self._update_view(state)
 
-    def _watched(self) -> bool:
-        return time.monotonic() - self._watched_at < WATCHED_FOR_S
+    def _is_watched(self) -> bool:
+        return time.monotonic() - self._requested_at < WATCHED_FOR_S
 
-    def _look(self, state: SweepState) -> None:
-        began, self._changed = time.monotonic(), False
-        view = SweepView.of(self.plan, state, self._tracker(), self._view)
+    def _update_view(self, state: SweepState) -> None:
+        start, self._has_news = time.monotonic(), False
+        view = SweepView.take(self.plan, state, self._tracker_address(), self._view)
         head, rows = view.head(), {trial.number: trial.row() for trial in view.trials}
         with self._lock:
             self._version += 1
             self._view, self._head = view, {**head, "pictures": list(PICTURES)}
-            for number, shown in rows.items():
-                if number not in self._rows or self._rows[number][1] != shown:
-                    self._rows[number] = (self._version, shown)
-        now = time.monotonic()
-        self._not_before = now + max(LOOK_EVERY_S, (now - began) / SHARE_OF_TIME)
+            for number, row in rows.items():
+                if number not in self._rows or self._rows[number][1] != row:
+                    self._rows[number] = (self._version, row)
+        end = time.monotonic()
+        self._next_view_at = end + max(LOOK_EVERY_S, (end - start) / MAX_TIME_SHARE)
 
     def _start(self) -> None:
         try:
@@ -139,37 +138,39 @@ class LivePage:
 
             display(IFrame(self.address, "100%", FRAME_HEIGHT))
 
-    # What the server's threads call.
+    # The server's threads call these.
 
-    def news(self, since: int) -> dict[str, Any]:
-        """Return what changed after a version: nothing but the version, if nothing did."""
-        self._watched_at = time.monotonic()
+    def news(self, known_version: int) -> dict[str, Any]:
+        """Return what has changed since the version that the page knows. The current version alone means nothing."""
+        self._requested_at = time.monotonic()
         with self._lock:
             version, head = self._version, self._head
-            changed = [shown for at, shown in self._rows.values() if at > since]
+            changed_rows = [row for row_version, row in self._rows.values() if row_version > known_version]
         if not head["running"]:
             self._end_was_seen.set()
-        return {"version": version} if version == since else {"version": version, "head": head, "trials": changed}
+        if version == known_version:
+            return {"version": version}
+        return {"version": version, "head": head, "trials": changed_rows}
 
-    def picture(self, name: str, since: int) -> dict[str, Any]:
-        """Return a picture as data, drawn again if it is old; its version alone, if that is ``since``."""
+    def picture(self, name: str, known_version: int) -> dict[str, Any]:
+        """Return a picture as data, drawn again if it is old; its version alone if the page knows that version."""
         with self._drawing:
-            version, not_before, data = self._drawn.get(name, (0, 0.0, {}))
+            version, next_draw_at, data = self._pictures.get(name, (0, 0.0, {}))
             with self._lock:
-                now, view = self._version, self._view
+                view_version, view = self._version, self._view
             assert view is not None, "the server starts after the first view"
-            if version != now and (time.monotonic() >= not_before or not view.running):
-                began = time.thread_time()
+            if version != view_version and (time.monotonic() >= next_draw_at or not view.running):
+                start = time.thread_time()
                 picture = draw_picture(name, view)
                 data = picture.as_data() if picture is not None else {}
-                not_before = time.monotonic() + (time.thread_time() - began) / SHARE_OF_TIME
-                version = now
-                self._drawn[name] = version, not_before, data
-        return {"version": version} if version == since else {**data, "version": version}
+                next_draw_at = time.monotonic() + (time.thread_time() - start) / MAX_TIME_SHARE
+                version = view_version
+                self._pictures[name] = version, next_draw_at, data
+        return {"version": version} if version == known_version else {**data, "version": version}
 
 
 class _Server(ThreadingHTTPServer):
-    """At a free port of this machine."""
+    """A server at a free port of this machine."""
 
     daemon_threads = True
 
@@ -178,81 +179,83 @@ class _Server(ThreadingHTTPServer):
         self.page = page
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self.shutdown()
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong, unless a browser has hung up."""
+        """Log an error, unless the browser has closed the connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             logger.exception("the page could not answer")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers ``/TOKEN/`` (the page), ``plotly.js``, ``sweep``, ``picture/NAME`` and ``ask`` below it, and refuses the
-    rest."""
+    """Answers requests for ``/TOKEN/``, which is the page, and below it ``plotly.js``, ``sweep``, ``picture/NAME`` and
+    ``ask``. It refuses all others."""
 
     server: _Server
     timeout = 30
     server_version, sys_version = "sweep", ""
 
     def do_GET(self) -> None:
-        page, path = self.server.page, self._allowed()
+        page, path = self.server.page, self._allowed_path()
         if path is None:
             return
-        place, _, name = path.partition("/")
+        folder, _, name = path.partition("/")
         if path == "":
             body = render(page.plan, live=True, nonce=page.nonce).encode()
             self._send(body, "text/html", {"Content-Security-Policy": POLICY.format(nonce=page.nonce)})
         elif path == "plotly.js":
             self._send(_plotly(), "text/javascript")
         elif path == "sweep":
-            self._send_json(page.news(self._since()))
-        elif place == "picture" and name in PICTURES:
-            self._send_json(page.picture(name, self._since()))
+            self._send_json(page.news(self._known_version()))
+        elif folder == "picture" and name in PICTURES:
+            self._send_json(page.picture(name, self._known_version()))
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        path = self._allowed()
+        path = self._allowed_path()
         if path is None:
             return
         if path != "ask":
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > LARGEST_WISH:
+        if not length.isdigit() or int(length) > MAX_REQUEST_BYTES:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         try:
-            wish = json.loads(self.rfile.read(int(length)))
-            if not isinstance(wish, dict):
+            request = json.loads(self.rfile.read(int(length)))
+            if not isinstance(request, dict):
                 raise SweepError('a request must be a JSON object, such as {"do": "stop", "trial": 7}')
-            self._send_json({"done": self.server.page.ask(wish).result(ANSWER_WITHIN_S)})
+            self._send_json({"done": self.server.page.ask(request).result(ANSWER_WITHIN_S)})
         except (NoAnswerError, TimeoutError):
-            busy = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
-            self._send_json({"error": busy}, HTTPStatus.SERVICE_UNAVAILABLE)
+            message = f"the sweep is busy for more than {ANSWER_WITHIN_S:g} s; it will do it later"
+            self._send_json({"error": message}, HTTPStatus.SERVICE_UNAVAILABLE)
         except json.JSONDecodeError as error:
             self._send_json({"error": f"the request is not JSON: {error}"}, HTTPStatus.BAD_REQUEST)
         except ValueError as error:
             self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
 
-    def _allowed(self) -> str | None:
-        """Return the path below the token; None, having refused, if the token or the name of the host is another."""
+    def _allowed_path(self) -> str | None:
+        """Return the path below the token, or refuse the request and return None if the token or the host is wrong."""
         try:
             host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
             token, slash, path = urlsplit(self.path).path.removeprefix("/").partition("/")
-        except ValueError:  # there is no such address
+        except ValueError:  # the address is malformed
             host, token, slash, path = None, "", "", ""
-        right = secrets.compare_digest(token.encode(errors="replace"), self.server.page.token.encode())
-        if host not in (HOST, "localhost") or not right or not slash:  # a page elsewhere may have a name for this host
+        has_token = secrets.compare_digest(token.encode(errors="replace"), self.server.page.token.encode())
+        # A page elsewhere may reach this host under a name of its own, so the name is checked, too.
+        if host not in (HOST, "localhost") or not has_token or not slash:
             self.send_error(HTTPStatus.FORBIDDEN)
             return None
         return path
 
-    def _since(self) -> int:
-        since = parse_qs(urlsplit(self.path).query).get("since", ["0"])[0]
-        return int(since) if since.isdigit() else 0
+    def _known_version(self) -> int:
+        """Return the version that the page knows already, the parameter ``since`` of the address."""
+        version = parse_qs(urlsplit(self.path).query).get("since", ["0"])[0]
+        return int(version) if version.isdigit() else 0
 
     def _send_json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         self._send(json.dumps(data, default=str).encode(), "application/json", status=status)
@@ -269,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a page asks every second."""
+        """Log nothing: a page sends a request every second."""
 
 
 @cache
@@ -280,6 +283,6 @@ def _plotly() -> bytes:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, and what it prints is a cell's."""
+    """Whether this process is the kernel of a notebook, whose output goes to a cell."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell is not None and hasattr(shell, "kernel")

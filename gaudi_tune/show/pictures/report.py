@@ -1,4 +1,4 @@
-"""A thread draws a sweep while it runs, into report.html: one page that needs no server and no network."""
+"""The report of a sweep, report.html, which needs no server and no network. A thread draws it while the sweep runs."""
 
 from __future__ import annotations
 
@@ -22,60 +22,61 @@ from gaudi_tune.sweep.record.sweep_state import SweepState
 logger = logging.getLogger(__name__)
 
 DRAW_EVERY_S = 60.0
-"""How often a running sweep is drawn at most."""
-SHARE_OF_TIME = 0.05
-"""How much of a core drawing takes at most: with a thousand trials the turns are longer."""
+"""The shortest time between two drawings of a running sweep."""
+MAX_CORE_SHARE = 0.05
+"""The largest share of a core that drawing takes: with a thousand trials it draws less often."""
 
 
 class DrawPictures:
     """Draws the sweep every minute in which something was reported, and once more when it ends.
 
-    Tune's event loop only gathers what is to be drawn (milliseconds).
+    Tune's event loop only gathers the data, which takes milliseconds.
     """
 
-    def __init__(self, plan: Plan, address: Callable[[], str], drawn: Callable[[PicturesDrawn], None]) -> None:
-        """Prepare; any thread calls ``drawn`` when pictures have been drawn, ``address`` is as in the report."""
-        self._plan, self._address, self._drawn = plan, address, drawn
-        self._reported = False
-        self._not_before = 0.0  # of the monotonic clock
+    def __init__(self, plan: Plan, address: Callable[[], str], tell: Callable[[PicturesDrawn], None]) -> None:
+        """Prepare only. ``tell`` is called from any thread, ``address`` returns the tracker's address."""
+        self._plan, self._address, self._tell = plan, address, tell
+        self._has_new_reports = False
+        self._next_draw_at = 0.0  # monotonic time
         self._thread: threading.Thread | None = None
 
     def show(self, event: Event, state: SweepState) -> None:
-        """Note that there is something new; draw how it ended."""
+        """Note that there are new reports, or draw the end."""
         if isinstance(event, Reported):
-            self._reported = True
+            self._has_new_reports = True
         elif isinstance(event, SweepEnded):
             if self._thread is not None:
                 self._thread.join()
-            self._draw(SweepView.of(self._plan, state, self._address()))
+            self._draw(SweepView.take(self._plan, state, self._address()))
 
     def tick(self, state: SweepState) -> None:
         """Begin to draw, if it is time and the last drawing is done."""
-        if self._reported or len(state.trials) >= self._plan.groups:  # all workers start meanwhile
-            # Not above: plotly and Optuna's pictures take 2 s and 100 MB, which --help and --dry-run do not need. Not
-            # in the thread: if the sampler imported scipy at the same time, each would see half of it.
+        if self._has_new_reports or len(state.trials) >= self._plan.groups:  # now all workers are starting
+            # This import takes 2 s and 100 MB, for plotly and Optuna's pictures, which --help and --dry-run do not
+            # need. The thread must not do it: if the sampler imported scipy at the same time, each would see half of
+            # it.
             from gaudi_tune.show.pictures import figures  # noqa: F401
-        drawing = self._thread is not None and self._thread.is_alive()
-        if drawing or not self._reported or time.monotonic() < self._not_before:
+        is_drawing = self._thread is not None and self._thread.is_alive()
+        if is_drawing or not self._has_new_reports or time.monotonic() < self._next_draw_at:
             return
-        self._reported = False
-        view = SweepView.of(self._plan, state, self._address())
+        self._has_new_reports = False
+        view = SweepView.take(self._plan, state, self._address())
         self._thread = threading.Thread(target=self._draw, args=(view,), name="pictures", daemon=True)
         self._thread.start()
 
     def _draw(self, view: SweepView) -> None:
-        began, worked = time.monotonic(), time.thread_time()
+        start, thread_start = time.monotonic(), time.thread_time()
         try:
             write_report(view, draw_pictures(view), view.plan.report_file)
-            self._drawn(PicturesDrawn(files=[view.plan.report_file], last=not view.running))
-        except Exception:  # in a thread nobody else would say so
+            self._tell(PicturesDrawn(files=[view.plan.report_file], last=not view.running))
+        except Exception:  # nobody else would report an error in a thread
             logger.exception("the sweep could not be drawn")
-        worked = time.thread_time() - worked  # and not what other work on these cores took
-        self._not_before = began + max(DRAW_EVERY_S, worked / SHARE_OF_TIME)
+        cpu_s = time.thread_time() - thread_start  # without the time of other work on these cores
+        self._next_draw_at = start + max(DRAW_EVERY_S, cpu_s / MAX_CORE_SHARE)
 
 
 def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> None:
-    """Write the page, whole or not at all: about 5 MB, most of it plotly.js, which is in it once."""
+    """Write the page, whole or not at all. It has about 5 MB, most of it plotly.js."""
     from plotly.offline import get_plotlyjs
 
     data = {
@@ -90,7 +91,7 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
 
 
 def render(plan: Plan, **values: Any) -> str:
-    """Return the page; the template needs ``live``, and then ``nonce``, else ``data`` and ``plotly_js``."""
+    """Return the page. The template needs ``live``: with True also ``nonce``, with False ``data`` and ``plotly_js``."""
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True)
     return templates.get_template("report.html").render(name=plan.name, colours=as_json(COLOURS), **values)
 

@@ -1,4 +1,4 @@
-"""What the pictures and the page show of a sweep: plain data of one moment, for a separate thread."""
+"""A snapshot of a sweep for the pictures and the page: plain data, which another thread can read."""
 
 from __future__ import annotations
 
@@ -34,28 +34,33 @@ COLOURS: dict[Status, str] = {
     "paused": "#7f8c99",
     "interrupted": "#8b6fb5",
 }
-"""Of a trial in every picture and in the table, in this order; distinct with impaired colour vision, too."""
+"""The colour of a trial by its status, in every picture and in the table, in this order. People with impaired colour
+vision can tell them apart."""
 INK, GRID = "#2b3440", "#e6eaf0"
-"""Of text and thin lines, and of the lines behind."""
+"""The colours of text and thin lines, and of the grid."""
 
 
 @dataclass(kw_only=True)
 class ShownTrial(TrialState):
-    """A trial of the sweep as it was at that moment."""
+    """A trial at the moment of the snapshot."""
 
     ranges: Mapping[str, BaseDistribution]
-    """The range of each hyperparameter that was searched."""
+    """The range of each searched hyperparameter."""
     seconds: float
-    """How long it had its devices."""
+    """How long the trial had its devices."""
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """The hyperparameters that were searched, as they were in its best report; pbt changes them."""
+        """The searched hyperparameters with their values in the best report; pbt changes them."""
         return {name: self.best_config[name] for name in self.ranges}
 
+    def has_params(self, config: Mapping[str, Any]) -> bool:
+        """Whether the searched hyperparameters have the same values in ``config``."""
+        return all(config.get(name) == value for name, value in self.params.items())
+
     def row(self) -> dict[str, Any]:
-        """Return what the page says of it."""
-        step, last = next(reversed(self.curve.items()), (0, None))
+        """Return the trial's row in the page's table."""
+        step, last_value = next(reversed(self.curve.items()), (0, None))
         return {
             "number": self.number,
             "status": self.status,
@@ -63,45 +68,45 @@ class ShownTrial(TrialState):
             "to_stop": self.to_stop,
             "best": self.best,
             "others": self.point[1:],
-            "last": last,
+            "last": last_value,
             "step": step,
             "seconds": round(self.seconds, 1),
             "reason": self.reason,
-            "params": {name: _shown(value) for name, value in self.params.items()},
+            "params": {name: _json_value(value) for name, value in self.params.items()},
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepView:
-    """A sweep at one moment."""
+    """A sweep at one moment. It stays as it is while the sweep goes on."""
 
     plan: Plan
     trials: Sequence[ShownTrial]
-    """By number."""
+    """The trials in the order of their numbers."""
     device_time: DeviceTime
     summary: Mapping[str, Any]
-    """As in summary.json."""
+    """The content of summary.json."""
     address: str
-    """Where a person looks at the sweep in the tracker."""
+    """The address of the sweep in the tracker."""
     running: bool
     front: Sequence[int] = ()
-    """The numbers of the trials on the front; of one objective that of the best."""
-    at: float = field(default_factory=time.time)
-    """Clock time."""
+    """The numbers of the trials on the front; with one objective that of the best trial."""
+    clock_time: float = field(default_factory=time.time)
+    """Clock time of the snapshot."""
 
     @classmethod
-    def of(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
-        """Return the view of a sweep as it is, which stays as it is while the sweep goes on.
+    def take(cls, plan: Plan, state: SweepState, address: str, earlier: SweepView | None = None) -> SweepView:
+        """Return the view of a sweep as it is now.
 
-        What the space says of a configuration takes most of the time, and is taken over from an ``earlier`` view.
+        Finding the ranges of a configuration takes most of the time: they are copied from an ``earlier`` view.
         """
         device_time = state.device_time if state.over else state.device_time.up_to_now()
-        known = {shown.number: shown for shown in earlier.trials} if earlier is not None else {}
+        earlier_trials = {trial.number: trial for trial in earlier.trials} if earlier is not None else {}
         trials = []
         for number, trial in sorted(state.trials.items()):
-            before = known.get(number)
-            if before is not None and all(trial.best_config.get(name) == it for name, it in before.params.items()):
-                ranges = before.ranges
+            earlier_trial = earlier_trials.get(number)
+            if earlier_trial is not None and earlier_trial.has_params(trial.best_config):
+                ranges = earlier_trial.ranges
             else:
                 ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
             seconds, curve = sum(device_time.by_trial[number].values()), dict(sorted(trial.curve.items()))
@@ -128,15 +133,15 @@ class SweepView:
 
     @cached_property
     def compared(self) -> list[ShownTrial]:
-        """The trials that pictures of hyperparameters compare: finished and stopped ones that reported a value."""
+        """The trials that pictures of hyperparameters compare: they finished or stopped early, and have a value."""
         ended = [trial for trial in self.searched if trial.status in ("finished", "stopped early")]
         return [trial for trial in ended if trial.best is not None]
 
     @cached_property
     def study(self) -> optuna.Study:
-        """A study in memory in which each compared trial is complete with the best value it reached.
+        """A study in memory in which each compared trial is complete, with its best value.
 
-        Optuna's pictures leave out every other trial, and most trials of a sweep are stopped early.
+        Optuna's pictures show only complete trials, and most trials of a sweep are stopped early.
         """
         study = optuna.create_study(direction=self.objective.direction)
         for trial in self.compared:
@@ -151,41 +156,39 @@ class SweepView:
         return study
 
     def head(self) -> dict[str, Any]:
-        """Return all that the page says of a sweep but its trials and pictures."""
+        """Return everything on the page but the trials and the pictures."""
         summary, plan, device_time = self.summary, self.plan, self.device_time
-        until = time.monotonic() if self.running else device_time.ended
+        end = time.monotonic() if self.running else device_time.ended
         best, unit = summary["best"], plan.budget.unit
         counts = Counter(trial.status for trial in self.trials)
         address, _, note = self.address.partition("  ")
-        early = summary["ended_early"]
-        how = f"{'ends' if self.running else 'ended'} early ({early['why']})" if early else "interrupted"
-        reached = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
+        best_note = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
         baseline = [
             ("Baseline", format_value(summary["baseline"]) or "none yet", summary["baseline_note"] or "trial 1")
         ]
         recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
         return {
             "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",
-            "state": "running" if self.running and not early else "complete" if summary["complete"] else how,
+            "state": self._status(),
             "running": self.running,
-            "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at)),
+            "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.clock_time)),
             "metric": summary["metric"],
-            "others": [other.name for other in plan.objectives[1:]],
+            "others": [objective.name for objective in plan.objectives[1:]],
             "front": list(self.front),
             "unit": unit,
             "facts": [
-                (f"Best {summary['metric']}", format_value(best["value"]) if best else "none yet", reached),
+                (f"Best {summary['metric']}", format_value(best["value"]) if best else "none yet", best_note),
                 *([("On the front", str(len(self.front)), "trials")] if plan.has_front else []),
                 *(baseline if plan.experiment.baseline else []),
                 ("Trials", f"{len(self.trials)} of {summary['expected']}", ""),
-                ("Time", duration(until - device_time.began), shares_of(device_time.in_all())),
+                ("Time", duration(end - device_time.began), shares_of(device_time.in_all())),
             ],
             "counts": {status: counts[status] for status in COLOURS if counts[status]},
-            "best": {**best, "config": {k: _shown(v) for k, v in best["config"].items()}} if best else None,
+            "best": self._best(),
             "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
             "steered": [
-                f"{time.strftime('%H:%M:%S', time.localtime(asked['time']))}  {asked['what']}"
-                for asked in summary["steered"]
+                f"{time.strftime('%H:%M:%S', time.localtime(request['time']))}  {request['what']}"
+                for request in summary["steered"]
             ],
             "address": address,
             "note": note,
@@ -194,7 +197,24 @@ class SweepView:
             "space": plan.experiment.search_space.in_words(),
         }
 
+    def _status(self) -> str:
+        """Return in words whether the sweep runs, and how it ended."""
+        early_end = self.summary["ended_early"]
+        if self.running and not early_end:
+            return "running"
+        if self.summary["complete"]:
+            return "complete"
+        if not early_end:
+            return "interrupted"
+        return f"{'ends' if self.running else 'ended'} early ({early_end['why']})"
 
-def _shown(value: Any) -> Any:
-    """Return a value that JSON has, too, and that is there: the choice None is a text."""
+    def _best(self) -> dict[str, Any] | None:
+        best = self.summary["best"]
+        if not best:
+            return None
+        return {**best, "config": {name: _json_value(value) for name, value in best["config"].items()}}
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value as JSON can have it. None and numbers that are not finite become texts."""
     return str(value) if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

@@ -147,13 +147,13 @@ def test_an_unchanged_sweep_takes_few_bytes_and_a_report_that_of_its_trial(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(page_module, "SHARE_OF_TIME", 1e9)
+    monkeypatch.setattr(page_module, "MAX_TIME_SHARE", 1e9)
     first = json.loads(sweep.get(sweep.below("sweep?since=0"))[1])
     assert len(first["trials"]) == len(MIXED)
     same = sweep.get(sweep.below(f"sweep?since={first['version']}"))[1]
     assert json.loads(same) == {"version": first["version"]}
     sweep.report(5, 3, 0.3)
-    sweep.page._not_before = 0.0
+    sweep.page._next_view_at = 0.0
     sweep.page.tick(sweep.state)
     (changed,) = json.loads(sweep.get(sweep.below(f"sweep?since={first['version']}"))[1])["trials"]
     assert (changed["number"], changed["last"], changed["step"]) == (5, 0.3, 3)
@@ -161,7 +161,7 @@ def test_an_unchanged_sweep_takes_few_bytes_and_a_report_that_of_its_trial(
 
 def test_nothing_is_made_while_nobody_watches(sweep: Sweep) -> None:
     sweep.report(5, 3, 0.3)
-    sweep.page._not_before = 0.0
+    sweep.page._next_view_at = 0.0
     sweep.page.tick(sweep.state)
     assert sweep.page._version == 1
 

@@ -93,7 +93,7 @@ def of_several(folder: Path, modes: Sequence[Literal["max", "min"]]) -> SweepVie
         also: dict[str, Any] = dict(zip([other.name for other in others], signed[1:], strict=True))
         fed.report(number, 1, signed[0], **also)
         fed.end(number)
-    return SweepView.of(plan, fed.state, "")
+    return SweepView.take(plan, fed.state, "")
 
 
 def traces(view: SweepView, name: str) -> dict[str, list[tuple[float, float]]]:
@@ -175,7 +175,7 @@ def view_of(
         place = plan.folder / "trial-001" / "checkpoint_000000"
         place.mkdir(parents=True, exist_ok=True)
         state.apply(CheckpointSaved(trial=1, place="trial-001/checkpoint_000000"))
-    view = SweepView.of(plan, state, "http://127.0.0.1:5000/#/experiments/1  (start the page with: make ui)")
+    view = SweepView.take(plan, state, "http://127.0.0.1:5000/#/experiments/1  (start the page with: make ui)")
     return replace(view, device_time=state.device_time)
 
 
@@ -194,7 +194,7 @@ def confirmed(folder: Path) -> SweepView:
         confirms = 1 + number // 3
         config = {**fed.state.trials[confirms].config, "confirms": confirms, "seed": number % 3}
         fed.trial(3 + number, 0.1 * number, 0.1 * number + 0.01, **config)
-    return SweepView.of(plan, fed.state, "http://127.0.0.1:5000")
+    return SweepView.take(plan, fed.state, "http://127.0.0.1:5000")
 
 
 def data_in(page: str) -> Any:
