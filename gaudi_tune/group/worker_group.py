@@ -44,7 +44,7 @@ from gaudi_tune.group.errors import (
 from gaudi_tune.group.mailbox import WarmWorker
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_core import free_own
-from gaudi_tune.private.ray_train_torch import HandOver, LeanTorchTrainer
+from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
 
 if TYPE_CHECKING:
     from gaudi_tune.training.profiling import Profile
@@ -294,15 +294,13 @@ class WorkerGroup:
         os.environ[ray_train.START_TIMEOUT_S] = str(START_TIMEOUT_S)
         os.environ[ray_train.ENABLE_PREEMPTION_WATCHER] = "0"  # an actor for each group, useful only in some clouds
         ray_train.synchronize_on_demand()
-        callbacks: list[Any] = [HandOver(self._take_workers)]
-        if spec.device.has_numbers and not spec.device.is_gpu_to_ray:  # Ray Train orders ranks by GPU itself
-            callbacks.append(RanksByDevice(spec.device.resource))
+        orders_ranks = spec.device.has_numbers and not spec.device.is_gpu_to_ray  # Ray Train orders them by GPU itself
         config = {"train_loop": cloudpickle.dumps(spec.train_loop), "device": spec.device}
         return LeanTorchTrainer(
             _serve_trials,
             worker_class=WarmWorker,
             when_placed=self._have_devices.set,
-            callbacks=callbacks,
+            when_up=self._take_workers,
             train_loop_config=config,
             backend_config=DeviceBackendConfig(device=spec.device),
             scaling_config=ScalingConfig(
@@ -317,6 +315,7 @@ class WorkerGroup:
                 # The trial actor replaces a failed group. The default of controller_failure_limit, -1, waits for ever.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": {**spec.device.worker_environment(), **spec.environment}},
+                callbacks=[RanksByDevice(spec.device.resource)] if orders_ranks else [],
             ),
         )
 

@@ -32,6 +32,7 @@ from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, 
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+from gaudi_tune.group.device_backend import RanksByDevice
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.ray_train_torch import (
     DISPENSABLE,
@@ -186,12 +187,25 @@ def test_what_a_loop_for_ray_train_calls_is_answered_inside_a_block_alone() -> N
     assert reported == [({"loss": 0.5}, None), ({"loss": 0.4}, "written")]
 
 
-def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable() -> None:
-    made = [type(callback) for callback in TorchTrainer(print)._create_default_callbacks()]
-    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_placed=print, callbacks=[HandOver(print)])
-    lean = [type(callback) for callback in trainer._create_default_callbacks()]
-    assert set(DISPENSABLE) <= set(made)
-    assert lean == [*(callback for callback in made if callback not in DISPENSABLE), HandOver]
+def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BegunError(Exception):
+        """Ends the run before it begins."""
+
+    def begin(controller: Any, *, callbacks: list[Any], **parts: Any) -> None:
+        raise BegunError([type(callback) for callback in callbacks])
+
+    monkeypatch.setattr(TrainController, "__init__", begin)
+    config = ray.train.RunConfig(callbacks=[RanksByDevice("HPU")])
+    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_placed=print, when_up=print, run_config=config)
+    callbacks = trainer._create_default_callbacks()
+    usual = [type(callback) for callback in callbacks]
+    assert usual[-1] is RanksByDevice
+    assert set(DISPENSABLE) <= set(usual)
+    with pytest.raises(BegunError) as caught:
+        trainer._initialize_and_run_controller(
+            scaling_policy=create_scaling_policy(ray.train.ScalingConfig(num_workers=1)), callbacks=callbacks
+        )
+    assert caught.value.args[0] == [*(callback for callback in usual if callback not in DISPENSABLE), HandOver]
     # What the one for data gives each worker may be missing.
     assert inspect.signature(RayTrainWorker.init_train_context).parameters["dataset_shard_provider"].default is None
 
