@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from gaudi_tune.base import names
-from gaudi_tune.private.transformers import import_evaluate
 
 if TYPE_CHECKING:
     from evaluate import Metric
@@ -47,11 +46,12 @@ def macro_f1_metric() -> Metric:
 
 def _of_classes(description: str, score: Callable[[Any, Any], Any]) -> Metric:
     """Return the metric that is ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
+    # Imported here, since not every process computes metrics: evaluate imports transformers' pipelines, which takes 2 s
+    # where the model is not one of transformers. The experiments have the fork server import it.
     import datasets
+    import evaluate
 
-    evaluate = import_evaluate()
-
-    class OfClasses(evaluate.Metric):  # type: ignore[name-defined]
+    class OfClasses(evaluate.Metric):
         def _info(self) -> Any:
             features = {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
             return evaluate.MetricInfo(
