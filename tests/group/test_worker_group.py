@@ -290,7 +290,7 @@ def test_the_same_numbers_in_this_process_and_in_a_plain_torch_trainer(
             r"your train loop ended its process \(SystemExit 3\) at loops\.py:\d+ \(.*sys",
         ),
         ("os._exit", WorkersLostError, r"it was killed, it crashed, or your train loop called os\._exit\(\)"),
-        ("TwoPartError", WorkerRaisedError, r"^tests\.loops\.TwoPartError: no such layer 2$"),
+        ("TwoPartError", WorkerRaisedError, r"^tests\.helpers\.loops\.TwoPartError: no such layer 2$"),
     ],
 )
 def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
