@@ -93,8 +93,8 @@ def shut_torch_down() -> None:
 class LeanTorchTrainer(DataParallelTrainer):
     """A TorchTrainer without the parts that are not needed here, for which Ray has no arguments.
 
-    It is controlled from the actor that makes it, not from another actor, which saves 3.5 s of CPU and 690 MB. So it can
-    call functions of this process. It does not import torch, which Ray's trainer does only to name its backend, and
+    It is controlled from the actor that makes it, not from another actor, which saves 3.5 s of CPU and 690 MB. So it
+    can call functions of this process. It does not import torch, which Ray's trainer does only to name its backend, and
     that saves 1.6 s of CPU and 500 MB.
     """
 
