@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from ray.tune.schedulers import TrialScheduler
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.budget import REPORTS
+from gaudi_tune.define.objective import point_in
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
@@ -170,7 +170,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         return events.Reported(
             trial=number_of(trial),
             step=self.plan.budget.progress(result),
-            value=float(result.get(self.state.objective.name, math.nan)),
+            point=point_in(self.state.objectives, result),
             metrics=metrics,
             config=trial.config,
             count=int(result.get(REPORTS, 0)),

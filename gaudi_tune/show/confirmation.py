@@ -38,7 +38,7 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
     of_config: dict[int, list[TrialState]] = {}
     for trial in state.trials.values():
         whole = trial.has_ended and trial.status != "failed" and not trial.to_stop  # a loop may end its trial itself
-        if trial.confirms and whole and trial.score is not None and math.isfinite(trial.score):
+        if trial.confirms and whole and trial.test_point and math.isfinite(trial.test_point[0]):
             of_config.setdefault(trial.confirms, []).append(trial)
     if not of_config:
         return None
@@ -58,8 +58,10 @@ def confirmed(state: SweepState, seen_by: Sequence[str] = ()) -> dict[str, Any] 
 
 def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], tested: bool) -> dict[str, Any]:
     """Return what became of a configuration, and mean and interval of each objective but the first."""
-    scores = [float((trial.score if tested else trial.best) or 0.0) for trial in trials]
-    others = zip(state.others, zip(*(trial.other_scores for trial in trials), strict=True), strict=True)
+    scores = [(trial.test_point if tested else trial.point)[0] for trial in trials]
+    columns = list(zip(*(trial.test_point for trial in trials), strict=True))
+    beside_first = zip(state.objectives[1:], columns[1:], strict=True)
+    means = {objective.name: _mean(values) for objective, values in beside_first}
     return {
         "trial": searched.number,
         "config": {name: value for name, value in searched.config.items() if name != "seed"},
@@ -67,7 +69,7 @@ def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], 
         "scores": scores,
         "seeds": [trial.config["seed"] for trial in trials],
         **_mean(scores),
-        **({"others": {other.name: _mean(values) for other, values in others}} if state.others else {}),
+        **({"others": means} if means else {}),
     }
 
 

@@ -112,10 +112,10 @@ class ShowProgress:
     def _line_of(self, trial: TrialState, how: str, state: SweepState) -> str:
         experiment = self._plan.experiment
         value = trial.metrics.get(experiment.metric, math.nan)
-        best = "" if trial not in state.front else "  on the front" if state.others else "  best so far"
-        also = "".join(f"  {o.name} {format_value(trial.metrics.get(o.name))}" for o in state.others)
+        best = "" if trial not in state.front else "  on the front" if state.has_front else "  best so far"
+        also = "".join(f"  {o.name} {format_value(trial.metrics.get(o.name))}" for o in state.objectives[1:])
         if trial.confirms:
-            on_test = f": {format_score(trial.score or 0.0)} on test data" if trial.tested else ""
+            on_test = f": {format_score(trial.test_point[0])} on test data" if trial.tested else ""
             best = f"  confirms {trial.confirms:03d}{on_test}"
         earlier = ""
         if trial.best is not None and trial.best != value:
@@ -132,7 +132,7 @@ class ShowProgress:
         parts += [f"{paused} paused"] if paused else []
         parts += [f"{count} {outcome}" for outcome, count in counts.items()]
         if state.best is not None:
-            parts += [f"{len(state.front)} on the front"] if state.others else []
+            parts += [f"{len(state.front)} on the front"] if state.has_front else []
             parts.append(
                 f"best {state.objective.name} {format_score(state.best.best or 0.0)} (trial {state.best.number:03d})"
             )

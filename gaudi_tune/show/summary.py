@@ -63,7 +63,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "metric": state.objective.name,
         "mode": state.objective.mode,
         "best": front[0] if front else None,  # in any report; None if no trial reported a finite value
-        **(several if state.others else {}),
+        **(several if state.has_front else {}),
         "baseline": None if state.baseline is None else state.baseline.best,
         "baseline_note": _baseline_note(state),
         "confirmation": confirmed(state, plan.seen_by),
@@ -101,15 +101,15 @@ def _baseline_note(state: SweepState) -> str:
 def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
     """Return the best that a trial has reached, and its checkpoint."""
     saved, load = state.best_checkpoint(plan.folder, [trial]), plan.experiment.load_line
-    if state.others:  # another point, even with the same first value, need not be on the front
-        of_point = [one for one in trial.checkpoints if (one.value, *one.others) == trial.point]
+    if state.has_front:  # another point, even with the same first value, need not be on the front
+        of_point = [one for one in trial.checkpoints if one.point == trial.point]
         saved = next((one for one in reversed(of_point) if (plan.folder / one.place).is_dir()), None)
     return {
         "trial": trial.number,
         "trial_id": trial.trial_id,
         "config": saved.config if saved else trial.best_config,
         "value": saved.value if saved else trial.best,
-        **({"values": _values(state, (saved.value, *saved.others) if saved else trial.point)} if state.others else {}),
+        **({"values": _values(state, saved.point if saved else trial.point)} if state.has_front else {}),
         plan.budget.unit: saved.step if saved else trial.best_step,
         "checkpoint": str(plan.folder / saved.place) if saved else None,
         "load": load.replace(CHECKPOINT, str(plan.folder / saved.place)) if saved and load else None,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Mode, Objective
+from gaudi_tune.define.objective import Mode, Objective, point_in
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.events import (
@@ -52,7 +52,9 @@ class Fed:
     def report(self, number: int, step: int, value: float, verdict: Verdict = "continue", **metrics: Any) -> None:
         config = self.state.trials[number].config
         told = {"score": value, "epoch": step, **metrics}
-        self.state.apply(Reported(trial=number, step=step, value=value, metrics=told, config=config))
+        self.state.apply(
+            Reported(trial=number, step=step, point=point_in(self.state.objectives, told), metrics=told, config=config)
+        )
         self.state.apply(Decided(trial=number, decision=Decision(verdict, "for a test")))
 
     def save(self, number: int) -> None:

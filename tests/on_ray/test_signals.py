@@ -71,7 +71,7 @@ def turn(run: SweepRun, *saving: int) -> None:
 
 def save(run: SweepRun, number: int) -> None:
     config = run.state.trials[number].config
-    run.state.apply(Reported(trial=number, step=1, value=0.1, metrics={"score": 0.1}, config=config))
+    run.state.apply(Reported(trial=number, step=1, point=(0.1,), metrics={"score": 0.1}, config=config))
     place = run.plan.folder / f"trial-{number:03d}" / "checkpoint_000000"
     trial: Any = SimpleNamespace(experiment_tag=f"{number}_")
     run.on_checkpoint(0, [], trial, Checkpoint(str(place)))

@@ -72,7 +72,7 @@ def ended(storage: Path, *trials: tuple[list[float], Outcome], ending: Ending | 
     for number, (scores, outcome) in enumerate(trials, start=1):
         state.apply(TrialBegan(trial=number, trial_id=str(number), config=config))
         for step, score in enumerate(scores, start=1):
-            state.apply(Reported(trial=number, step=step, value=score, metrics={}, config=config))
+            state.apply(Reported(trial=number, step=step, point=(score,), metrics={}, config=config))
         raised = outcome == "failed"
         state.apply(TrialEnded(trial=number, outcome=outcome, reason="KeyError: 'lr'" if raised else "", raised=raised))
     if ending is not None:

@@ -223,7 +223,7 @@ class MlflowTracker:
             metrics = numbers_in({**values, **changed_params})
             tags = {name: value for name, value in changed_params.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=time_ms, step=event.step, metrics=metrics, tags=tags))
-        front = {run_of(trial.number) for trial in state.front} if state.others else set()
+        front = {run_of(trial.number) for trial in state.front} if state.has_front else set()
         for changed_run in sorted(front ^ self._front):
             self._put(Update(run=changed_run, time_ms=time_ms, tags={ON_FRONT: str(changed_run in front).lower()}))
         self._front = front
@@ -260,12 +260,11 @@ class MlflowTracker:
         best = event.summary["best"]
         if best is not None:
             metrics[_mlflow_name(f"best_{state.objective.name}")] = best["value"]
-            for place, other in enumerate(state.others, start=1):
-                on_front = [trial.point[place] for trial in state.front]
-                metrics |= {
-                    _mlflow_name(f"best_{other.name}"): max(on_front, key=other.score),
-                    "trials_on_front": len(on_front),
-                }
+            for place, objective in enumerate(state.objectives[1:], start=1):
+                best_of_front = objective.best(trial.point[place] for trial in state.front)
+                metrics[_mlflow_name(f"best_{objective.name}")] = best_of_front
+            if state.has_front:
+                metrics["trials_on_front"] = len(state.front)
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
         confirmation = event.summary.get("confirmation")
         if confirmation is not None:

@@ -82,8 +82,8 @@ class Reported(TrialEvent):
 
     step: int
     """Epochs or optimizer steps finished, in the unit of the budget."""
-    value: float
-    """Of the objective; may be NaN or infinite."""
+    point: tuple[float, ...]
+    """The value of each objective, which may be NaN or infinite."""
     metrics: Mapping[str, Any]
     """All that the train loop reported: numbers and texts by name."""
     config: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Which of many points are on the front, and which come first, where several objectives count.
+"""Which of many points are on the front, and which come first. Of one objective that is which are the best.
 
 A point has a score for each objective, more being better. One dominates another if it is worse in none, and better in
 one. The front are those that none dominates.
@@ -15,8 +15,16 @@ Scores = Sequence[float]
 """A point: one score for each objective, more being better; all finite."""
 
 
+def dominates(one: Scores, other: Scores) -> bool:
+    """Whether one point dominates another."""
+    return all(mine >= theirs for mine, theirs in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+
+
 def on_front(points: Sequence[Scores]) -> list[int]:
     """Return the places of the points that no other dominates."""
+    if points and len(points[0]) == 1:  # without a matrix of all pairs
+        values = np.array(points, dtype=float)[:, 0]
+        return np.flatnonzero(values == values.max()).tolist()
     return np.flatnonzero(~_dominates(np.array(points, dtype=float)).any(axis=0)).tolist() if points else []
 
 
@@ -30,11 +38,13 @@ def in_order(points: Sequence[Scores]) -> list[int]:
     if not points:
         return []
     values = np.array(points, dtype=float)
-    dominates = _dominates(values)
-    by, left, found = dominates.sum(axis=0), np.ones(len(values), dtype=bool), list[int]()
+    if values.shape[1] == 1:  # likewise
+        return np.argsort(-values[:, 0], kind="stable").tolist()
+    pairs = _dominates(values)
+    by, left, found = pairs.sum(axis=0), np.ones(len(values), dtype=bool), list[int]()
     while left.any():
         front = np.flatnonzero(left & (by == 0))
-        left[front], by = False, by - dominates[front].sum(axis=0)
+        left[front], by = False, by - pairs[front].sum(axis=0)
         found += front[_spread(values[front])].tolist()
     return found
 

@@ -16,11 +16,11 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
-from gaudi_tune.sweep.record.front import in_order, on_front
+from gaudi_tune.sweep.record.front import dominates, in_order, on_front
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 4
+VERSION = 5
 """Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -43,7 +43,7 @@ class SweepState:
         runs. After it, the ``confirm`` best and the baseline are trained again, each ``seeds`` times (0: none is).
         """
         self.objectives = tuple(objectives)
-        self.objective, *self.others = self.objectives
+        self.objective = self.objectives[0]
         self.budget, self.num_trials = budget, num_trials
         self._asked_for = num_trials
         """How many trials the search would have if it were not cut short."""
@@ -55,15 +55,14 @@ class SweepState:
         """Those that have not ended; of ten thousand trials few."""
         self.changed: set[int] = set()
         """Numbers of the trials that have changed since :meth:`forget_changes`."""
-        self.best: TrialState | None = None
-        """The trial of the search with the best value in any report, of equal ones that of the lowest number; None if
-        none has reported a finite value. With several objectives the first of the front."""
+        self.front: list[TrialState] = []
+        """The trials of the search whose points no other dominates, the best in the first objective first. Of one
+        objective it is the best trial alone, and of equal ones that of the lowest number."""
         self.best_at_end: TrialState | None = None
         """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
-        self._front: list[TrialState] = []
         self.since_best: set[int] = set()
-        """Trials of the search that have paused or ended since the best value was reported, or the front got its last
-        point; one that a scheduler paused before does not count when it ends."""
+        """Trials of the search that have paused or ended since the front got its last point; one that a scheduler
+        paused before does not count when it ends."""
         self._outcomes: Counter[events.Status] = Counter()
         self.ended_in_a_row: list[TrialState] = []
         """Trials that have ended in this process, in their order. Where one pauses that got further than those that
@@ -131,26 +130,30 @@ class SweepState:
         return self.num_trials < self._asked_for
 
     @property
+    def has_front(self) -> bool:
+        """Whether several objectives count, so that the front may have several trials."""
+        return len(self.objectives) > 1
+
+    @property
+    def best(self) -> TrialState | None:
+        """The first trial of the front; None if no trial of the search has reported finite values."""
+        return self.front[0] if self.front else None
+
+    @property
     def leader(self) -> tuple[float, int] | None:
         """Value and number of the best trial."""
         return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
 
-    @property
-    def front(self) -> list[TrialState]:
-        """The trials of the search whose points no other dominates, the best in the first objective first; of one
-        objective the best trial alone."""
-        if self.others:
-            return self._front
-        return [] if self.best is None else [self.best]
-
     def leads(self, trial: TrialState) -> bool:
-        """Whether the last report of a trial is the best of the sweep, which may be a tie; with several objectives,
-        whether it is on the front."""
-        if trial.value is None:
+        """Whether the last report of a trial put it on the front. Of one objective, a tie with the best leads, too: the
+        trial may be the best by another rule, such as the lower number."""
+        if not trial.last_point:
             return False
-        if self.others:
-            return trial.best_step == trial.step and trial in self._front
-        return self.leader is None or not self.objective.better(self.leader[0], than=trial.value)
+        if self.has_front:
+            return trial.best_step == trial.step and trial in self.front
+        return not any(
+            dominates(self._scores(best), scores_of(self.objectives, trial.last_point)) for best in self.front
+        )
 
     @property
     def running(self) -> list[TrialState]:
@@ -226,14 +229,13 @@ class SweepState:
 
     @property
     def to_confirm(self) -> list[TrialState]:
-        """The baseline, if there is one, and then the best others of the search as it stands, the best first; with
-        several objectives in the order of :func:`~gaudi_tune.sweep.record.front.in_order`."""
+        """The baseline, if there is one, and then the best others of the search as it stands, in the order of
+        :func:`~gaudi_tune.sweep.record.front.in_order`."""
         if not self.seeds:
             return []
         sound = [trial for trial in self.searched if trial.can_be_confirmed]
-        ranked = sorted(sound, key=lambda trial: (-self.objective.score(trial.best or 0.0), trial.number))
-        if self.others:
-            ranked = [ranked[place] for place in in_order([self._scores(trial) for trial in ranked])]
+        by_first = sorted(sound, key=lambda trial: (-self._scores(trial)[0], trial.number))
+        ranked = [by_first[place] for place in in_order([self._scores(trial) for trial in by_first])]
         first = [trial for trial in ranked if trial is self.baseline]
         return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
@@ -278,7 +280,7 @@ class SweepState:
         self.trials = {trial.number: trial for trial in trials}
         self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
         self.best_at_end = None
-        self._find_best()
+        self._take_front(self.searched)
         ended = [trial for trial in trials if trial.has_ended]
         self._outcomes = Counter(trial.status for trial in ended)
         for trial in ended:
@@ -304,64 +306,50 @@ class SweepState:
     def _report(self, trial: TrialState, event: events.Reported) -> None:
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
-        point = (event.value, *(float(event.metrics.get(other.name, math.nan)) for other in self.others))
-        trial.value = event.value if all(map(math.isfinite, point)) else None
+        trial.last_point = event.point if all(map(math.isfinite, event.point)) else ()
         self.device_time.reported(trial.number, event.metrics, again=0 < event.count <= trial.reports)
         trial.reports = max(trial.reports, event.count)
         if trial.value is None:
             return
         # Of several reports in the same epoch or second the best.
         trial.curve[event.step] = self.objective.better_of(trial.value, trial.curve.get(event.step))
-        leader = self.leader
-        # Of equal values that with the better other objectives.
-        if trial.best is None or scores_of(self.objectives, point) > self._scores(trial):
-            trial.best, trial.best_step, trial.best_config = trial.value, event.step, trial.config
-            trial.point = point
-            trial.score, *scores = self._on_test_data(event.metrics, point)
-            trial.tested = isinstance(event.metrics.get(names.test_metric(self.objective.name)), Real)
-            trial.other_scores = tuple(scores)
-            if self.others and not trial.confirms:
-                self._join_front(trial)
-        if trial.confirms or self.others:
+        if trial.point and scores_of(self.objectives, event.point) <= self._scores(trial):
             return
-        if self.objective.leads(trial.value, trial.number, leader):
-            self.best = trial
-            if leader is None or trial.value != leader[0]:
-                self.since_best = set()
-
-    def _find_best(self) -> None:
-        """Look for the best trial, and the front, among all trials of the search."""
-        self.best = None
-        if self.others:
-            self._take_front(self.searched)
+        before, points_before = trial.point, [leading.point for leading in self.front]
+        trial.point, trial.best_step, trial.best_config = event.point, event.step, trial.config
+        trial.test_point = self._on_test_data(event.metrics, event.point)
+        trial.tested = isinstance(event.metrics.get(names.test_metric(self.objective.name)), Real)
+        if trial.confirms:
             return
-        for trial in self.searched:
-            if trial.best is not None and self.objective.leads(trial.best, trial.number, self.leader):
-                self.best = trial
-
-    def _join_front(self, trial: TrialState) -> None:
-        """See whether a trial, which has a new point, is on the front."""
-        # What a point that was on the front has dominated until now may be on it without that.
-        was_on_it = trial in self._front
-        self._take_front(self.searched if was_on_it else [*self._front, trial])
-        if trial in self._front:
+        self._join_front(trial, before)
+        if trial in self.front and [leading.point for leading in self.front] != points_before:
             self.since_best = set()
 
+    def _join_front(self, trial: TrialState, before: tuple[float, ...]) -> None:
+        """Put a trial on the front if it belongs there with its new point. Its point ``before`` may have been there."""
+        if trial not in self.front:
+            self._take_front([*self.front, trial])
+        elif dominates(self._scores(trial), scores_of(self.objectives, before)):
+            self._take_front(self.front)
+        else:  # what only the point before has dominated joins the front again
+            self._take_front(self.searched)
+
     def _take_front(self, trials: Sequence[TrialState]) -> None:
-        known = [trial for trial in trials if trial.best is not None]
+        """Take those of some trials for the front that belong there."""
+        known = [trial for trial in trials if trial.point]
         front = [known[place] for place in on_front([self._scores(trial) for trial in known])]
-        self._front = sorted(front, key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
-        self.best = self._front[0] if self._front else None
+        front.sort(key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
+        self.front = front if self.has_front else front[:1]
 
     def _scores(self, trial: TrialState) -> tuple[float, ...]:
-        """Return a trial's point so that more is better."""
+        """Return the scores of a trial's point."""
         return scores_of(self.objectives, trial.point)
 
-    def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> list[float]:
-        """Return what a report has of the objectives on test data, and the point where there is none."""
-        test_metric = [names.test_metric(objective.name) for objective in self.objectives]
-        found = zip(map(metrics.get, test_metric), point, strict=True)
-        return [float(tested) if isinstance(tested, Real) else value for tested, value in found]
+    def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> tuple[float, ...]:
+        """Return what a report has of the objectives on test data, and the values of the point where it has nothing."""
+        tested = [metrics.get(names.test_metric(objective.name)) for objective in self.objectives]
+        pairs = zip(tested, point, strict=True)
+        return tuple(float(on_test) if isinstance(on_test, Real) else value for on_test, value in pairs)
 
     def _decide(self, trial: TrialState, decision: events.Decision) -> None:
         trial.decision, trial.reason = decision, decision.reason
@@ -375,10 +363,9 @@ class SweepState:
             self.device_time.paused(trial.number)
 
     def _save(self, trial: TrialState, place: str) -> None:
-        value = math.nan if trial.value is None else trial.value
-        others = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
-        also = tuple(float(trial.metrics.get(other.name, math.nan)) for other in self.others)
-        trial.checkpoints = [*others, SavedCheckpoint(place, trial.step, value, trial.config, also)]
+        earlier = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
+        point = trial.last_point or (math.nan,) * len(self.objectives)
+        trial.checkpoints = [*earlier, SavedCheckpoint(place, trial.step, point, trial.config)]
         trial.safe_since = time.monotonic()
 
     def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
@@ -400,12 +387,11 @@ class SweepState:
             return
         if saved:
             best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
-            trial.best, trial.best_step, trial.best_config = best.value, best.step, best.config
-            trial.point = (best.value, *best.others)
+            trial.point, trial.best_step, trial.best_config = best.point, best.step, best.config
         else:
-            trial.best, trial.point = None, ()
+            trial.point = ()
         if trial in self.front:
-            self._find_best()
+            self._take_front(self.searched)
 
     def _steer(self, event: events.Steered) -> None:
         self.steered.append((event.time, event.what))

@@ -19,12 +19,15 @@ class SavedCheckpoint(NamedTuple):
     place: str
     """Its folder, relative to the sweep's."""
     step: int
-    value: float
-    """Of the objective at that step."""
+    point: tuple[float, ...]
+    """The value of each objective at that step; NaN where one of them was not finite."""
     config: dict[str, Any]
     """What it was trained with until then; pbt changes it later."""
-    others: tuple[float, ...] = ()
-    """Of the other objectives at that step."""
+
+    @property
+    def value(self) -> float:
+        """The value of the first objective."""
+        return self.point[0]
 
 
 @dataclass(kw_only=True)
@@ -53,28 +56,34 @@ class TrialState:
     """Epochs or optimizer steps of its last report."""
     reports: int = 0
     """How many it has made; those that it makes again after a failure count once."""
-    value: float | None = None
-    """Of the objective in its last report; None if that was not finite, or there was none."""
+    last_point: tuple[float, ...] = ()
+    """All objectives in its last report; empty if one of them was not finite, or there was no report."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Its last report."""
     curve: dict[int, float] = field(default_factory=dict)
-    """Finite values of the objective by epoch or step."""
-    best: float | None = None
-    """The best of these."""
-    best_step: int = 0
-    """Where it was reported first."""
+    """Finite values of the first objective by epoch or step."""
     point: tuple[float, ...] = ()
-    """All objectives in that report, the first of which is ``best``; empty where there is no ``best``."""
-    score: float | None = None
-    """What that report has of the objective on test data; where there is none, ``best``."""
+    """All objectives in its best report; empty before there is one."""
+    best_step: int = 0
+    """The epoch or step of that report, the first of equal ones."""
+    test_point: tuple[float, ...] = ()
+    """All objectives on test data in that report; those that it does not have on test data are as in ``point``."""
     tested: bool = False
-    """Whether ``score`` is of test data."""
-    other_scores: tuple[float, ...] = ()
-    """Likewise of the other objectives."""
+    """Whether the first objective of ``test_point`` is of test data."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     """In the order in which they were written; those that were deleted since are here, too."""
     safe_since: float = field(default_factory=time.monotonic)
     """Monotonic time of its last checkpoint, or of its last start: what came later would be lost in a crash."""
+
+    @property
+    def value(self) -> float | None:
+        """The first objective in its last report; None where there is no ``last_point``."""
+        return self.last_point[0] if self.last_point else None
+
+    @property
+    def best(self) -> float | None:
+        """The first objective in its best report; None before there is one."""
+        return self.point[0] if self.point else None
 
     @property
     def confirms(self) -> int:

@@ -74,7 +74,7 @@ class Sweep:
 
     def report(self, trial: int, step: int, value: float) -> None:
         config = self.state.trials[trial].config
-        self.happens(Reported(trial=trial, step=step, value=value, metrics={"score": value}, config=config))
+        self.happens(Reported(trial=trial, step=step, point=(value,), metrics={"score": value}, config=config))
 
     def get(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         """Ask the server for what is at a path, and return status and body."""

@@ -325,7 +325,7 @@ def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Pa
     pictures = DrawPictures(plan, str, drawn.append)
     pictures.tick(state)  # nothing was reported yet
     config = state.trials[1].config
-    report = Reported(trial=1, step=2, value=0.2, metrics={}, config=config)
+    report = Reported(trial=1, step=2, point=(0.2,), metrics={}, config=config)
     pictures.show(report, state)
     pictures.tick(state)
     state.close()

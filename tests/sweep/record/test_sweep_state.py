@@ -272,9 +272,9 @@ def test_a_score_on_test_data_that_is_no_number_is_none() -> None:
     fed.begin(1)
     fed.report(1, 1, 0.5, test_score=None)
     trial = fed.state.trials[1]
-    assert (trial.score, trial.tested) == (0.5, False)
+    assert (trial.test_point, trial.tested) == ((0.5,), False)
     fed.report(1, 2, 0.6, test_score=0.4)
-    assert (trial.score, trial.tested) == (0.4, True)
+    assert (trial.test_point, trial.tested) == ((0.4,), True)
 
 
 def test_of_two_reports_in_one_epoch_the_better_one_is_its_value() -> None:
@@ -295,7 +295,7 @@ def test_a_snapshot_keeps_the_front() -> None:
     assert front_of(restored) == front_of(fed)
     assert len(front_of(fed)) == 3
     assert restored.state.best is restored.state.trials[2]
-    assert restored.state.trials[2].checkpoints[0].others == (6.0,)
+    assert restored.state.trials[2].checkpoints[0].point == (0.6, 6.0)
 
 
 def test_the_confirmed_are_of_the_front_and_far_from_each_other() -> None:
@@ -311,7 +311,9 @@ def test_what_is_trained_again_after_a_kill_is_lost_and_what_another_has_trained
     def report(state: SweepState, count: int, **config: Any) -> None:
         took = {names.TRAIN_SECONDS: 2.0, names.EVAL_SECONDS: 1.0, names.STEP_SECONDS: 3.0}
         metrics = {"score": 0.5, **took, names.DEVICES: "n:"}
-        state.apply(Reported(trial=1, step=count, value=0.5, metrics=metrics, config={"x": 0.5, **config}, count=count))
+        state.apply(
+            Reported(trial=1, step=count, point=(0.5,), metrics=metrics, config={"x": 0.5, **config}, count=count)
+        )
 
     fed, resumed = Fed(), Fed()
     fed.begin(1)
