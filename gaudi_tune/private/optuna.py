@@ -136,7 +136,7 @@ def study_of(
     Args:
         trials: The trials in the order of their numbers, which are also their ids. Some may be left out, and they may
             change later.
-        best: Index of the complete trial with the best value; None with several objectives.
+        best: Index of the complete trial with the best first value; None if no trial is complete.
         directions: Whether each objective is minimized or maximized.
         sampler: The sampler of the study.
     """

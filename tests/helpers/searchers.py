@@ -47,7 +47,11 @@ def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
 
 
 def seen(searcher: StudySearcher) -> list[FrozenTrial]:
-    return Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).get_trials(deepcopy=False)
+    return (
+        Surrogate(searcher.study, searcher._objectives)
+        .study(optuna.samplers.RandomSampler())
+        .get_trials(deepcopy=False)
+    )
 
 
 def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:

@@ -151,9 +151,7 @@ class SweepState:
             return False
         if self.has_front:
             return trial.best_step == trial.step and trial in self.front
-        return not any(
-            dominates(self._scores(best), scores_of(self.objectives, trial.last_point)) for best in self.front
-        )
+        return self.leader is None or not self.objective.better(self.leader[0], than=trial.last_point[0])
 
     @property
     def running(self) -> list[TrialState]:

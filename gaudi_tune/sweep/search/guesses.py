@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.ranges import nearest
 
 GUESSED = "guessed"
@@ -27,23 +27,23 @@ ENOUGH = 3
 """How many guesses are made before any is compared with other trials."""
 
 
-def worth_it(trials: Sequence[FrozenTrial], direction: StudyDirection, known: int) -> bool:
+def worth_it(trials: Sequence[FrozenTrial], objective: Objective, known: int) -> bool:
     """Whether to keep guessing: of the other trials, fewer than a third are better than the median guess.
 
     What is known may be wrong, so only three guesses, or all that is known, are made before they are compared. A guess
     that has not reported counts as bad. The best guess would not do: the best of many is good by luck.
     """
-    best, sign = (max, -1) if direction == StudyDirection.MAXIMIZE else (min, 1)
-    scores = {
-        trial.number: sign * best(trial.intermediate_values.values(), default=sign * math.inf)
-        for trial in trials
-        if trial.intermediate_values or trial.state == TrialState.FAIL
-    }
-    guessed = [scores.pop(trial.number, math.inf) for trial in trials if GUESSED in trial.user_attrs]
+    scores: dict[int, float] = {}
+    for trial in trials:
+        if trial.intermediate_values:
+            scores[trial.number] = objective.score(objective.best(trial.intermediate_values.values()))
+        elif trial.state == TrialState.FAIL:
+            scores[trial.number] = -math.inf
+    guessed = [scores.pop(trial.number, -math.inf) for trial in trials if GUESSED in trial.user_attrs]
     if len(guessed) < max(ENOUGH, known):
         return True
     middle = median(guessed)
-    return sum(score < middle for score in scores.values()) < len(scores) / 3
+    return sum(score > middle for score in scores.values()) < len(scores) / 3
 
 
 def guess(

@@ -38,6 +38,7 @@ from gaudi_tune.sweep.search.surrogate import (
     ATTR_SECONDS,
     Surrogate,
     Told,
+    point_so_far,
 )
 
 ATTEMPTS = 50
@@ -156,7 +157,7 @@ class StudySearcher(KeptInProcess, Searcher):
             )
             self._open_record = StudyRecord(study, self._unwritten)
             self._settle_orphans(self._open_record)
-            self._surrogate = Surrogate(self._open_record.memory)
+            self._surrogate = Surrogate(self._open_record.memory, self._objectives)
         return self._open_record
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -244,8 +245,8 @@ class StudySearcher(KeptInProcess, Searcher):
         if not self._known:
             return {}
         near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.study_ranges)
-        direction = self._record.memory.directions[0]
-        return near if near and worth_it(self._record.trials(), direction, len(self._known)) else {}
+        objective = self._objectives[0]
+        return near if near and worth_it(self._record.trials(), objective, len(self._known)) else {}
 
     def _proposal(self, model: optuna.Study, *, any_will_do: bool) -> tuple[dict[str, Any], FrozenTrial]:
         """Return the next proposal, skipping those likely to run out of memory unless ``any_will_do``."""
@@ -316,7 +317,7 @@ class StudySearcher(KeptInProcess, Searcher):
             failure = f"no report of a finite {' and '.join(objectives)}"
         complete = not failure and (max(curve) >= self._budget.total or self._budget.spent(result or {}))
         state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
-        values = trial.user_attrs.get(ATTR_POINT) or [self._objectives[0].best(curve.values())] if complete else None
+        values = point_so_far(trial, self._objectives) if complete else None
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
         kept = self._told_to_sampler(trial, failed=bool(failure))
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.devices.device import OUT_OF_MEMORY
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.front import in_order
@@ -48,17 +48,18 @@ class Surrogate:
     keep away from it.
     """
 
-    def __init__(self, record: optuna.Study) -> None:
+    def __init__(self, record: optuna.Study, objectives: Sequence[Objective]) -> None:
         """Begin with no trial.
 
         Args:
             record: A study in memory, which replaces the object of a trial that changes.
+            objectives: What its values are values of.
         """
-        self._record = record
-        self._signs = np.array([1.0 if each == StudyDirection.MAXIMIZE else -1.0 for each in record.directions])
-        self._best_of = max if self._signs[0] > 0 else min
-        self._scores = np.empty((0, len(self._signs)))
-        """The values of each trial so that more is better, NaN where it has none; (trials, objectives)."""
+        self._record, self._objectives = record, objectives
+        self._values = np.empty((0, len(objectives)))
+        """The point of each trial, NaN where it has none; (trials, objectives)."""
+        self._scores = np.empty((0, len(objectives)))
+        """The scores of these points."""
         self._known: list[FrozenTrial] = []
         self._told: list[FrozenTrial] = []
         self._unfinished: set[int] = set()
@@ -71,7 +72,9 @@ class Surrogate:
         """Take what has changed in the record, in which a trial that has ended stays as it is."""
         trials = self._record.get_trials(deepcopy=False)
         new = range(len(self._known), len(trials))
-        self._scores = np.append(self._scores, np.full((len(new), len(self._signs)), math.nan), axis=0)
+        without_value = np.full((len(new), len(self._objectives)), math.nan)
+        self._values = np.append(self._values, without_value, axis=0)
+        self._scores = np.append(self._scores, without_value, axis=0)
         self._known += trials[new.start :]
         self._told += trials[new.start :]
         for number in [number for number in self._unfinished if self._known[number] is not trials[number]] + [*new]:
@@ -87,8 +90,10 @@ class Surrogate:
         """
         self.update()
         scores = self._scores.copy()
-        worst = np.nanmin(scores, axis=0) if np.isfinite(scores).any() else np.full(len(self._signs), math.nan)
-        values = (self._signs * worst).tolist()
+        worst = values = [math.nan] * len(self._objectives)
+        if np.isfinite(scores).any():
+            places = np.nanargmin(scores, axis=0), range(len(self._objectives))
+            worst, values = scores[places].tolist(), self._values[places].tolist()
         for number, before in self._hopeless.items():
             scores[number] = worst
             if before != values:
@@ -99,7 +104,7 @@ class Surrogate:
         if of is not None and np.isfinite(scores[:, 0]).sum() > sum(of):
             chosen = self._chosen(scores, of)
             scores, told = scores[chosen], [told[number] for number in chosen]
-        best = int(np.nanargmax(scores)) if len(self._signs) == 1 and np.isfinite(scores).any() else None
+        best = int(np.nanargmax(scores[:, 0])) if np.isfinite(scores).any() else None
         study = internals.study_of(told, best, self._record.directions, sampler)
         carry_attributes(self._record, study)
         return study
@@ -107,27 +112,34 @@ class Surrogate:
     def _chosen(self, scores: npt.NDArray[np.float64], of: Told) -> list[int]:
         """Return the numbers of the trials that a sampler is told of."""
         valued = np.flatnonzero(np.isfinite(scores[:, 0]))
-        one = len(self._signs) == 1
-        order = np.argsort(-scores[valued, 0], kind="stable") if one else in_order(scores[valued].tolist())
-        best, rest = np.split(valued[order], [of.best])
+        best, rest = np.split(valued[in_order(scores[valued].tolist())], [of.best])
         others = np.random.default_rng(len(scores)).choice(rest, of.others, replace=False)
         without = np.flatnonzero(np.isnan(scores[:, 0])).tolist()
         running = [number for number in without if number in self._unfinished]
         return sorted([*best.tolist(), *others.tolist(), *running])
 
     def _take(self, number: int, trial: FrozenTrial) -> None:
-        curve = {} if trial.state == TrialState.FAIL else trial.intermediate_values
-        best = self._best_of(curve.values(), default=math.nan)
-        point = trial.user_attrs.get(ATTR_POINT) if curve else None
-        values = np.array(point or [best] * len(self._signs))  # of several objectives all have one, or none has
-        self._scores[number] = self._signs * values
+        point = [] if trial.state == TrialState.FAIL else point_so_far(trial, self._objectives)
+        values = point or [math.nan] * len(self._objectives)
+        self._values[number], self._scores[number] = values, scores_of(self._objectives, values)
         self._known[number], self._told[number] = trial, _as_told(trial, values)
-        (self._unfinished.discard if trial.state.is_finished() else self._unfinished.add)(number)
+        if trial.state.is_finished():
+            self._unfinished.discard(number)
+        else:
+            self._unfinished.add(number)
         diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
         if ran_out_of_memory(trial):
             self.ran_out.add(number)
         if diverged or number in self.ran_out:
             self._hopeless[number] = []
+
+
+def point_so_far(trial: FrozenTrial, objectives: Sequence[Objective]) -> list[float]:
+    """Return all objectives in the best report of a trial of the record; empty if it has not reported."""
+    curve = trial.intermediate_values.values()
+    if not curve:
+        return []
+    return list(trial.user_attrs.get(ATTR_POINT) or [objectives[0].best(curve)])
 
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:

@@ -8,9 +8,9 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.sweep.search.guesses import AT_FIRST, GUESSED, KEEPS, SPREAD, guess, worth_it
 
 RANGES = {
@@ -57,17 +57,17 @@ def trial(number: int, value: float | None, *, guessed: bool = False, failed: bo
     )
 
 
-@pytest.mark.parametrize("direction", [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE])
-def test_what_was_wrong_is_not_guessed_on(direction: StudyDirection) -> None:
-    sign = 1 if direction == StudyDirection.MAXIMIZE else -1
+@pytest.mark.parametrize("objective", [Objective("score", "max"), Objective("score", "min")])
+def test_what_was_wrong_is_not_guessed_on(objective: Objective) -> None:
+    sign = 1 if objective.mode == "max" else -1
 
     def goes_on(guesses: list[float | None], known: int = 1) -> bool:
-        study = optuna.create_study(direction="maximize" if sign == 1 else "minimize")
+        study = optuna.create_study(direction=objective.direction)
         for number in range(9):
             study.add_trial(trial(number, 10.0 * sign * number))
         for value in guesses:
             study.add_trial(trial(0, value and sign * value, guessed=True, failed=value is None))
-        return worth_it(study.trials, direction, known)
+        return worth_it(study.trials, objective, known)
 
     assert goes_on([1.0, 1.0]), "too few to say"
     assert goes_on([1.0, 65.0, 66.0])
@@ -77,16 +77,16 @@ def test_what_was_wrong_is_not_guessed_on(direction: StudyDirection) -> None:
 
 
 def test_guesses_wait_for_the_first_ones_to_be_compared() -> None:
-    study = optuna.create_study(direction="minimize")
+    study, objective = optuna.create_study(direction="minimize"), Objective("score", "min")
     for _ in range(3):
         study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={GUESSED: True}))
-    assert not worth_it(study.trials, study.direction, 1), "nothing has reported"
+    assert not worth_it(study.trials, objective, 1), "nothing has reported"
     study.add_trial(trial(3, 2.0))
-    assert not worth_it(study.trials, study.direction, 1), "no guess has"
+    assert not worth_it(study.trials, objective, 1), "no guess has"
     for number in range(4, 8):
-        assert not worth_it(study.trials, study.direction, 1), "most guesses have not"
+        assert not worth_it(study.trials, objective, 1), "most guesses have not"
         study.add_trial(trial(number, 1.0, guessed=True))
-    assert worth_it(study.trials, study.direction, 1)
+    assert worth_it(study.trials, objective, 1)
 
 
 def test_each_is_near_one_of_those_that_are_known() -> None:

@@ -485,7 +485,7 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
         searcher.suggest(name)
         searcher.on_trial_result(name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
     searcher.on_trial_complete("b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
-    model = Surrogate(searcher.study).study(make_sampler("tpe", 0))
+    model = Surrogate(searcher.study, searcher._objectives).study(make_sampler("tpe", 0))
     assert [trial.constraints for trial in model.trials] == [{"memory_gb": 3.0}, {"memory_gb": -1.0}]
     assert trials(searcher)[1].constraints == {"memory_gb": -1.0}
     assert isinstance(searcher.suggest("c"), dict)
@@ -537,7 +537,7 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
     assert [trial.values for trial in trials(searcher)] == [[0.7, 2.0], None, None, None]
     assert trials(searcher)[1].user_attrs["point"] == [0.4, 5.0]
     assert trials(searcher)[2].user_attrs["failure"] == "diverged: seconds is inf after epoch 2"
-    model = Surrogate(searcher.study).study(optuna.samplers.RandomSampler())
+    model = Surrogate(searcher.study, searcher._objectives).study(optuna.samplers.RandomSampler())
     # The one that diverged counts as the worst in each.
     assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
 

@@ -24,7 +24,7 @@ def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
     proposal(searcher, "a")
     for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
         searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
-    (known,) = Surrogate(searcher.study).study(optuna.samplers.RandomSampler()).trials
+    (known,) = Surrogate(searcher.study, searcher._objectives).study(optuna.samplers.RandomSampler()).trials
     assert known.user_attrs.get("seconds_each") == seconds_each
 
 
@@ -69,7 +69,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
 
 def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, sampler="random")
-    kept = Surrogate(searcher._record.memory)
+    kept = Surrogate(searcher._record.memory, searcher._objectives)
     random = optuna.samplers.RandomSampler()
     for number in range(70):  # more than there is room for at first
         name = str(number)
@@ -81,7 +81,7 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
             searcher.on_trial_complete(name, last, error=number % 11 == 0)
-    rebuilt = Surrogate(searcher._record.memory).study(random).get_trials()
+    rebuilt = Surrogate(searcher._record.memory, searcher._objectives).study(random).get_trials()
     assert kept.study(random).get_trials() == rebuilt
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
@@ -96,7 +96,7 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
             searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
     for number in range(3):
         searcher.suggest(f"has not reported {number}")
-    surrogate = Surrogate(searcher._record.memory)
+    surrogate = Surrogate(searcher._record.memory, searcher._objectives)
     every = surrogate.study(make_sampler(sampler, 0)).get_trials(deepcopy=False)
     model = surrogate.study(make_sampler(sampler, 0), of=Told(best=2, others=18))
     told = model.get_trials(deepcopy=False)
