@@ -22,6 +22,7 @@ from gaudi_tune.sweep.record.events import (
     Decision,
     Ending,
     PicturesDrawn,
+    Reported,
     SweepBegan,
     SweepEnded,
     SweepEnding,
@@ -63,17 +64,21 @@ def artifacts(plan: Plan, run: Run, folder: str | None = None) -> set[str]:
     return {file.path for file in MlflowClient(plan.tracking_uri).list_artifacts(run.info.run_id, folder)}
 
 
+def reported_both(trial: int, step: int, score: float, seconds: float) -> Reported:
+    return replace(reported(trial, step, score, {"seconds": seconds}), point=(score, seconds))
+
+
 def test_trials_on_the_front_have_a_tag_also_after_a_crash(storage: Path) -> None:
     plan = plan_of(storage, "pareto", objectives=("score:max", "seconds:min"))
     tracker, state = MlflowTracker(plan), state_of(plan)
     happen(tracker, state, SweepBegan(), *(began(trial) for trial in (1, 2, 3)))
-    happen(tracker, state, reported(1, 1, 0.5, {"seconds": 5.0}), reported(2, 1, 0.4, {"seconds": 9.0}))
-    happen(tracker, state, reported(3, 1, 0.3, {"seconds": 1.0}))
+    happen(tracker, state, reported_both(1, 1, 0.5, 5.0), reported_both(2, 1, 0.4, 9.0))
+    happen(tracker, state, reported_both(3, 1, 0.3, 1.0))
     tracker.close()
     tags = {name: run.data.tags.get("pareto_front") for name, run in runs_of(plan).items()}
     assert tags == {"sweep": None, "001": "true", "002": None, "003": "true"}
     again = MlflowTracker(plan)
-    happen(again, state, SweepBegan(), reported(2, 2, 0.6, {"seconds": 2.0}))
+    happen(again, state, SweepBegan(), reported_both(2, 2, 0.6, 2.0))
     over(again, state)
     runs = runs_of(plan)
     tags = {name: run.data.tags.get("pareto_front") for name, run in runs.items()}
