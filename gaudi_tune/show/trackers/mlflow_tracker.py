@@ -260,11 +260,8 @@ class MlflowTracker:
         best = event.summary["best"]
         if best is not None:
             metrics[_mlflow_name(f"best_{state.objective.name}")] = best["value"]
-            for place, objective in enumerate(state.objectives[1:], start=1):
-                best_of_front = objective.best(trial.point[place] for trial in state.front)
-                metrics[_mlflow_name(f"best_{objective.name}")] = best_of_front
             if state.has_front:
-                metrics["trials_on_front"] = len(state.front)
+                metrics |= _front_metrics(state)
         tags = {"ended_early": state.ending.why} if state.ending is not None else {}
         confirmation = event.summary.get("confirmation")
         if confirmation is not None:
@@ -320,6 +317,15 @@ def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, Real):
             numbers[_mlflow_name(name)] = float(value)
     return numbers
+
+
+def _front_metrics(state: SweepState) -> dict[str, float]:
+    """Return how many trials are on the front, and the best value there of each objective but the first."""
+    metrics: dict[str, float] = {"trials_on_front": len(state.front)}
+    for place, objective in enumerate(state.objectives[1:], start=1):
+        best = objective.best(trial.point[place] for trial in state.front)
+        metrics[_mlflow_name(f"best_{objective.name}")] = best
+    return metrics
 
 
 def _mlflow_name(name: str) -> str:
