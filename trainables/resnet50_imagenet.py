@@ -20,7 +20,7 @@ PUBLISHED_TABLE = tuple((epoch / PUBLISHED_EPOCHS, rate / PEAK) for epoch, rate 
 class ResNet50ImageNetConfig(ResNetConfig):
     """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
 
-    published_rates: ClassVar = PUBLISHED_TABLE
+    published_rates: ClassVar[tuple[tuple[float, float], ...]] = PUBLISHED_TABLE
 
     label_smoothing: float = field()
     """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
