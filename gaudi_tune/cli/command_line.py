@@ -173,7 +173,7 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         # A resumed sweep may have nothing left to do, so Ray does not start before that is known.
         needs_ray = not (options.dry_run or options.evaluate) and (not options.resume or bool(options.add_trials))
         plan = make_plan(experiment, options, when_decided=begin_ray if needs_ray else lambda plan: None)
-        plan = replace(plan, called=tuple(command))
+        plan = replace(plan, command=tuple(command))
     if options.evaluate is not None:  # there is no sweep whose plan could be printed
         from gaudi_tune.cli.evaluate import score_checkpoint
 

@@ -47,7 +47,7 @@ def in_words(runs: Mapping[str, Any]) -> list[str]:
 def published(experiment: Experiment) -> dict[str, Any]:
     """Return the baselines of the full recipe by width, the published figures, and their source; and the same for each
     other baseline of the experiment."""
-    run = _describe({width: experiment.at("full", width).baseline for width in WIDTHS}, experiment.published)
+    run = _describe({width: experiment.for_recipe("full", width).baseline for width in WIDTHS}, experiment.published)
     if experiment.baselines:
         run["baselines"] = {
             name: _describe({width: {**other.values(width), **other.settings} for width in WIDTHS}, other.published)

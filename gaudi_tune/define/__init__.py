@@ -1,4 +1,5 @@
-"""What a user writes and asks for: experiment, search space, objective, budget, options and errors.
+"""What a user defines (experiment, search space, objective, budget, options), and the plan that is made of it.
 
-Imports nothing else of a sweep. A field added here is an option of every script and an argument of ``build_tuner()``.
+These modules import nothing from ``plan``, ``sweep`` or ``on_ray``. ``sweep_plan.py`` only describes a plan; the folder
+``plan`` makes it. A field added to ``options.py`` is an option of every script and an argument of ``build_tuner()``.
 """

@@ -1,4 +1,4 @@
-"""How long a trial trains, in epochs, optimizer steps or seconds: the unit of schedulers and of every curve."""
+"""How long a trial trains, in epochs, optimizer steps or seconds, which is also the unit of schedulers and curves."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gaudi_tune.base.words import counted
 from gaudi_tune.training.trial_config import TrialConfig
 
 REPORTS = "training_iteration"
-"""What Ray Tune calls the number of a trial's reports."""
+"""Ray Tune's name for the number of a trial's reports."""
 EXCHANGES = 9
-"""About how many times in its budget a trial of a population is compared with the others, if it reports that often."""
+"""About how many times a trial of a population is compared with the others, if it reports often enough."""
 BUDGET_OPTIONS = ("epochs", "steps", "eval_every", "seconds", "grace", "reduction")
-"""The fields of a budget, each of which is an option of a sweep, too."""
+"""The fields of a budget. Each is an option of a sweep, too."""
 WORTH_STOPPING = 0.8
-"""Share of the budget after which no trial is stopped any more: that would save less than a fifth of it."""
+"""Share of the budget after which trials are no longer stopped, because that would save less than a fifth of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The length of a full trial, and of the stretch between two of its reports."""
+    """The length of a full trial, the distance between two of its reports, and where trials are compared."""
 
     epochs: int = 0
     """Passes over the training data, with a report after each. 0 where ``steps`` counts."""
@@ -31,19 +31,19 @@ class Budget:
     eval_every: int = 0
     """Steps between two reports; 0 where ``epochs`` counts."""
     seconds: int = 0
-    """Seconds of training, at its first report after which a trial ends, if it has not had its epochs or steps by then;
-    compilation does not count. The learning rate's schedule stays that of the epochs or steps. 0: any number."""
+    """Seconds of training, without compilation. A trial ends at its first report after them, unless its epochs or steps
+    end earlier. The learning rate's schedule stays that of the epochs or steps. 0: no limit."""
     grace: int = 0
-    """Epochs, steps or seconds after which trials are compared for the first time; 0: at their first report, or when
-    two rungs more follow until the end of the seconds."""
+    """Epochs, steps or seconds after which trials are compared for the first time. 0: at their first report; with
+    ``seconds``, early enough for two more rungs."""
     reduction: int = 3
-    """From one rung to the next a trial trains this many times as long, and one in this many trials gets there."""
+    """From one rung to the next, a trial trains this many times as long, and one in this many trials gets there."""
 
     def __post_init__(self) -> None:
         for name in BUDGET_OPTIONS:
             if type(value := getattr(self, name)) is not int:
                 raise ValueError(f"{name} must be a whole number, but got {value!r}")
-        TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # whose rules are the budget's
+        TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # checks these three together
         if self.seconds < 0:
             raise ValueError(f"seconds must be at least 0, but got {self.seconds}")
         if self.reduction < 2:
@@ -53,12 +53,12 @@ class Budget:
 
     @property
     def unit(self) -> str:
-        """What it counts, as reports name it: "epoch", "step" or "second"."""
+        """The unit of the budget, as reports name it: "epoch", "step" or "second"."""
         return names.SECOND if self.seconds else self._trained_unit
 
     @property
     def total(self) -> int:
-        """Units of a full trial."""
+        """The length of a full trial in units."""
         return self.seconds or self.steps or self.epochs
 
     @property
@@ -67,28 +67,28 @@ class Budget:
 
     @property
     def between_reports(self) -> int:
-        """Units from one report to the next, at least."""
+        """The smallest number of units from one report to the next."""
         return 1 if self.seconds else self.eval_every or 1
 
     def progress(self, result: Mapping[str, Any]) -> int:
-        """Return the epochs, steps or whole seconds that a trial has trained; a loop that does not report epochs or
-        steps has its reports counted."""
+        """Return how many epochs, steps or whole seconds a trial has trained. If its loop does not report epochs or
+        steps, its reports are counted."""
         return int(result.get(names.SECOND, 0)) if self.seconds else self._trained(result)
 
     def _trained(self, result: Mapping[str, Any]) -> int:
         return int(result.get(self._trained_unit, result.get(REPORTS, 0) * (self.eval_every or 1)))
 
     def rungs(self) -> list[int]:
-        """Return where trials are compared: after the grace, and each time they have trained ``reduction`` times as
-        long, unless that is so late that to stop there saves little."""
-        first = -(-self.seconds // self.reduction**2) if self.seconds else self.between_reports
-        rungs = [self.grace or first]
+        """Return after how many units trials are compared: after the grace, and then each time they have trained
+        ``reduction`` times as long. Rungs so late that stopping there would save little are left out."""
+        first_rung = -(-self.seconds // self.reduction**2) if self.seconds else self.between_reports
+        rungs = [self.grace or first_rung]
         while rungs[-1] * self.reduction <= WORTH_STOPPING * self.total:
             rungs.append(rungs[-1] * self.reduction)
         return [rung for rung in rungs if rung <= WORTH_STOPPING * self.total]
 
     def exchange_every(self) -> int:
-        """Return after how many units a trial of a population is compared with the others, each time."""
+        """Return the number of units between two comparisons of a trial with the others of a population."""
         return max(1, round(self.total / self.between_reports / EXCHANGES)) * self.between_reports
 
     def spent(self, result: Mapping[str, Any]) -> bool:
@@ -96,10 +96,11 @@ class Budget:
         return self.progress(result) >= self.total or self._trained(result) >= (self.steps or self.epochs)
 
     def settings(self) -> dict[str, int]:
-        """Return it as settings of a train loop."""
+        """Return the budget as settings of a train loop."""
         return {name: value for name in ("epochs", "steps", "eval_every") if (value := getattr(self, name))}
 
     def __str__(self) -> str:
-        every = f" (a report every {self.eval_every})" if self.eval_every else ""
-        trained = f"{counted(self.steps or self.epochs, self._trained_unit)}{every}"
-        return f"{counted(self.seconds, self.unit)} or {trained}" if self.seconds else trained
+        length = counted(self.steps or self.epochs, self._trained_unit)
+        if self.eval_every:
+            length += f" (a report every {self.eval_every})"
+        return f"{counted(self.seconds, self.unit)} or {length}" if self.seconds else length

@@ -1,6 +1,6 @@
-"""What a user may ask of a sweep: the fields are the options of every script and the arguments of build_tuner().
+"""The options of a sweep: the fields are the options of every script and the arguments of build_tuner().
 
-A docstring here is a line of ``--help``; ``docs/options.md`` explains the options at length.
+The docstring of a field is its line in ``--help``; ``docs/options.md`` explains the options at length.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MAIN = Path(getattr(sys.modules["__main__"], "__file__", None) or Path.cwd()).r
 _INSTALLED = _MAIN.is_relative_to(Path(sys.prefix).resolve())  # gaudi-tune, whose environment may be in the checkout
 _SCRIPT = Path.cwd().resolve() if _INSTALLED else _MAIN
 IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relative_to(PROJECT_ROOT)
-"""Whether the script that runs is one of the checkout's; where none does, whether the current folder is."""
+"""Whether the script that runs is in the checkout, or, if no script runs, whether the current folder is."""
 HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
-"""Where results and the tracking store go: the checkout for its own scripts, the current folder for all others."""
+"""The folder of results and of the tracking store: the checkout for its own scripts, else the current folder."""
 DEFAULT_STORAGE = HOME / "results"
 LEAST_CHECKPOINT_BUDGET = 1000
-"""Bytes; no checkpoint is smaller."""
+"""The smallest budget in bytes; no checkpoint is smaller."""
 OUR_WORDS = {
     "Input should be": "must be",
     "String should": "must",
@@ -38,24 +38,24 @@ OUR_WORDS = {
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
 }
-"""What stands for pydantic's words in messages."""
+"""The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
 """What ``--resume`` does with an option: it keeps the value with which the sweep began; or it keeps that unless the
 command line has another; or it takes what the command line says, and the sweep's files do not have the option."""
 
-AS_GIVEN = tyro.constructors.PrimitiveConstructorSpec(
+UNPARSED = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
     metavar="",
-    instance_from_str=lambda given: given[0],
+    instance_from_str=lambda arguments: arguments[0],
     is_instance=lambda value: True,
     str_from_instance=lambda value: [str(value)],
 )
-"""An option whose value :func:`checked` reads, which says in a line what is wrong with it."""
+"""Marks an option whose text tyro does not read. :func:`checked` reads it, because its errors are one line."""
 
 
 def shown(metavar: str, default: str = "") -> Any:
-    """Return how ``--help`` shows an option: what stands for its value, and its default where that says something."""
+    """Return how ``--help`` shows an option: a word for its value, and its default if that is worth showing."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
@@ -85,25 +85,25 @@ Text: TypeAlias = Annotated[str, Field(min_length=1)]
 class TrialOptions:
     """What each trial trains, and on what."""
 
-    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), AS_GIVEN, Traits(rerun_repeats=True)] = None
+    recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[str, shown("NAME"), AS_GIVEN, Traits(rerun_repeats=True)] = "auto"
+    device: Annotated[str, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = "auto"
     """auto, hpu, cuda or cpu."""
-    workers_per_trial: Annotated[int, shown("N", "(1)"), AS_GIVEN, Traits(rerun_repeats=True)] = 1
+    workers_per_trial: Annotated[int, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
     """Devices that train one trial together."""
-    grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), AS_GIVEN] = "auto"
+    grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
     """Give idle devices to running trials: auto, on, off."""
     data: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
     """File, folder or name on the hub; default: the recipe's."""
     model: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
     """Pretrained weights: a folder, a file, or a name."""
-    epochs: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
+    epochs: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
     """Epochs of a full trial; default: the recipe's."""
-    steps: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
+    steps: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
     """Optimizer steps of a full trial, instead of epochs."""
-    eval_every: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
+    eval_every: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
     """Steps between two evaluations."""
-    seconds: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(rerun_repeats=True)] = None
+    seconds: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
     """Train each trial for at most N seconds; compare by time."""
     skip_bad_images: Annotated[bool, shown(""), Traits(rerun_repeats=True)] = False
     """Skip images that cannot be read."""
@@ -131,7 +131,7 @@ class SearchOptions:
         None
     )
     """Ranges in place of the experiment's, as a file has them (``define/config_file.py``); not on the command line."""
-    num_samples: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    num_samples: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[
         tuple[Text, ...],
@@ -139,23 +139,23 @@ class SearchOptions:
         Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True),
     ] = ()
     """One to three metrics, each with max or min."""
-    search: Annotated[str, shown("NAME"), AS_GIVEN] = "gp"
+    search: Annotated[str, shown("NAME"), UNPARSED] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
-    scheduler: Annotated[SchedulerName, shown("NAME"), AS_GIVEN] = "asha-promote"
+    scheduler: Annotated[SchedulerName, shown("NAME"), UNPARSED] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[tuple[Text, ...], shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Earlier sweeps: begin near their best trials."""
-    grace: Annotated[Positive | None, shown("N"), AS_GIVEN] = None
+    grace: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Epochs, steps or seconds before a trial can be stopped."""
-    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), AS_GIVEN] = None
+    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), UNPARSED] = None
     """Promote one trial in N at a rung, to train N times as long."""
-    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), AS_GIVEN] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), UNPARSED] = 0
     """Seed of the search; the seeds of trials follow from it."""
-    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), AS_GIVEN] = None
+    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), UNPARSED] = None
     """Give all trials the same seed."""
-    confirm: Annotated[Count | None, shown("K"), AS_GIVEN] = None
+    confirm: Annotated[Count | None, shown("K"), UNPARSED] = None
     """Train the K best again with new seeds; 0: none."""
-    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), AS_GIVEN] = None
+    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), UNPARSED] = None
     """Seeds of each confirmed trial and the baseline; usually 4."""
 
 
@@ -166,29 +166,29 @@ class LimitOptions:
     time_budget: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
         shown("MINUTES"),
-        AS_GIVEN,
+        UNPARSED,
         Traits(on_resume="kept unless given"),
     ] = None
     """End after this long, confirmation included."""
-    target: Annotated[Finite | None, shown("VALUE"), AS_GIVEN, Traits(on_resume="kept unless given")] = None
+    target: Annotated[Finite | None, shown("VALUE"), UNPARSED, Traits(on_resume="kept unless given")] = None
     """End when a trial reaches this value of the metric."""
-    patience: Annotated[Positive | None, shown("N"), AS_GIVEN, Traits(on_resume="kept unless given")] = None
+    patience: Annotated[Positive | None, shown("N"), UNPARSED, Traits(on_resume="kept unless given")] = None
     """End after N trials without a better value."""
     same_errors: Annotated[
-        Count | None, shown("N", "(5)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=5)
+        Count | None, shown("N", "(5)"), UNPARSED, Traits(on_resume="kept unless given", usual=5)
     ] = None
     """End when N trials in a row fail the same way; 0: never."""
-    retries: Annotated[Count | None, shown("N", "(3)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=3)] = None
+    retries: Annotated[Count | None, shown("N", "(3)"), UNPARSED, Traits(on_resume="kept unless given", usual=3)] = None
     """How often to restart a trial that lost its workers."""
     hang_minutes: Annotated[
-        Minutes | None, shown("MINUTES", "(120)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=120.0)
+        Minutes | None, shown("MINUTES", "(120)"), UNPARSED, Traits(on_resume="kept unless given", usual=120.0)
     ] = None
     """Replace workers that are silent this long; 0: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
-    """Where to keep the sweep, and how to resume it."""
+    """The folder of the sweep, and how to resume it."""
 
     name: Annotated[str | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
@@ -196,10 +196,10 @@ class StorageOptions:
     """For results and checkpoints, seen by every node."""
     resume: Annotated[str | None, shown("NAME"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted."""
-    add_trials: Annotated[Count, shown("N"), AS_GIVEN, Traits(on_resume="as given")] = 0
+    add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0
     """With --resume: add N trials."""
     checkpoint_minutes: Annotated[
-        Minutes | None, shown("MINUTES", "(10)"), AS_GIVEN, Traits(on_resume="kept unless given", usual=10.0)
+        Minutes | None, shown("MINUTES", "(10)"), UNPARSED, Traits(on_resume="kept unless given", usual=10.0)
     ] = None
     """Save a trial this often; 0: at every report."""
     checkpoint_budget: Annotated[str | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
@@ -214,7 +214,7 @@ class StorageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingOptions:
-    """Where to log runs and the best model."""
+    """The log of runs and of the best model."""
 
     tracking_uri: Annotated[Text | None, shown("ADDRESS"), Traits(on_resume="as given")] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
@@ -237,14 +237,14 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
 
     @property
     def baseline_trial(self) -> tuple[str, int | None]:
-        """The sweep (name or folder) and the trial that ``--baseline SWEEP:NUMBER`` means; of ``SWEEP`` no trial."""
-        given = self.baseline or ""
-        sweep, _, number = given.rpartition(":")
-        return (sweep, int(number)) if sweep and number.isdigit() else (given, None)
+        """The sweep (name or folder) and the trial that ``--baseline SWEEP:NUMBER`` names, or None for the trial."""
+        baseline = self.baseline or ""
+        sweep, _, number = baseline.rpartition(":")
+        return (sweep, int(number)) if sweep and number.isdigit() else (baseline, None)
 
     @property
     def profiled(self) -> tuple[int, int] | None:
-        """The number of the trial and of the steps that ``--profile`` means; None for no trial."""
+        """The trial's number and the number of steps that ``--profile`` gives; None without the option."""
         if self.profile is None:
             return None
         trial, _, steps = self.profile.partition(":")
@@ -257,7 +257,7 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
 
     @property
     def checkpoint_bytes(self) -> int | None:
-        """The number of bytes that ``--checkpoint-budget`` means; None for no limit."""
+        """The number of bytes that ``--checkpoint-budget`` gives; None without the option."""
         if self.checkpoint_budget is None:
             return None
         try:
@@ -293,61 +293,68 @@ def names_on_resume(rule: OnResume) -> set[str]:
 
 
 def checked(options: Mapping[str, Any]) -> SweepOptions:
-    """Return options whose types and bounds are right; what depends on the experiment or the machine is not checked.
+    """Return options after a check of their types and bounds. What depends on the experiment or the machine is checked
+    later, by the planner.
 
-    The SweepError names every option that is unknown or wrong at once, with its value.
+    Raises:
+        SweepError: Options are unknown or wrong; the text names all of them with their values.
     """
-    known = list(TRAITS)
-    if unknown := sorted(set(options) - set(known)):
-        here = {flag(name).removeprefix("--"): name for name in known}
-        meant = {
-            name: f" (did you mean {here[name]}?)" if name in here else did_you_mean(name, known) for name in unknown
-        }
-        wrong_names = ", ".join(f"{name}{near}" for name, near in meant.items())
-        raise SweepError(f"there is no option {wrong_names}; the options are {', '.join(known)}")
+    if unknown := sorted(set(options) - set(TRAITS)):
+        names_by_flag = {flag(name).removeprefix("--"): name for name in TRAITS}
+        names = []
+        for name in unknown:
+            is_flag = name in names_by_flag
+            hint = f" (did you mean {names_by_flag[name]}?)" if is_flag else did_you_mean(name, list(TRAITS))
+            names.append(f"{name}{hint}")
+        raise SweepError(f"there is no option {', '.join(names)}; the options are {', '.join(TRAITS)}")
     try:
         valid = TypeAdapter(SweepOptions).validate_python(dict(options))
     except ValidationError as error:
-        wrong: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for problem in error.errors():
             message = problem["msg"]
             for theirs, ours in OUR_WORDS.items():
                 message = message.replace(theirs, ours)
             name = str(problem["loc"][0])
             message = message.replace("a valid tuple", f"a tuple, such as {TRAITS[name].example}")
-            wrong.setdefault(name, f"{problem['input']!s}: {message}")
-        raise SweepError("; ".join(f"{flag(name)} {what}" for name, what in wrong.items())) from error
-    _ = valid.checkpoint_bytes, valid.profiled  # which raise, too
+            problems.setdefault(name, f"{problem['input']!s}: {message}")
+        raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
+    _ = valid.checkpoint_bytes, valid.profiled  # these properties raise if the option is wrong
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid
 
 
-def resumed(given: SweepOptions, kept: Mapping[str, Any]) -> SweepOptions:
-    """Return the options of a sweep that goes on: those that it ``kept``, and of those ``given`` what may differ."""
-    changed = {each.name for each in fields(given) if getattr(given, each.name) != each.default}
-    as_given, unless_given = names_on_resume("as given"), names_on_resume("kept unless given")
-    if wrong := sorted(changed - as_given - unless_given):
+def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
+    """Return the options of a sweep that is resumed.
+
+    Args:
+        options: The options of the command that resumes it.
+        stored: The options with which the sweep began, from its file.
+    """
+    changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default}
+    always, if_changed = names_on_resume("as given"), names_on_resume("kept unless given")
+    if forbidden := sorted(changed - always - if_changed):
         raise SweepError(
-            f"--resume {given.resume}: it keeps the options it began with; leave out {', '.join(map(flag, wrong))}"
+            f"--resume {options.resume}: it keeps the options it began with; leave out "
+            f"{', '.join(map(flag, forbidden))}"
         )
-    taken = as_given | (unless_given & changed)
-    own = {name: value for name, value in asdict(given).items() if name in taken}
+    replaced = always | (if_changed & changed)
+    new_values = {name: value for name, value in asdict(options).items() if name in replaced}
     try:
-        return checked({**kept, **own, "num_samples": kept["num_samples"] + given.add_trials})
+        return checked({**stored, **new_values, "num_samples": stored["num_samples"] + options.add_trials})
     except (SweepError, KeyError, TypeError) as error:
         raise SweepError(
-            f"--resume {given.resume}: another version of this project began it ({error}); go on with that version, or "
-            f"start a new sweep"
+            f"--resume {options.resume}: another version of this project began it ({error}); go on with that version, "
+            f"or start a new sweep"
         ) from error
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:
-    """Return the options of a sweep, each that was not given with its usual value if it has one."""
-    not_given = [name for name in TRAITS if getattr(options, name) is None]
-    return replace(options, **{name: TRAITS[name].usual for name in not_given})
+    """Return the options with the usual values of those that are None, where there is a usual value."""
+    return replace(options, **{name: TRAITS[name].usual for name in TRAITS if getattr(options, name) is None})
 
 
 def flag(name: str) -> str:
-    """Return the command line's word for an option."""
+    """Return the flag of an option on the command line."""
     return "--set" if name == "settings" else f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""What a source says of the run that a baseline repeats."""
+"""What a source reports about the run that a baseline repeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gaudi_tune.define.budget import Budget
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The figures of a published run, and how its source came by them."""
+    """The figures of a published run, and how its source measured them."""
 
     source: str
     """Who published it, and where."""
@@ -20,7 +20,7 @@ class Published:
     workers: int
     """Devices that trained together."""
     accuracy: float | None = None
-    """Of the validation data at the end, from 0 to 1."""
+    """Accuracy on the validation data at the end, from 0 to 1."""
     first_epoch_s: float | None = None
     """Seconds of the first epoch, in which graphs are compiled."""
     later_epoch_s: float | None = None
@@ -32,18 +32,18 @@ class Published:
     last_step_samples_per_s: tuple[float, float] | None = None
     """Lowest and highest throughput of the last step of an epoch, when the loaders are full."""
     notes: tuple[str, ...] = ()
-    """How the source measured, and what its run does otherwise than this project's."""
+    """How the source measured, and how its run differs from this project's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherBaseline:
-    """Another published run of a model, which ``--baseline NAME`` takes in the place of the first."""
+    """Another published run of a model, which ``--baseline NAME`` uses in place of the first."""
 
     values: Callable[[int], Mapping[str, Any]]
-    """Returns its hyperparameters for trials of so many workers."""
+    """A function that returns its hyperparameters for trials of that many workers."""
     settings: Mapping[str, Any]
-    """What all trials of its sweeps have, such as its optimizer, searched otherwise or not."""
+    """Values that all trials of its sweeps have, such as its optimizer, even if the space has a range for them."""
     budget: Budget
-    """Of its full recipe."""
+    """The budget of its full recipe."""
     published: Published
-    """What its source says of it."""
+    """The figures that its source reports."""

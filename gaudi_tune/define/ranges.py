@@ -1,4 +1,4 @@
-"""Ranges of hyperparameters: Ray Tune's brought to Optuna's, checked, in words, and the values in them."""
+"""Ranges of hyperparameters: Ray Tune's converted to Optuna's, checks, words for people, and the values in a range."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FIX = (
 
 
 def is_range(value: object) -> bool:
-    """Whether it is a range of Optuna or of Ray Tune; Tune itself, which takes seconds to import, is not needed."""
+    """Whether a value is a range of Optuna or of Ray Tune. Tune, which takes seconds to import, is not imported."""
     return isinstance(value, BaseDistribution) or any(
         kind.__module__ == "ray.tune.search.sample" and kind.__name__ == "Domain" for kind in type(value).__mro__
     )
 
 
-def of_tune(name: str, entry: Any) -> BaseDistribution:
-    """Return a range of Ray Tune as Optuna has it.
+def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
+    """Return Optuna's range for one of Ray Tune's.
 
     Raises:
-        ValueError: It is none, or Optuna has none like it.
+        ValueError: It is not a range, or Optuna has no range like it.
     """
     if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
         choices = entry["grid_search"]
@@ -66,24 +66,23 @@ def of_tune(name: str, entry: Any) -> BaseDistribution:
         raise ValueError(f"its lower bound, {entry.lower}, is above its upper, {entry.upper}; give the lower one first")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of choices that a database cannot hold: see check_range()
+            warnings.simplefilter("ignore")  # about choices that a database cannot hold: see check_range()
             return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
     except ValueError as error:
-        given = (
-            f"the choices {list(entry.categories)}"
-            if isinstance(entry, Categorical)
-            else f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
-        )
-        raise ValueError(f"{given} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
+        if isinstance(entry, Categorical):
+            description = f"the choices {list(entry.categories)}"
+        else:
+            description = f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
+        raise ValueError(f"{description} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
 
 
 def plain(value: Any) -> Any:
-    """Return a value of NumPy as Python has it, an array as a list; anything else as it is."""
+    """Return a NumPy number as a Python number, an array as a list, and anything else unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
-    """See that a range has finite bounds, choices that a database can hold, and its prior, where it has one, in it."""
+    """Check that the bounds of a range are finite, a database can hold its choices, and its prior lies inside."""
     if isinstance(range_, CategoricalDistribution):
         wrong = [choice for choice in map(plain, range_.choices) if not isinstance(choice, str | Real | None)]
         if wrong:
@@ -101,12 +100,12 @@ def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
 
 
 def words_of(range_: BaseDistribution) -> str:
-    """Return a range for people."""
+    """Return a range in words."""
     if isinstance(range_, CategoricalDistribution):
         return f"one of {', '.join(map(str, range_.choices))}"
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    usual = 1 if isinstance(range_, IntDistribution) else None
-    steps = f" in steps of {range_.step:g}" if range_.step not in (None, usual) else ""
+    default_step = 1 if isinstance(range_, IntDistribution) else None
+    steps = f" in steps of {range_.step:g}" if range_.step not in (None, default_step) else ""
     low, high = (str(end) if isinstance(end, int) else f"{end:g}" for end in (range_.low, range_.high))
     return f"{low} to {high}{steps}{', logarithmic' if range_.log else ''}"
 
@@ -123,7 +122,7 @@ def holds(range_: BaseDistribution, value: Any) -> bool:
 
 
 def middle(range_: BaseDistribution) -> Any:
-    """Return the value in the middle of a range, of a logarithmic one by its logarithm; of choices the first."""
+    """Return the middle of a range, on its logarithmic scale if it has one; of choices, the first."""
     if isinstance(range_, CategoricalDistribution):
         return range_.choices[0]
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
@@ -132,8 +131,8 @@ def middle(range_: BaseDistribution) -> Any:
 
 
 def nearest(range_: FloatDistribution | IntDistribution, number: float) -> float:
-    """Return the value of a range that is nearest to a number."""
-    return on_step(range_, min(max(number, range_.low), range_.high))  # Optuna ends a range on a step
+    """Return the value in a range that is nearest to a number."""
+    return on_step(range_, min(max(number, range_.low), range_.high))  # Optuna makes a range end on a step
 
 
 def on_step(range_: BaseDistribution, value: Any) -> Any:
@@ -141,14 +140,14 @@ def on_step(range_: BaseDistribution, value: Any) -> Any:
     if not isinstance(range_, FloatDistribution | IntDistribution) or range_.step is None:
         return value
     low, step = Decimal(str(range_.low)), Decimal(str(range_.step))
-    found = low + round((value - range_.low) / range_.step) * step
-    return int(found) if isinstance(range_, IntDistribution) else float(found)
+    rounded = low + round((value - range_.low) / range_.step) * step
+    return int(rounded) if isinstance(range_, IntDistribution) else float(rounded)
 
 
-def suggest_in(trial: Trial, name: str, range_: BaseDistribution, **more: Any) -> Any:
-    """Ask for a value in a range."""
+def suggest_in(trial: Trial, name: str, range_: BaseDistribution, **options: Any) -> Any:
+    """Ask a trial for a value in a range."""
     if isinstance(range_, FloatDistribution):
-        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
+        return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.log, **options)
     if isinstance(range_, IntDistribution):
-        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log, **more)
-    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices, **more)
+        return trial.suggest_int(name, range_.low, range_.high, step=range_.step, log=range_.log, **options)
+    return trial.suggest_categorical(name, cast(CategoricalDistribution, range_).choices, **options)

@@ -1,4 +1,4 @@
-"""Where to search: ranges by hyperparameter, or a function that asks an Optuna trial for them."""
+"""The search space: ranges by hyperparameter, or a function that asks an Optuna trial for values."""
 
 from __future__ import annotations
 
@@ -16,38 +16,47 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.ranges import check_range, holds, is_range, middle, of_tune, plain, suggest_in, words_of
+from gaudi_tune.define.ranges import (
+    check_range,
+    convert_tune_range,
+    holds,
+    is_range,
+    middle,
+    plain,
+    suggest_in,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
 SpaceFunction: TypeAlias = "Callable[[Trial], Mapping[str, Any] | None]"
-"""Asks an Optuna trial for hyperparameters, and returns others that it sets itself."""
+"""A function that asks an Optuna trial for hyperparameters, and may return further ones that it sets itself."""
 
 DRAWS = 50
-"""How often a space is asked to learn its names and ranges: what a function asks for may depend on the answers."""
+"""How many random draws show the names and ranges of a space: what a function asks for may depend on the answers."""
 
 
 class WithPrior(NamedTuple):
     """A range of a search space that carries a prior."""
 
     range: Any
-    """Of Optuna or of Ray Tune."""
+    """A range of Optuna or of Ray Tune."""
     prior: Any
-    """The value in it that is likely to be good: it is tried first, and there are proposals near it."""
+    """A value in the range that is likely to be good. It is tried first, and there are proposals near it."""
 
 
 class Draw(NamedTuple):
-    """What the space said once."""
+    """One configuration of a search space, and what the space asked for on the way."""
 
     config: dict[str, Any]
-    """Hyperparameters by name."""
+    """Hyperparameters by name, including constants."""
     ranges: dict[str, BaseDistribution]
-    """The range of each hyperparameter that was asked for; the others are constants."""
-    asked: dict[str, str]
-    """The name under which the study has each of these."""
+    """The range of each hyperparameter that the space asked for; all others are constants."""
+    study_names: dict[str, str]
+    """The name that the study has for each of these hyperparameters."""
     priors: dict[str, Any]
-    """Those of them that have a prior."""
+    """The priors of those hyperparameters that have one."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +64,24 @@ class Changes:
     """How a search space differs from its definition."""
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters that have one value."""
-    times: Mapping[str, int] = field(default_factory=dict)
-    """By what the bounds or choices of a hyperparameter are multiplied."""
-    others: Mapping[str, BaseDistribution | WithPrior] = field(default_factory=dict)
-    """Ranges in the place of those of the definition."""
-    new: frozenset[str] = frozenset()
-    """Those of them that the definition does not know."""
+    """Hyperparameters that have the same value in all trials."""
+    factors: Mapping[str, int] = field(default_factory=dict)
+    """The factors by which bounds or choices of hyperparameters are multiplied."""
+    ranges: Mapping[str, BaseDistribution | WithPrior] = field(default_factory=dict)
+    """Ranges in place of those of the definition."""
+    added: frozenset[str] = frozenset()
+    """Hyperparameters in ``ranges`` that the definition does not have."""
 
 
 class SearchSpace:
     """Ranges, constants and fixed values of hyperparameters.
 
-    However it is written, it works as a function of a trial, and what it knows of itself it learns by asking that
-    function :data:`DRAWS` times.
+    Whether it is defined by a mapping or a function, it works as a function of a trial. It learns its own names and
+    ranges by calling that function :data:`DRAWS` times.
 
-    A function that branches may ask for a hyperparameter in another range in each branch, and names it with a dot then:
-    ``sgd.lr`` and ``adamw.lr`` are the hyperparameter ``lr`` everywhere but in the study, where the sampler learns them
-    apart.
+    A function that branches may ask for a hyperparameter in a different range in each branch. It then names it with a
+    dot: ``sgd.lr`` and ``adamw.lr`` are the hyperparameter ``lr`` everywhere except in the study, whose sampler learns
+    about them separately.
     """
 
     def __init__(self, definition: Mapping[str, Any] | SpaceFunction, changes: Changes | None = None) -> None:
@@ -80,15 +89,15 @@ class SearchSpace:
 
         Args:
             definition: Ranges of Optuna or of Ray Tune, perhaps with a prior, and constants, by name; or a function of
-                an Optuna trial, whose ``suggest_...`` take a ``prior``, too.
-            changes: What is different from the definition.
+                an Optuna trial, whose ``suggest_...`` methods also take a ``prior``.
+            changes: How the space differs from the definition.
 
         Raises:
-            SweepError: Names each hyperparameter whose entry is neither a range nor a constant.
+            SweepError: An entry is neither a range nor a constant. The text names all such entries.
         """
         self._changes = changes or Changes()
         if isinstance(definition, Mapping):
-            self._function: SpaceFunction = partial(_ask_for_all, *_parts(definition))
+            self._function: SpaceFunction = partial(_ask_for_all, *_split_entries(definition))
         elif callable(definition):
             self._function = definition
         else:
@@ -98,87 +107,93 @@ class SearchSpace:
 
     @property
     def fixed(self) -> Mapping[str, Any]:
-        """Hyperparameters that are not searched, and have these values in every trial. They are settings, and no part
-        of a proposal."""
+        """Hyperparameters that are not searched but have these values in every trial. They count as settings, so that
+        proposals do not have them."""
         return self._changes.fixed
 
     def fix(self, values: Mapping[str, Any]) -> SearchSpace:
-        """Return this space without the given hyperparameters, which have these values in every trial."""
+        """Return this space without the given hyperparameters, which then have these values in every trial."""
         return SearchSpace(self._function, replace(self._changes, fixed={**self.fixed, **values}))
 
     def multiply(self, names: Iterable[str], factor: int) -> SearchSpace:
-        """Return this space with the bounds or choices of some hyperparameters, which are numbers, multiplied."""
-        times = {**self._changes.times, **dict.fromkeys(names, factor)}
-        return SearchSpace(self._function, replace(self._changes, times=times))
+        """Return this space with the bounds or choices of some hyperparameters, which must be numbers, multiplied."""
+        factors = {**self._changes.factors, **dict.fromkeys(names, factor)}
+        return SearchSpace(self._function, replace(self._changes, factors=factors))
 
-    def search(self, ranges: Mapping[str, BaseDistribution | WithPrior]) -> SearchSpace:
-        """Return this space with other ranges for some hyperparameters, which are asked for where they were before; one
-        that is new is asked for always. They are not multiplied."""
-        new = self._changes.new | {name for name in ranges if name not in self.names}
-        return SearchSpace(self._function, replace(self._changes, others={**self._changes.others, **ranges}, new=new))
+    def replace_ranges(self, ranges: Mapping[str, BaseDistribution | WithPrior]) -> SearchSpace:
+        """Return this space with other ranges for some hyperparameters.
+
+        The space asks for them where it did before; it always asks for one that is new. The ranges are not multiplied.
+        """
+        added = self._changes.added | {name for name in ranges if name not in self.names}
+        all_ranges = {**self._changes.ranges, **ranges}
+        return SearchSpace(self._function, replace(self._changes, ranges=all_ranges, added=added))
 
     def propose(self, study: Study) -> tuple[dict[str, Any], int]:
         """Return the study's next configuration and its number, from 0."""
         trial = study.ask()
-        # Without the checks of _draw(): what fails here is the sampler, and its error is left as it is.
-        asked = _Asked(trial, self._changes)
-        constants = self._ask(asked)
-        return self._drawn(asked, trial, constants).config, trial.number
+        # Unlike in _draw(), errors are not changed, because here they come from the sampler.
+        proxy = _TrialProxy(trial, self._changes)
+        constants = self._call(proxy)
+        return self._make_draw(proxy, trial, constants).config, trial.number
 
     def enqueue(self, study: Study, params: Mapping[str, Any], **attributes: Any) -> None:
-        """Make ``params``, by hyperparameter, the study's next configuration, with these attributes."""
-        study.enqueue_trial({name: params[own] for own, name in self.at(params).asked.items()}, attributes)
+        """Make ``params`` (values by hyperparameter) the study's next configuration, with these attributes."""
+        study_names = self.draw_with(params).study_names
+        study.enqueue_trial({study_names[name]: params[name] for name in study_names}, attributes)
 
-    def at(self, params: Mapping[str, Any], number: int = 0) -> Draw:
-        """Return what the space says where it is answered with ``params``.
+    def draw_with(self, params: Mapping[str, Any], number: int = 0) -> Draw:
+        """Return the draw that has the values of ``params``.
 
         Args:
-            params: A value for each hyperparameter that the space asks for, by the hyperparameter or as the study
-                has it.
-            number: Of the trial.
+            params: A value for each hyperparameter that the space asks for, by the hyperparameter's name or the
+                study's.
+            number: The number of the trial.
 
         Raises:
-            SweepError: It asks for something else, or for a choice that is none.
+            SweepError: The space asks for another hyperparameter, or does not have one of the choices.
         """
         return self._draw(cast("Trial", FixedTrial(dict(params), number)), params)
 
     def nearest(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values that may be proposed, those of ``params`` where the space asks for them and they are in their
-        range. A space that branches may ask for others, or in other ranges: they have the middle."""
-        study = optuna.create_study(sampler=_Nearest(params))
+        """Return values that the space could propose: those of ``params`` where they are in a range that the space asks
+        for, and otherwise the middle of the range."""
+        study = optuna.create_study(sampler=_NearestSampler(params))
         draw = self._draw(study.ask())
         return {name: value for name, value in draw.config.items() if name in draw.ranges or name in params}
 
     @cached_property
     def _draws(self) -> list[Draw]:
-        """What the space says to random answers."""
-        return self.draw(DRAWS)
+        """Random draws, which show the names and ranges of the space."""
+        return self.random_draws(DRAWS)
 
-    def draw(self, number: int) -> list[Draw]:
-        """Return what the space says to so many random answers, which are the same each time."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it reports every study in memory
+    def random_draws(self, number: int) -> list[Draw]:
+        """Return random draws, which are the same in each call."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # Optuna would report each study that it creates
         study = optuna.create_study(sampler=RandomSampler(seed=0))
         return [self._draw(study.ask()) for _ in range(number)]
 
     def _draw(self, trial: Trial, answers: Mapping[str, Any] | None = None) -> Draw:
-        """Ask the space, and check what it says."""
-        asked = _Asked(trial, self._changes, answers)
+        """Call the space's function with a trial, and check what it asks for and returns."""
+        proxy = _TrialProxy(trial, self._changes, answers)
         try:
             with warnings.catch_warnings():
-                # Of a value outside its range: see outside(). Of choices that a database cannot hold: check_range().
+                # Optuna warns of values outside their range (see outside()) and choices that a database cannot hold
+                # (see check_range()).
                 warnings.simplefilter("ignore")
-                constants = self._ask(asked)
+                constants = self._call(proxy)
         except SweepError:
             raise
         except Exception as error:
-            if answers is not None and asked.last is not None and asked.name_in_trial(asked.last) not in answers:
+            last_name = proxy.last_name
+            if answers is not None and last_name is not None and proxy.name_in_trial(last_name) not in answers:
                 raise SweepError(
-                    f"the search space asks for {hyperparameter(asked.last)!r}, which has no value here (only "
+                    f"the search space asks for {hyperparameter(last_name)!r}, which has no value here (only "
                     f"{', '.join(answers)} have one); add it"
                 ) from error
-            after = f"when it had asked for {asked.last!r}" if asked.last else "before it asked for anything"
+            position = f"when it had asked for {last_name!r}" if last_name else "before it asked for anything"
             raise SweepError(
-                f"the search space's function failed {after} ({type(error).__name__}: {error}); fix it there"
+                f"the search space's function failed {position} ({type(error).__name__}: {error}); fix it there"
             ) from error
         if constants is not None and not isinstance(constants, Mapping):
             raise SweepError(
@@ -186,8 +201,8 @@ class SearchSpace:
                 f"the trial for need not be returned"
             )
         for name, range_ in trial.distributions.items():
-            check_range(name, range_, asked.priors.get(hyperparameter(name)))
-        draw = self._drawn(asked, trial, constants)
+            check_range(name, range_, proxy.priors.get(hyperparameter(name)))
+        draw = self._make_draw(proxy, trial, constants)
         if strange := [name for name in draw.config if not _is_name(name)]:
             raise SweepError(
                 f"the search space cannot have the name {', '.join(map(repr, strange))}: names must be those of Python "
@@ -200,20 +215,22 @@ class SearchSpace:
             )
         return draw
 
-    def _ask(self, asked: _Asked) -> Mapping[str, Any] | None:
-        """Ask the function, and then for other ranges of what it does not ask for, and return its constants."""
-        constants = self._function(cast("Trial", asked))
-        of_function = constants if isinstance(constants, Mapping) else {}
-        for name in self._changes.others:
-            if name in self._changes.new or name in of_function:
-                asked.ask(name)
+    def _call(self, proxy: _TrialProxy) -> Mapping[str, Any] | None:
+        """Call the space's function, then ask for the replaced ranges that it did not ask for, and return its
+        constants."""
+        constants = self._function(cast("Trial", proxy))
+        constant_names = constants if isinstance(constants, Mapping) else {}
+        for name in self._changes.ranges:
+            if name in self._changes.added or name in constant_names:
+                proxy.ask(name)
         return constants
 
-    def _drawn(self, asked: _Asked, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
-        set_itself = {name: plain(value) for name, value in (constants or {}).items()}
-        found = {**set_itself, **{hyperparameter(name): value for name, value in trial.params.items()}}
+    def _make_draw(self, proxy: _TrialProxy, trial: Trial, constants: Mapping[str, Any] | None) -> Draw:
+        config = {name: plain(value) for name, value in (constants or {}).items()}
+        config |= {hyperparameter(name): value for name, value in trial.params.items()}
+        config = {name: value for name, value in config.items() if name not in self.fixed}
         ranges = {hyperparameter(name): range_ for name, range_ in trial.distributions.items()}
-        return Draw({k: v for k, v in found.items() if k not in self.fixed}, ranges, asked.names, asked.priors)
+        return Draw(config, ranges, proxy.study_names, proxy.priors)
 
     @property
     def names(self) -> set[str]:
@@ -222,54 +239,54 @@ class SearchSpace:
 
     @property
     def always(self) -> set[str]:
-        """The hyperparameters that each proposal has."""
+        """The hyperparameters that every proposal has."""
         return set.intersection(*(set(draw.config) for draw in self._draws))
 
     @cached_property
     def ranges(self) -> dict[str, list[BaseDistribution]]:
-        """Every range that a hyperparameter may have; a function may give it several."""
-        found: dict[str, list[BaseDistribution]] = {}
+        """Every range of each hyperparameter. A function that branches may use several."""
+        ranges: dict[str, list[BaseDistribution]] = {}
         for draw in self._draws:
             for name, range_ in draw.ranges.items():
-                if range_ not in found.setdefault(name, []):
-                    found[name].append(range_)
-        return found
+                if range_ not in ranges.setdefault(name, []):
+                    ranges[name].append(range_)
+        return ranges
 
     @cached_property
     def study_ranges(self) -> dict[str, BaseDistribution]:
-        """The range of each hyperparameter under the name that the study has for it; not of one that has several."""
-        found: dict[str, list[BaseDistribution]] = {}
+        """The ranges by the study's names for hyperparameters, without those names that have several ranges."""
+        all_ranges: dict[str, list[BaseDistribution]] = {}
         for draw in self._draws:
             for name, range_ in draw.ranges.items():
-                found.setdefault(draw.asked[name], []).append(range_)
-        return {name: ranges[0] for name, ranges in found.items() if all(r == ranges[0] for r in ranges)}
+                all_ranges.setdefault(draw.study_names[name], []).append(range_)
+        return {name: ranges[0] for name, ranges in all_ranges.items() if all(r == ranges[0] for r in ranges)}
 
     @cached_property
     def priors(self) -> dict[str, Any]:
-        """The priors, under the names that the study has for hyperparameters."""
-        return {draw.asked[name]: prior for draw in self._draws for name, prior in draw.priors.items()}
+        """The priors, by the study's names for hyperparameters."""
+        return {draw.study_names[name]: prior for draw in self._draws for name, prior in draw.priors.items()}
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The hyperparameters that are never asked for, and have the same value in each proposal."""
+        """The hyperparameters for which the space never asks, and that have the same value in each proposal."""
         configs = [draw.config for draw in self._draws]
-        unasked = {name: value for name, value in configs[0].items() if name not in self.ranges}
-        return {name: value for name, value in unasked.items() if all(c.get(name) == value for c in configs)}
+        candidates = {name: value for name, value in configs[0].items() if name not in self.ranges}
+        return {name: value for name, value in candidates.items() if all(c.get(name) == value for c in configs)}
 
     def values(self, name: str) -> list[Any]:
-        """Return values that a hyperparameter may have: all its choices, and what the draws gave."""
+        """Return values that a hyperparameter may have: all its choices, and its values in the draws."""
         choices = [c for r in self.ranges.get(name, []) if isinstance(r, CategoricalDistribution) for c in r.choices]
         return list(dict.fromkeys([*choices, *(draw.config[name] for draw in self._draws if name in draw.config)]))
 
     @property
     def example(self) -> dict[str, Any]:
-        """Hyperparameters that may be proposed, at random."""
+        """A random configuration of the space."""
         return dict(self._draws[0].config)
 
     @property
     def branches(self) -> bool:
-        """Whether what the space asks for depends on the answers."""
-        return any(set(draw.asked.values()) != set(self._draws[0].asked.values()) for draw in self._draws)
+        """Whether what the space asks for depends on earlier answers."""
+        return len({frozenset(draw.study_names.values()) for draw in self._draws}) > 1
 
     @property
     def always_searched(self) -> set[str]:
@@ -277,49 +294,53 @@ class SearchSpace:
         return set(self.ranges) & self.always
 
     def outside(self, params: Mapping[str, Any]) -> list[str]:
-        """Return the hyperparameters whose value in ``params`` is in no range of theirs.
+        """Return the hyperparameters whose value in ``params`` lies outside their range.
 
         Raises:
-            SweepError: As :meth:`at`.
+            SweepError: See :meth:`draw_with`.
         """
-        given = {name: ranges for name, ranges in self.ranges.items() if name in params}
-        never = [name for name, ranges in given.items() if not any(holds(r, params[name]) for r in ranges)]
-        if never or not self.always_searched <= set(params):
-            return never
-        return [name for name, range_ in self.at(params).ranges.items() if not holds(range_, params[name])]
+        ranges = {name: ranges for name, ranges in self.ranges.items() if name in params}
+        impossible = [name for name, choices in ranges.items() if not any(holds(r, params[name]) for r in choices)]
+        if impossible or not self.always_searched <= set(params):
+            return impossible
+        # A value may lie in the range of another branch than the one that these values take.
+        return [name for name, range_ in self.draw_with(params).ranges.items() if not holds(range_, params[name])]
 
     def describe(self) -> dict[str, list[str]]:
-        """Return the ranges of each hyperparameter as JSON, by which two spaces can be compared."""
+        """Return the ranges and priors of each hyperparameter as text, by which two spaces can be compared."""
         return {
-            name: sorted(map(distribution_to_json, ranges))
-            + sorted(f"prior of {own}: {prior!r}" for own, prior in self.priors.items() if hyperparameter(own) == name)
+            name: [
+                *sorted(map(distribution_to_json, ranges)),
+                *sorted(f"prior of {study_name}: {prior!r}" for study_name, prior in self._priors_of(name).items()),
+            ]
             for name, ranges in self.ranges.items()
         }
 
     def in_words(self) -> dict[str, str]:
-        """Return the ranges of each hyperparameter for people, and its priors."""
-        return {
-            name: ", or ".join(map(words_of, ranges))
-            + "".join(
-                f", prior {prior}"
-                for prior in dict.fromkeys(prior for own, prior in self.priors.items() if hyperparameter(own) == name)
-            )
-            for name, ranges in self.ranges.items()
-        }
+        """Return the ranges and priors of each hyperparameter in words."""
+        words = {}
+        for name, ranges in self.ranges.items():
+            priors = dict.fromkeys(self._priors_of(name).values())
+            words[name] = ", or ".join(map(words_of, ranges)) + "".join(f", prior {prior}" for prior in priors)
+        return words
+
+    def _priors_of(self, name: str) -> dict[str, Any]:
+        """Return the priors of a hyperparameter, by the study's names for it."""
+        return {study_name: prior for study_name, prior in self.priors.items() if hyperparameter(study_name) == name}
 
 
-def hyperparameter(name: str) -> str:
-    """Return the hyperparameter that the study has under this name: ``lr`` for ``sgd.lr``."""
-    return name.rpartition(".")[2]
+def hyperparameter(study_name: str) -> str:
+    """Return the hyperparameter that has this name in the study: ``lr`` for ``sgd.lr``."""
+    return study_name.rpartition(".")[2]
 
 
 def _is_name(name: object) -> bool:
-    """Whether a hyperparameter can be named so: it becomes a field of a dataclass."""
+    """Whether a hyperparameter may have this name. It becomes a field of a dataclass."""
     return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
 
 
-class _Nearest(RandomSampler):
-    """Answers with given values that are in their ranges, and else with the middle of the range."""
+class _NearestSampler(RandomSampler):
+    """A sampler that proposes given values where they are in range, and otherwise the middle of the range."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         super().__init__()
@@ -328,106 +349,124 @@ class _Nearest(RandomSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return the value."""
-        given = self._params.get(hyperparameter(param_name))
-        return given if holds(param_distribution, given) else middle(param_distribution)
+        """Return the value of a hyperparameter."""
+        value = self._params.get(hyperparameter(param_name))
+        return value if holds(param_distribution, value) else middle(param_distribution)
 
 
-class _Asked:
-    """A trial as a space's function sees it: answers for what is fixed itself, multiplies ranges, and knows what was
-    asked for, and its priors."""
+class _TrialProxy:
+    """What the function of a space gets as its trial.
+
+    It passes everything on to an Optuna trial, but applies the changes of the space to each ``suggest_...``, and
+    records the hyperparameters that the function asks for and their priors.
+    """
 
     def __init__(self, trial: Trial, changes: Changes, answers: Mapping[str, Any] | None = None) -> None:
+        """Make a proxy.
+
+        Args:
+            trial: The trial to ask.
+            changes: How the space differs from its definition.
+            answers: The values that the trial will answer with, by the names that it uses. None: it draws values.
+        """
         self._trial, self._changes = trial, changes
         self._answers = answers
-        self.names: dict[str, str] = {}
-        """By hyperparameter, the name under which it was asked for."""
+        self.study_names: dict[str, str] = {}
+        """The name under which the function asked for each hyperparameter."""
         self.priors: dict[str, Any] = {}
-        """Of hyperparameters that have one."""
-        self.last: str | None = None
+        """The prior of each hyperparameter that has one."""
+        self.last_name: str | None = None
+        """The name for which the function asked last."""
 
-    def name_in_trial(self, name: str) -> str:
-        """Return the name under which the trial has the answer."""
-        return name if self._answers is None or name in self._answers else hyperparameter(name)
+    def name_in_trial(self, study_name: str) -> str:
+        """Return the name that the trial has for a hyperparameter: fixed answers may go by the short name."""
+        return study_name if self._answers is None or study_name in self._answers else hyperparameter(study_name)
 
     def ask(self, name: str) -> None:
-        """Ask for a hyperparameter in its other range, unless it is fixed or was asked for."""
-        if name not in self._changes.fixed and self.names.setdefault(name, name) == name:
-            self.last = name
-            self._ask_other(name, name)
+        """Ask for a hyperparameter in its replaced range, unless it is fixed or the function has asked for it."""
+        if name not in self._changes.fixed and self.study_names.setdefault(name, name) == name:
+            self.last_name = name
+            self._suggest_replaced(name, name)
 
-    def _ask_other(self, own: str, name: str) -> Any:
-        range_, prior = _with_its_prior(self._changes.others[own])
+    def _suggest_replaced(self, name: str, name_in_trial: str) -> Any:
+        range_, prior = _split_prior(self._changes.ranges[name])
         if prior is not None:
-            self.priors[own] = prior
-        return suggest_in(self._trial, name, range_)
+            self.priors[name] = prior
+        return suggest_in(self._trial, name_in_trial, range_)
 
     def __getattr__(self, attribute: str) -> Any:
-        found = getattr(self._trial, attribute)
+        trial_attribute = getattr(self._trial, attribute)
+        if not attribute.startswith("suggest_"):
+            return trial_attribute
 
-        def suggest(name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
-            own, self.last = hyperparameter(name), name
-            if own in self._changes.fixed:
-                return self._changes.fixed[own]
-            if self.names.setdefault(own, name) != name:
-                raise ValueError(f"{name} and {self.names[own]} are the same hyperparameter; ask for one of them")
-            if own in self._changes.others:
-                return self._ask_other(own, self.name_in_trial(name))
-            factor = self._changes.times.get(own, 1)
+        def suggest(study_name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
+            name, self.last_name = hyperparameter(study_name), study_name
+            if name in self._changes.fixed:
+                return self._changes.fixed[name]
+            if self.study_names.setdefault(name, study_name) != study_name:
+                raise ValueError(
+                    f"{study_name} and {self.study_names[name]} are the same hyperparameter; ask for one of them"
+                )
+            if name in self._changes.ranges:
+                return self._suggest_replaced(name, self.name_in_trial(study_name))
+            factor = self._changes.factors.get(name, 1)
             if factor > 1 and attribute == "suggest_int" and kwargs.get("log"):
                 raise SweepError(
-                    f"{own} counts for each worker, and the numbers of a logarithmic range do not divide among "
+                    f"{name} counts for each worker, and the numbers of a logarithmic range do not divide among "
                     f"{factor}; give it choices, such as tune.choice([16, 32, 64])"
                 )
             if prior is not None:
-                self.priors[own] = _multiplied(prior, factor)
-            bounds = [_multiplied(value, factor) for value in args]
-            named = {key: _multiplied(value, factor) for key, value in kwargs.items()}
-            return found(self.name_in_trial(name), *bounds, **named)
+                self.priors[name] = _multiply(prior, factor)
+            args = tuple(_multiply(value, factor) for value in args)
+            kwargs = {key: _multiply(value, factor) for key, value in kwargs.items()}
+            return trial_attribute(self.name_in_trial(study_name), *args, **kwargs)
 
-        return suggest if attribute.startswith("suggest_") else found
+        return suggest
 
 
-def _multiplied(value: Any, factor: int) -> Any:
-    """Return a bound or each of the choices multiplied; what is no number, such as ``log=True``, stays."""
+def _multiply(value: Any, factor: int) -> Any:
+    """Return a bound, or each choice of a list, multiplied. What is not a number, such as ``log=True``, stays."""
     value = plain(value)
     if isinstance(value, list | tuple):
-        return [_multiplied(choice, factor) for choice in value]
+        return [_multiply(choice, factor) for choice in value]
     return value if factor == 1 or isinstance(value, bool) or not isinstance(value, Real) else value * factor
 
 
 def _ask_for_all(
     ranges: Mapping[str, BaseDistribution], priors: Mapping[str, Any], constants: Mapping[str, Any], trial: Trial
 ) -> Mapping[str, Any]:
-    """Ask for every range: a mapping as the function that it stands for."""
+    """Ask a trial for every range, and return the constants. This is the function of a space defined by a mapping."""
     for name, range_ in ranges.items():
         suggest_in(trial, name, range_, **({"prior": priors[name]} if name in priors else {}))
     return constants
 
 
-def _with_its_prior(range_: Any) -> tuple[Any, Any]:
-    """Return a range and its prior, None if it has none."""
-    return (range_.range, range_.prior) if isinstance(range_, WithPrior) else (plain(range_), None)
+def _split_prior(entry: Any) -> tuple[Any, Any]:
+    """Return the entry of a space without its prior, and the prior, or None if it has none."""
+    return (entry.range, entry.prior) if isinstance(entry, WithPrior) else (plain(entry), None)
 
 
-def _parts(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any], dict[str, Any]]:
+def _split_entries(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Any], dict[str, Any]]:
     """Return the ranges, the priors and the constants of a mapping."""
     ranges: dict[str, BaseDistribution] = {}
-    priors = {name: entry.prior for name, entry in entries.items() if isinstance(entry, WithPrior)}
+    priors: dict[str, Any] = {}
     constants: dict[str, Any] = {}
-    wrong = [f"{name!r} is no name; give a text, such as 'lr'" for name in entries if not isinstance(name, str)]
-    for name, entry in ((name, _with_its_prior(entry)[0]) for name, entry in entries.items() if isinstance(name, str)):
-        if isinstance(entry, BaseDistribution):
-            ranges[name] = entry
-        elif entry is None or isinstance(entry, str | Real):
-            constants[name] = entry
+    errors = [f"{name!r} is no name; give a text, such as 'lr'" for name in entries if not isinstance(name, str)]
+    for name, entry in ((name, entry) for name, entry in entries.items() if isinstance(name, str)):
+        value, prior = _split_prior(entry)
+        if isinstance(entry, WithPrior):
+            priors[name] = prior
+        if isinstance(value, BaseDistribution):
+            ranges[name] = value
+        elif value is None or isinstance(value, str | Real):
+            constants[name] = value
         else:
             try:
-                ranges[name] = of_tune(name, entry)
+                ranges[name] = convert_tune_range(name, value)
             except ValueError as error:
-                wrong.append(f"{name}: {error}")
-    if wrong:
-        raise SweepError(f"the search space cannot be used: {'; '.join(wrong)}")
+                errors.append(f"{name}: {error}")
+    if errors:
+        raise SweepError(f"the search space cannot be used: {'; '.join(errors)}")
     for name, range_ in ranges.items():
         check_range(name, range_)
     return ranges, priors, constants

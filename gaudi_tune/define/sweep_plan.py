@@ -1,4 +1,7 @@
-"""The plan of a sweep: everything that was decided and checked before a worker starts, as one value."""
+"""The plan of a sweep: everything that is decided and checked before a worker starts, in one value.
+
+The folder ``plan`` makes it, ``show/plan_text.py`` prints it, and ``on_ray`` runs it.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,22 @@ WITH_RUNGS = ("asha", "asha-promote", "hyperband")
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
 SUMMARY_FILE = "summary.json"
-"""What a sweep came to, in its folder; written when it ends."""
+"""The result of a sweep, in its folder. It is written when the sweep ends."""
 STUDY_FILE = "optuna.db"
-"""The study of a sweep, in its folder; ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
+"""The study of a sweep, in its folder. ``optuna-dashboard sqlite:///.../optuna.db`` opens it."""
 REPORT_FILE = "report.html"
-"""The picture of what each device did, and the page with the numbers, the pictures and all trials, in its folder."""
+"""The page with the numbers, the pictures and all trials of a sweep, in its folder."""
 
 
 class Graphs(NamedTuple):
     """The compiled graphs of a sweep."""
 
     signatures: int
-    """How many different ones the search space has."""
+    """How many different graphs the search space has."""
     values: dict[str, int]
-    """What tells them apart: how many values each of these has."""
-    new_each_time: tuple[str, ...]
-    """Those with so many values that each trial compiles a new graph."""
+    """The hyperparameters on which a graph depends, with the number of values of each."""
+    continuous: tuple[str, ...]
+    """The hyperparameters that have so many values that each trial compiles a new graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Plan:
     options: SweepOptions
     devices: Devices
     groups: int
-    """Worker groups, and so trials at a time; no more than the search has trials, or the confirmation."""
+    """Worker groups, and so trials at a time. There are no more than the search or the confirmation has trials."""
     recipe: RecipeName
     recipe_reason: str
     settings: dict[str, Any]
@@ -57,54 +60,54 @@ class Plan:
     budget: Budget
     num_samples: int
     objectives: tuple[Objective, ...]
-    """What the sweep improves. The first one is the experiment's, and leads."""
+    """The objectives of the sweep. The first one is the experiment's, and leads."""
     mode: ExecutionMode | None = None
-    """How the models are run; None where the train loop is not the shared one."""
+    """How the models are run. None: the train loop is not the shared one."""
     confirm: int = 0
-    """How many of the best are trained again after the search, besides the baseline."""
+    """How many of the best trials are trained again after the search, besides the baseline."""
     seeds: int = 0
-    """How often each of them is, and the baseline; 0: none is."""
+    """How many times each of them, and the baseline, is trained again. 0: there is no confirmation."""
     name: str
     tracking_uri: str
     facts: list[str] = field(default_factory=list)
-    """What the check of data and model found."""
+    """Facts about data and model that the experiment's check reports."""
     earlier_config: Mapping[str, Any] = field(default_factory=dict)
-    """The winner of an earlier sweep (``--baseline``), before ``--set`` fixes hyperparameters of it; or empty."""
+    """The winner of an earlier sweep (``--baseline``), before ``--set`` fixes some of its values. Empty: none."""
     learned: Sequence[dict[str, Any]] = ()
-    """Configurations that were good in earlier sweeps, under the names of the study, the best first."""
-    learns: Sequence[str] = ()
-    """What could be used of each of these sweeps."""
-    seen_by: Sequence[str] = ()
-    """Earlier sweeps that this one begins with and that held no test data out: their winners may owe their scores to
-    what is test data now."""
+    """Configurations that were good in earlier sweeps, by the study's names, the best first."""
+    learning_notes: Sequence[str] = ()
+    """How much could be learned from each of these sweeps, in words."""
+    test_data_seen_by: Sequence[str] = ()
+    """Earlier sweeps from which this one takes configurations, and whose winners may have been chosen by samples that
+    are test data now, because they held no test data out."""
     seconds_each: tuple[float, str] | None = None
-    """What an epoch (or step) took in an earlier sweep like this, and its name; None where there was none."""
+    """Seconds of an epoch (or step) in an earlier sweep like this one, and that sweep's name. None: there is none."""
     growth: int | str = 1
-    """How many devices a trial may go on with that would stay idle; or why it may not, if someone might wonder."""
+    """How many devices a trial may take when they would be idle; or the reason why it may not, if a user might ask."""
     graphs: Graphs | None = None
-    """None where nothing is compiled, or nobody knows what."""
+    """The compiled graphs. None: nothing is compiled, or the graphs are unknown."""
     sampler: BaseSampler | None = None
-    """One that the user brought; None: the options name it, and a new one is made for each proposal."""
+    """A sampler that the user made. None: the options name one, and a new one is made for each proposal."""
     cluster: str | None = None
-    """Address and size of the Ray cluster that the sweep has joined; None if the sweep starts its own."""
-    began: float | None = None
-    """When the sweep began (seconds since 1970) that goes on; None for a new one."""
-    called: tuple[str, ...] = ()
-    """The command that began the sweep, without options; the script is the last of it. Empty if Python code did."""
+    """Address and size of the Ray cluster that the sweep has joined. None: the sweep starts its own Ray."""
+    start_time: float | None = None
+    """When a sweep that is resumed began, in seconds since 1970. None: the sweep is new."""
+    command: tuple[str, ...] = ()
+    """The command that began the sweep, without options, so that it ends with the script. Empty: Python code did."""
 
     @property
     def has_front(self) -> bool:
-        """Whether several objectives count, so that a front of trials is best, and not one trial."""
+        """Whether there are several objectives, so that the result is a front of trials, not one best trial."""
         return len(self.objectives) > 1
 
     @property
     def folder(self) -> Path:
-        """Everything the sweep writes."""
+        """The folder to which the sweep writes everything."""
         return self.options.storage.expanduser().resolve() / self.name
 
     @property
     def summary_file(self) -> Path:
-        """The file that says what the sweep came to."""
+        """The file with the result of the sweep."""
         return self.folder / SUMMARY_FILE
 
     @property
@@ -114,35 +117,35 @@ class Plan:
 
     @property
     def repeats_published(self) -> bool:
-        """Whether the baseline is a published run, and no trial of an earlier sweep."""
+        """Whether the baseline is a published run, not a trial of an earlier sweep."""
         return self.options.baseline is None or self.options.baseline in self.experiment.baselines
 
     @property
     def resumed(self) -> bool:
-        """Whether the sweep has begun before."""
+        """Whether an earlier sweep is resumed."""
         return self.options.resume is not None
 
     @property
     def grows(self) -> bool:
-        """Whether trials may go on with more devices than they begin with."""
+        """Whether trials may take more devices than they begin with."""
         return isinstance(self.growth, int) and self.growth > self.options.workers_per_trial
 
     @property
     def changed_settings(self) -> dict[str, Any]:
-        """The settings that are not the defaults of the experiment's configuration."""
+        """The settings that differ from the defaults of the experiment's configuration."""
         defaults = {setting.name: setting.default for setting in fields(self.experiment.config_class)}
         return {name: value for name, value in self.settings.items() if value != defaults.get(name, MISSING)}
 
-    def decided(self) -> dict[str, Any]:
-        """Return the options, with what was decided where they left it open."""
+    def final_options(self) -> dict[str, Any]:
+        """Return the options with the values that were decided where they left it open."""
         budget = {name: getattr(self.budget, name) or None for name in BUDGET_OPTIONS}
         sources = {name: self.settings[name] for name in ("data", "model") if getattr(self.options, name) is not None}
-        chosen = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
+        basics = {"name": self.name, "recipe": self.recipe, "device": self.devices.type.kind}
         trials = {"num_samples": self.num_samples, "confirm": self.confirm, "seeds": self.seeds or None}
-        return {**asdict(self.options), **chosen, **budget, **sources, **trials}
+        return {**asdict(self.options), **basics, **budget, **sources, **trials}
 
     def in_brief(self) -> dict[str, Any]:
-        """Return the plan as plain data, for programs."""
+        """Return the plan as JSON can hold it, for programs."""
         return {
             "name": self.name,
             "experiment": self.experiment.name,
@@ -165,18 +168,20 @@ class Plan:
         }
 
     def how_to_resume(self, *, with_more_trials: bool = False) -> str:
-        """Return what goes on with the sweep: its command, or the call of Python where no command began it."""
-        if not self.called:
-            more = ", add_trials=N" if with_more_trials else ""
-            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r}{more})"
-        given = [*self.called, "--resume", self.name]
+        """Return the command that resumes the sweep, or the call of Python if no command began it."""
+        if not self.command:
+            argument = ", add_trials=N" if with_more_trials else ""
+            return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r}{argument})"
+        command = [*self.command, "--resume", self.name]
         if self.options.storage != DEFAULT_STORAGE:
-            given += ["--storage", str(self.options.storage)]
+            command += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:
-            given += ["--tracking-uri", self.options.tracking_uri]
-        return shlex.join([*given, *(["--add-trials", "N"] if with_more_trials else [])])
+            command += ["--tracking-uri", self.options.tracking_uri]
+        if with_more_trials:
+            command += ["--add-trials", "N"]
+        return shlex.join(command)
 
     @property
     def confirmations(self) -> int:
-        """Trials after the search; fewer, if too few trials of the search can be trained again."""
+        """The number of trials after the search. It may be fewer, if too few trials of the search can be repeated."""
         return self.seeds * (self.confirm + bool(self.experiment.baseline))

@@ -144,7 +144,7 @@ class SweepTuner(tune.Tuner):
             raise
         finally:
             lock.release()
-        ending = [] if plan.called else self.ending_lines()  # the command line prints these lines as errors
+        ending = [] if plan.command else self.ending_lines()  # the command line prints these lines as errors
         print("\n".join(["", *ending, *self._result_lines()]), flush=True)
         return results
 

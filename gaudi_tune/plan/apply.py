@@ -69,7 +69,7 @@ def apply_options(
     options = with_published_settings(with_objectives, options)
     ranges = options.space or {}
     recipe_defaults = with_objectives.recipe(recipe, options.baseline)
-    with_recipe = with_objectives.at(recipe, options.workers_per_trial, options.baseline)
+    with_recipe = with_objectives.for_recipe(recipe, options.workers_per_trial, options.baseline)
     with_space = replace_ranges(with_recipe, ranges)
     settings, fixed = choose_settings(with_space, options)
     if winner is None:
@@ -105,7 +105,7 @@ def replace_ranges(experiment: Experiment, ranges: Mapping[str, Mapping[str, Any
     """Return the experiment with the ranges of a ``--config`` file in place of its own."""
     if not ranges:
         return experiment
-    space = experiment.search_space.search({name: range_of(name, entry) for name, entry in ranges.items()})
+    space = experiment.search_space.replace_ranges({name: range_of(name, entry) for name, entry in ranges.items()})
     values = first_values(ranges)
     baseline = {**experiment.baseline, **values}
     if values:  # with another choice, a space that branches may ask for other hyperparameters
@@ -219,7 +219,7 @@ def check_space(experiment: Experiment) -> None:
     missing = space.always_searched - set(baseline) if baseline else set()
     baseline_keys, space_keys, constant_keys = {*baseline, *space.constants}, space.names, space.always
     if baseline and not outside and not missing:  # the baseline may take a branch of the space that no draw took
-        baseline_keys = set(space.at(baseline).config)
+        baseline_keys = set(space.draw_with(baseline).config)
         space_keys, constant_keys = space_keys | baseline_keys, constant_keys & baseline_keys
     rules = [
         ("the search space has keys that the train loop does not know", space_keys - fields),

@@ -101,8 +101,14 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     """
     learn_from, resumed = plan.options.learn_from, earlier.resumed
     if resumed is not None:
-        learns = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
-        return replace(plan, began=resumed.began, learned=resumed.learned, learns=learns, seen_by=resumed.seen_by)
+        notes = [f"learns from {', '.join(learn_from)}, as it began"] if learn_from else []
+        return replace(
+            plan,
+            start_time=resumed.began,
+            learned=resumed.learned,
+            learning_notes=notes,
+            test_data_seen_by=resumed.seen_by,
+        )
     learned = [
         learned_from(source, trials, plan.experiment)
         for source, trials in zip(earlier.sources, earlier.trials, strict=False)  # the last source may be a baseline's
@@ -110,8 +116,8 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
     return replace(
         plan,
         learned=[config for lesson in learned for config in lesson.configs],
-        learns=[lesson.description for lesson in learned],
-        seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
+        learning_notes=[lesson.description for lesson in learned],
+        test_data_seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
         seconds_each=unit_seconds(plan, earlier.summaries),
     )
 

@@ -53,9 +53,10 @@ def settle(
         partial_settings = {HOLD_OUT: True, **partial_settings}
     config, settings, mode = complete_settings(experiment, partial_settings, devices.type)
     kind, workers = devices.type, options.workers_per_trial
+    graphs = None
     try:
-        compiles = config.graph_signature(kind, workers) is not None
-        graphs = count_graphs(config, experiment.search_space.draw(GRAPH_DRAWS), kind, workers) if compiles else None
+        if config.graph_signature(kind, workers) is not None:  # None: nothing is compiled
+            graphs = count_graphs(config, experiment.search_space.random_draws(GRAPH_DRAWS), kind, workers)
     except ValueError as error:  # a drawn configuration breaks a rule
         raise SweepError(
             f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"

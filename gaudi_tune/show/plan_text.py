@@ -19,7 +19,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("sweep", _search(plan)),
         ("", _weak_trials(plan)),
         ("", f"then trains {_confirmation(plan)}" if plan.seeds else ""),
-        ("", f"on {tested_on(plan.seen_by)}" if plan.seeds and plan.seen_by else ""),
+        ("", f"on {tested_on(plan.test_data_seen_by)}" if plan.seeds and plan.test_data_seen_by else ""),
         ("metric", _metric(plan.experiment.objective, asked=bool(options.objectives))),
         *(("", _metric(other, asked=True)) for other in plan.objectives[1:]),
         ("limits", _limits(plan)),
@@ -35,7 +35,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("graphs", _graphs(plan)),
         ("grow", _growth(plan)),
         ("start", f"from {_baseline(plan)}" if options.baseline else ""),
-        *(("known", said) for said in plan.learns),
+        *(("known", said) for said in plan.learning_notes),
         ("config", f"{options.config}{_ranges(plan)}" if options.config is not None else ""),
         (
             "ray",
@@ -126,8 +126,8 @@ def _graphs(plan: Plan) -> str:
     if plan.graphs is None:
         return ""
     trials = counted(plan.num_samples, "trial")
-    if plan.graphs.new_each_time:
-        names = " and ".join(plan.graphs.new_each_time)
+    if plan.graphs.continuous:
+        names = " and ".join(plan.graphs.continuous)
         return (
             f"each of {trials} compiles a new one, because {names} can have any value: give it few values (step=), or "
             f"one (--set)"

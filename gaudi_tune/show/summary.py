@@ -66,7 +66,7 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         **(several if state.has_front else {}),
         "baseline": None if state.baseline is None else state.baseline.best,
         "baseline_note": _baseline_note(state),
-        "confirmation": confirmed(state, plan.seen_by),
+        "confirmation": confirmed(state, plan.test_data_seen_by),
         "complete": state.complete,
         "failed": state.failure,
         "ended_early": None if state.ending is None else state.ending._asdict(),

@@ -119,10 +119,10 @@ class OnTune:
         trial.second += trial.curve[1](trial.epoch)[1]
         epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, "second": trial.second}
         result = {"loss": loss, "trial_id": trial.trial_id, **epochs}
-        trial.last_result, of_tune = result, cast(Any, trial)
-        decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), of_tune, result)
+        trial.last_result, convert_tune_range = result, cast(Any, trial)
+        decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), convert_tune_range, result)
         if decision == "STOP":
-            self.scheduler.on_trial_complete(cast(Any, self), of_tune, result)
+            self.scheduler.on_trial_complete(cast(Any, self), convert_tune_range, result)
             self.searcher.on_trial_complete(trial.trial_id, result)
             trial.set_status("TERMINATED")
             return decision

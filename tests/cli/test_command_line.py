@@ -76,7 +76,7 @@ def test_help_imports_nothing_that_takes_seconds() -> None:
 def test_the_printed_command_goes_on_where_the_sweep_is(changes: dict[str, Any], command: str, storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     there = replace(
-        plan, called=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
+        plan, command=("python", "tune it.py"), options=replace(plan.options, **{"storage": DEFAULT_STORAGE, **changes})
     )
     assert " ".join(shlex.split(there.how_to_resume())) == command
 
@@ -85,7 +85,7 @@ def test_what_goes_on_with_a_sweep_may_add_trials(storage: Path) -> None:
     plan = make_plan(QUADRATIC, SweepOptions(name="x", storage=storage))
     call = f"build_tuner(..., resume='x', storage={str(storage)!r}"
     assert [plan.how_to_resume(), plan.how_to_resume(with_more_trials=True)] == [f"{call})", f"{call}, add_trials=N)"]
-    of_script = replace(plan, called=("python", "tune.py")).how_to_resume(with_more_trials=True)
+    of_script = replace(plan, command=("python", "tune.py")).how_to_resume(with_more_trials=True)
     assert of_script == f"python tune.py --resume x --storage {storage} --add-trials N"
 
 

@@ -69,7 +69,7 @@ def script(tmp_path: Path) -> Path:
 def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None, **options: Any) -> Plan:
     """A sweep's folder, as one leaves it whose trials reported these scores; the last is lost if it ends early."""
     plan = make_plan(QUADRATIC, SweepOptions(name=name, storage=storage, device="cpu", epochs=1, **options))
-    plan = replace(plan, called=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
+    plan = replace(plan, command=("python", "-m", "gaudi_tune", "run", str(storage.parent / "my tune.py")))
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
     searcher, fed = make_searcher(plan), Fed(epochs=1, trials=plan.num_samples, others=plan.objectives[1:])
@@ -216,7 +216,7 @@ def test_a_sweep_that_went_on_began_when_it_began_first(storage: Path) -> None:
     file = plan.folder / "sweep.json"
     first = json.loads(file.read_text())["began"]
     os.utime(file, (first + 5000, first + 5000))
-    write_sweep_file(replace(plan, began=first))
+    write_sweep_file(replace(plan, start_time=first))
     (found,) = list_sweeps(storage)
     assert found["began"] == first == pytest.approx(time.time(), abs=100)
 
@@ -409,7 +409,7 @@ def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
 
 def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = kept(storage, "first", 0.1, num_samples=1)
-    write_sweep_file(replace(plan, called=()))
+    write_sweep_file(replace(plan, command=()))
     assert main(["rerun", str(plan.folder), "--trial", "1"]) == 2
     assert (
         f"build_tuner(experiment, baseline='{plan.folder}:1', baseline_only=True, seeds=5)" in capsys.readouterr().err

@@ -39,7 +39,7 @@ BASELINES: dict[tuple[str, int], dict[str, Any]] = {
 
 def config_of(experiment: Experiment, workers: int, **changes: Any) -> TrainingConfig:
     """The full recipe's baseline as a trial gets it."""
-    full, baseline = experiment.recipes["full"], experiment.at("full", workers).baseline
+    full, baseline = experiment.recipes["full"], experiment.for_recipe("full", workers).baseline
     settings = {**full.settings(), **full.budget.settings(), **baseline, **changes}
     config = experiment.config_class.from_dict(settings)
     assert isinstance(config, TrainingConfig)
@@ -144,7 +144,7 @@ def test_the_published_batch_trains_in_passes_that_a_device_holds(
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_space_holds_its_baseline_at_every_width(name: str, workers: int, recipe: RecipeName) -> None:
-    experiment = BY_NAME[name].at(recipe, workers)
+    experiment = BY_NAME[name].for_recipe(recipe, workers)
     check_space(experiment)
     sizes = experiment.search_space.values("batch_size")
     assert experiment.baseline["batch_size"] in sizes

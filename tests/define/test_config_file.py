@@ -100,7 +100,7 @@ def test_a_space_that_branches_keeps_its_branches() -> None:
             trial.suggest_float("adamw.lr", 1e-6, 1e-4, log=True)
         return {"depth": 2}
 
-    there = SearchSpace(space).search(
+    there = SearchSpace(space).replace_ranges(
         {
             "lr": FloatDistribution(0.1, 0.2),
             "momentum": FloatDistribution(0.5, 0.6),
@@ -171,7 +171,7 @@ def test_what_the_experiment_does_not_take_is_an_error(text: str, says: str, tmp
 def test_a_sweep_that_goes_on_keeps_the_ranges(file: Path, storage: Path) -> None:
     plan = make_plan(QUADRATIC, with_file(None, {"config": file, "storage": storage, "name": "a", "device": "cpu"}))
     plan.folder.mkdir(parents=True)
-    write_sweep_file(replace(plan, called=("python", "tune.py")))
+    write_sweep_file(replace(plan, command=("python", "tune.py")))
     kept = json.loads((plan.folder / "sweep.json").read_text())
     assert kept["script"] == str(Path("tune.py").resolve())
     file.unlink()

@@ -72,7 +72,7 @@ def test_it_knows_what_lies_inside(definition: Any) -> None:
     assert space.outside(inside) == []
     wrong = {"lr": 0.2, "width": 17, "optimizer": "lion"}
     assert sorted(space.outside(wrong)) == ["lr", "optimizer", "width"]
-    assert space.at(inside).config == {**inside, "layers": 2}
+    assert space.draw_with(inside).config == {**inside, "layers": 2}
 
 
 def with_priors(trial: Any) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def test_every_way_of_writing_a_space_has_priors(definition: Any) -> None:
     assert space.ranges == SearchSpace(OF_OPTUNA).ranges
     assert space.describe() != SearchSpace(OF_OPTUNA).describe()
     assert space.fix({"lr": 1e-3}).priors == {"optimizer": "adamw"}
-    assert space.search({"lr": FloatDistribution(1e-2, 1e-1)}).priors == {"optimizer": "adamw"}
-    assert space.search({"width": WithPrior(IntDistribution(1, 9), prior=4)}).priors["width"] == 4
+    assert space.replace_ranges({"lr": FloatDistribution(1e-2, 1e-1)}).priors == {"optimizer": "adamw"}
+    assert space.replace_ranges({"width": WithPrior(IntDistribution(1, 9), prior=4)}).priors["width"] == 4
     assert space.multiply(["lr"], 2).priors["lr"] == 2e-2
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     assert set(space.propose(study)[0]) == {"lr", "width", "optimizer", "layers"}
@@ -160,7 +160,7 @@ def test_a_hyperparameter_may_have_another_name_in_the_study_in_each_branch() ->
     assert space.always_searched == {"batch_size", "optimizer", "lr"}
     assert sorted(range_.high for range_ in space.ranges["lr"]) == [1e-4, 1e-1]  # type: ignore[attr-defined]
     usual = {"batch_size": 8, "optimizer": "sgd", "lr": 0.01, "momentum": 0.9}
-    assert space.at(usual).config == usual
+    assert space.draw_with(usual).config == usual
     assert space.outside(usual) == []
     assert space.outside({**usual, "optimizer": "adamw"}) == ["lr"]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
@@ -168,9 +168,9 @@ def test_a_hyperparameter_may_have_another_name_in_the_study_in_each_branch() ->
     assert space.propose(study) == (usual, 0)
     asked = {"batch_size": 8, "optimizer": "sgd", "sgd.lr": 0.01, "momentum": 0.9}
     assert study.trials[0].params == asked
-    assert space.at(asked).config == usual  # as a resumed sweep reads it from the study
+    assert space.draw_with(asked).config == usual  # as a resumed sweep reads it from the study
     fixed = space.fix({"lr": 0.5, "optimizer": "adamw"})
-    assert (fixed.names, fixed.at({"batch_size": 16}).config) == ({"batch_size"}, {"batch_size": 16})
+    assert (fixed.names, fixed.draw_with({"batch_size": 16}).config) == ({"batch_size"}, {"batch_size": 16})
     assert SearchSpace(of_two_branches).multiply(["lr"], 10).ranges["lr"][0] != space.ranges["lr"][0]
 
 

@@ -68,10 +68,10 @@ def reports(experiment: Experiment, trial: dict[str, Any], saved: Path) -> list[
 
 
 def test_few_graphs_are_compiled_for_many_trials(experiment: Experiment) -> None:
-    full = experiment.at("full", 8)
+    full = experiment.for_recipe("full", 8)
     config = full.config_class.from_dict({"epochs": 1, "compile": True, **full.search_space.example})
-    graphs = count_graphs(config, full.search_space.draw(GRAPH_DRAWS), DEVICE_TYPES["hpu"], 8)
-    assert not graphs.new_each_time
+    graphs = count_graphs(config, full.search_space.random_draws(GRAPH_DRAWS), DEVICE_TYPES["hpu"], 8)
+    assert not graphs.continuous
     assert graphs.signatures <= experiment.recipe("full").num_samples
 
 

@@ -71,7 +71,7 @@ def test_a_checkpoint_is_scored_as_it_was_when_it_was_written(
     assert "there is no checkpoint, or it does not fit the model and classes" in capsys.readouterr().err
     other = make_plan(replace(QUADRATIC, name="vit"), SweepOptions(name="other", storage=storage, device="cpu"))
     other.folder.mkdir()
-    write_sweep_file(replace(other, called=("python", "experiments/tune_vit.py")))
+    write_sweep_file(replace(other, command=("python", "experiments/tune_vit.py")))
     of_other = other.folder / "trial-001" / "checkpoint_000000"
     of_other.mkdir(parents=True)
     assert status_of(monkeypatch, "--evaluate", str(of_other), *settings) == 2

@@ -57,10 +57,12 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     ):
         with pytest.raises(SweepError, match=f"--baseline {name}: .*{says}"):
             plan_for(storage, baseline=name)
-    assert (usual.seen_by, larger.seen_by) == ([], ["larger"]), "it had no confirmation, so it held nothing out"
+    assert (usual.test_data_seen_by, larger.test_data_seen_by) == ([], ["larger"]), (
+        "it had no confirmation, so it held nothing out"
+    )
     said = "        on data that larger may have chosen configurations by (begun without --confirm)"
     assert said in plan_lines(larger) and not any("may have chosen" in line for line in plan_lines(usual))
-    assert not plan_for(storage, baseline="larger", confirm=0).seen_by, "what scores then says so itself"
+    assert not plan_for(storage, baseline="larger", confirm=0).test_data_seen_by, "what scores then says so itself"
     shared = {name: value for name, value in BASELINE.items() if name != "batch_size"}
     summary("fixed", best={"trial": 4, "config": {**shared, "lr": 0.04}})
     again = plan_for(storage, baseline="fixed", name="again", settings=(f"batch_size={batch}",))
@@ -75,8 +77,8 @@ def test_the_winner_of_an_earlier_sweep_takes_the_place_of_the_baseline(storage:
     (storage / "again" / "summary.json").replace(storage / "searched" / "summary.json")
     resumed = make_plan(EXPERIMENT, SweepOptions(storage=storage, resume="now"))
     assert resumed.experiment.baseline == begun.experiment.baseline != BASELINE, "as it was when the sweep began"
-    assert resumed.seen_by == begun.seen_by == ["searched"]
-    assert plan_for(storage, baseline="searched", name="next").seen_by == ["searched"]
+    assert resumed.test_data_seen_by == begun.test_data_seen_by == ["searched"]
+    assert plan_for(storage, baseline="searched", name="next").test_data_seen_by == ["searched"]
 
 
 def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings(storage: Path) -> None:
@@ -88,7 +90,7 @@ def test_another_published_run_takes_the_place_of_the_baseline_with_its_settings
     }  # fmt: skip
     assert plan.budget.epochs == IMAGENET.recipes["sample"].budget.epochs
     assert set(plan.experiment.search_space.ranges) == {*plan.experiment.baseline}
-    assert "optimizer=lars" in plan.decided()["settings"]  # so that its trials can be trained again
+    assert "optimizer=lars" in plan.final_options()["settings"]  # so that its trials can be trained again
     assert plan.repeats_published
     assert any("from the baseline lars: HabanaAI" in line for line in plan_lines(plan))
     with pytest.raises(SweepError, match="--set optimizer=sgd: --baseline lars has optimizer=lars; leave one"):

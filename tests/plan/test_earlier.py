@@ -57,7 +57,7 @@ def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
 def test_where_the_space_has_changed_it_says_what_it_could_use(earlier: Path) -> None:
     later = {"x": FloatDistribution(0.0, 0.45), "dropout": FloatDistribution(0.0, 0.5)}
     plan = plan_of(replace(LEARNER, space=later), earlier)
-    (said,) = plan.learns
+    (said,) = plan.learning_notes
     fit, out = (int(part.split()[0]) for part in (said.partition(": ")[2], said.rpartition(", ")[2]))
     assert said == (
         f"learns from earlier: {fit} of 30 trials fit, dropout is new, y is gone, {out} lie outside x's range"
@@ -79,7 +79,7 @@ def test_trials_of_another_branch_than_the_one_that_is_left_do_not_fit(storage: 
     earlier_sweep(branching, storage, lambda config: config["x"], trials=12)
     plan = plan_of(branching, storage, settings=("optimizer=adamw",))
     assert all(config.keys() == {"adamw.x"} for config in plan.learned)
-    assert "lie outside optimizer's range" in plan.learns[0]
+    assert "lie outside optimizer's range" in plan.learning_notes[0]
     both = make_searcher(plan_of(branching, storage), InMemoryStorage())
     first: Any = both.suggest("0")
     assert first["optimizer"] == "sgd" and first["x"] > 0.1
@@ -93,8 +93,8 @@ def test_a_sweep_that_goes_on_knows_what_it_knew(earlier: Path, storage: Path) -
     (storage / "earlier" / "optuna.db").unlink()
     again = make_plan(LEARNER, SweepOptions(resume="later", storage=storage))
     assert again.learned == plan.learned
-    assert again.learns == ["learns from earlier, as it began"]
-    assert (plan.began, again.began) == (None, read_sweep_file(plan.folder).began)
+    assert again.learning_notes == ["learns from earlier, as it began"]
+    assert (plan.start_time, again.start_time) == (None, read_sweep_file(plan.folder).began)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,9 @@ class SweepView:
             if earlier_trial is not None and earlier_trial.has_params(trial.best_config):
                 ranges = earlier_trial.ranges
             else:
-                ranges = plan.experiment.search_space.at(trial.best_config, (trial.confirms or number) - 1).ranges
+                ranges = plan.experiment.search_space.draw_with(
+                    trial.best_config, (trial.confirms or number) - 1
+                ).ranges
             seconds, curve = sum(device_time.by_trial[number].values()), dict(sorted(trial.curve.items()))
             trials.append(ShownTrial(**{**vars(trial), "curve": curve}, ranges=ranges, seconds=seconds))
         return cls(

@@ -78,20 +78,20 @@ def write_sweep_file(plan: Plan) -> None:
     """Write what a resumption must know, whole or not at all."""
     experiment, not_kept = plan.experiment, names_on_resume("as given")
     contents = SweepFile(
-        began=time.time() if plan.began is None else plan.began,
+        began=time.time() if plan.start_time is None else plan.start_time,
         recipes=experiment.has_recipes,
         experiment=experiment.name,
         metric=experiment.metric,
         mode=experiment.mode,
         others=[str(objective) for objective in plan.objectives[1:]],
         groups=plan.groups,
-        options={name: value for name, value in plan.decided().items() if name not in not_kept},
+        options={name: value for name, value in plan.final_options().items() if name not in not_kept},
         space=experiment.search_space.describe(),
         earlier_config=dict(plan.earlier_config),
         learned=list(plan.learned),
-        seen_by=list(plan.seen_by),
+        seen_by=list(plan.test_data_seen_by),
         store=_store_key(plan.tracking_uri),
-        script=str(Path(plan.called[-1]).resolve()) if plan.called else None,
+        script=str(Path(plan.command[-1]).resolve()) if plan.command else None,
     )
     _write(plan.folder, contents)
 

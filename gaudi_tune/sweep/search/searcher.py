@@ -185,7 +185,7 @@ class StudySearcher(KeptInProcess, Searcher):
                 self._record.change(
                     trial.number, lambda study, at: internals.set_user_attribute(study, at, ATTR_NUMBER, number)
                 )
-            return {**self._space.at(trial.params, trial.number).config, "seed": seed}
+            return {**self._space.draw_with(trial.params, trial.number).config, "seed": seed}
         sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
         of = TOLD.get(type(sampler)) if isinstance(self._sampler, str) else None
         model = self._surrogate.study(sampler, of=of)

@@ -78,7 +78,7 @@ def test_it_keeps_the_budget_that_was_decided(folder: Path) -> None:
 
 def test_it_keeps_the_time_at_which_it_began(folder: Path) -> None:
     began = read_sweep_file(folder).began
-    write_sweep_file(plan_in(folder.parent, began=began))
+    write_sweep_file(plan_in(folder.parent, start_time=began))
     assert read_sweep_file(folder).began == began
     write_sweep_file(plan_in(folder.parent))
     assert read_sweep_file(folder).began > began

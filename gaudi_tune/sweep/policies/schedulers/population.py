@@ -130,10 +130,10 @@ def _explore(config: dict[str, Any], space: SearchSpace) -> dict[str, Any]:
     seed = random.getrandbits(31)
     generator = np.random.default_rng(seed)
     clone = {**config, "seed": seed}
-    for name, range_ in space.at(config).ranges.items():
+    for name, range_ in space.draw_with(config).ranges.items():
         if _is_changeable(range_):
             clone[name] = _perturb(config[name], range_, generator)
-    return {**clone, **space.at(clone).config}  # with what a function computes from the other hyperparameters
+    return {**clone, **space.draw_with(clone).config}  # with what a function computes from the other hyperparameters
 
 
 def _perturb(value: float, range_: BaseDistribution, generator: np.random.Generator) -> float:
