@@ -12,7 +12,7 @@ from trainables import bert
 
 
 def sample_settings() -> dict[str, object]:
-    """Make the data and the model of the sample recipe, and point to them."""
+    """Make the data and the model of the sample recipe, and return its settings."""
     data = sample_text()
     model = sample_bert(data)
     return {"data": str(data), "model": str(model), "max_length": 40, "train_samples": 0, "val_samples": 0}

@@ -13,7 +13,7 @@ from trainables import resnet, resnet18
 
 
 def sample_settings() -> dict[str, object]:
-    """Make the data of the sample recipe, and point to it."""
+    """Make the data of the sample recipe, and return its settings."""
     return {**digit_settings("tiny-imagenet"), "normalization": "imagenet", "loader_workers": 0}
 
 

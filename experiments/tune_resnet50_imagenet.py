@@ -1,9 +1,9 @@
 """Tune ResNet-50 from scratch on ImageNet.
 
 full: ImageNet 2012 (--data ILSVRC2012), bf16, 90 epochs a trial on the published learning-rate table.
-For 8 HPUs a trial: --workers-per-trial 8. --baseline lars: from the published run with LARS, 35 epochs. sample: a
-quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in ImageNet's layout, 9 epochs a trial on the same
-table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
+--workers-per-trial 8 trains each trial on 8 HPUs. --baseline lars starts from the published run with LARS, 35 epochs.
+sample: a quarter-width ResNet-50 on handwritten digits of 32 by 32 pixels in ImageNet's layout, 9 epochs a trial on the
+same table, shortened; chance is 0.1, the best trial of a sweep passes 0.6.
 """
 
 from gaudi_tune import Budget, Experiment, Published, Recipe, main
@@ -13,7 +13,7 @@ from trainables import resnet, resnet50_imagenet
 
 
 def sample_settings() -> dict[str, object]:
-    """Make the data of the sample recipe, and point to it."""
+    """Make the data of the sample recipe, and return its settings."""
     return {**digit_settings("imagenet"), "architecture": "resnet50-quarter", "loader_workers": 0}
 
 
@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
         "full": Recipe(settings=dict, budget=Budget(epochs=90, grace=5), num_samples=32, confirm=1),
         "sample": Recipe(
             settings=sample_settings,
-            budget=Budget(epochs=9, grace=4),  # before, few trials are better than chance
+            budget=Budget(epochs=9, grace=4),  # until then, few trials are better than chance
             num_samples=8,
             space=sample_space,
             baseline=SAMPLE_BASELINE,

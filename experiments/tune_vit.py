@@ -14,7 +14,7 @@ from trainables import vit
 
 
 def sample_settings() -> dict[str, object]:
-    """Make the data of the sample recipe, and point to it."""
+    """Make the data of the sample recipe, and return its settings."""
     small = {"size": "sample", "model": RANDOM, "dropout": 0.0, "zero_head": False, "loader_workers": 0}
     return {**digit_settings("train-test"), **small, "flip": True, "resize": "crop"}
 

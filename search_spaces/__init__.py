@@ -1,1 +1,1 @@
-"""Where to search: one module per model with the space, the baseline, and where each range comes from."""
+"""The search spaces: a module for each model with its space, its baseline, and the source of each range."""

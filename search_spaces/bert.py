@@ -1,31 +1,31 @@
-"""Search space of BERT fine-tuning, and the published hyperparameters. Learning rates are for a batch of 8."""
+"""The search space of BERT fine-tuning, and the published hyperparameters. Learning rates are for a batch of 8."""
 
 from optuna import Trial
 
 
 def space(trial: Trial) -> None:
-    """Ask for the hyperparameters of a pretrained BERT."""
+    """Suggest the hyperparameters of a pretrained BERT."""
     _common(trial)
-    # The published optimizer, and the one BERT was made with.
+    # The published optimizer, and the one that BERT was pre-trained with.
     if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
         # A tenth to thirty times the published 1e-3.
         trial.suggest_float("sgd.lr", 1e-4, 3e-2, log=True)
-        # Even in the logarithm of 1 - m: steps average over 1 / (1 - m) gradients. 0.9 is published.
+        # Evenly spaced in the logarithm of 1 - m, since steps average over 1 / (1 - m) gradients. 0.9 is published.
         trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
         # None as published, or around the usual 1e-4.
         trial.suggest_categorical("sgd.weight_decay", [0.0, 1e-5, 1e-4, 1e-3])
     else:
-        # Devlin et al. 2019 fine-tune at 2e-5 to 5e-5 with batches of 16 and 32; a batch of 8 wants 0.5 to 0.7 of it.
+        # Devlin et al. 2019 fine-tune at 2e-5 to 5e-5 with batches of 16 and 32; a batch of 8 needs 0.5 to 0.7 of that.
         trial.suggest_float("adamw.lr", 5e-6, 1e-4, log=True)
         # None, or around the 0.01 of BERT's pre-training.
         trial.suggest_categorical("adamw.weight_decay", [0.0, 1e-3, 1e-2, 1e-1])
 
 
 def sample_space(trial: Trial) -> None:
-    """Ask for those of a small BERT from scratch."""
+    """Suggest the hyperparameters of a small BERT that is trained from scratch."""
     _common(trial)
     if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
-        # From what is published for pretrained weights to where such a network begins to diverge.
+        # From the value published for pretrained weights up to where such a network begins to diverge.
         trial.suggest_float("sgd.lr", 1e-3, 1e-1, log=True)
         trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
         trial.suggest_categorical("sgd.weight_decay", [0.0, 1e-5, 1e-4, 1e-3])
@@ -38,11 +38,11 @@ def sample_space(trial: Trial) -> None:
 def _common(trial: Trial) -> None:
     # The published 8 up to 32, the largest of Devlin et al.; all are multiples of 8 HPUs.
     trial.suggest_categorical("batch_size", [8, 16, 32])
-    # Constant as published, linear as BERT's own.
+    # Constant as published, or linear as in BERT's own training.
     trial.suggest_categorical("schedule", ["constant", "linear"])
-    # Up to the fifth of all steps that small data sets take; 0.1 is BERT's own, none is published.
+    # Up to a fifth of all steps, as for small data sets. BERT itself used 0.1; the published run has no warm-up.
     trial.suggest_float("warmup", 0.0, 0.2)
-    # Around BERT's own 0.1; above 0.3 little is learned in a few epochs. Four values: each is another compiled graph.
+    # Around BERT's own 0.1; above 0.3 little is learned in a few epochs. Only four values, since each compiles a graph.
     trial.suggest_float("dropout", 0.0, 0.3, step=0.1)
 
 
@@ -56,7 +56,7 @@ BASELINE = {
     "warmup": 0.0,
     "dropout": 0.1,
 }
-"""Ray's Gaudi example for BERT on Yelp reviews; dropout is BERT's own."""
+"""The values of Ray's Gaudi example for BERT on Yelp reviews. The dropout is BERT's own."""
 
 SAMPLE_BASELINE = BASELINE
-"""The same, which is little for a network from scratch."""
+"""The same values, although the learning rate is low for a network from scratch."""

@@ -1,4 +1,4 @@
-"""Search space of fine-tuning ResNet-50 on few images, and the published hyperparameters.
+"""The search space of fine-tuning ResNet-50 on few images, and the published hyperparameters.
 
 Learning rates are for a batch of 32.
 """
@@ -7,16 +7,16 @@ from optuna import Trial
 
 
 def space(trial: Trial) -> None:
-    """Ask for the hyperparameters."""
+    """Suggest the hyperparameters."""
     # Around the published 32; all are multiples of 8 HPUs, and smaller than the 244 images of the full recipe.
     trial.suggest_categorical("batch_size", [16, 32, 64])
-    # SGD, as published, or what forgives more in few steps.
+    # SGD as published, or AdamW, which is less sensitive in few steps.
     if trial.suggest_categorical("optimizer", ["sgd", "adamw"]) == "sgd":
-        # Ten times below to a hundred times above the published 1e-3: a network from scratch wants the upper end.
+        # A tenth to a hundred times the published 1e-3: a network from scratch needs the upper end.
         trial.suggest_float("sgd.lr", 1e-4, 1e-1, log=True)
-        # Even in the logarithm of 1 - m: steps average over 1 / (1 - m) gradients. 0.9 is published.
+        # Evenly spaced in the logarithm of 1 - m, since steps average over 1 / (1 - m) gradients. 0.9 is published.
         trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
-        # None as published, or around the 1e-4 that ResNets are trained from scratch with.
+        # None as published, or around the 1e-4 that is usual for training ResNets from scratch.
         trial.suggest_categorical("sgd.weight_decay", [0.0, 1e-5, 1e-4, 1e-3])
     else:
         # A tenth to three times torch's own 1e-3, and lower for pretrained weights.
@@ -25,7 +25,7 @@ def space(trial: Trial) -> None:
         trial.suggest_categorical("adamw.weight_decay", [0.0, 1e-3, 1e-2, 1e-1])
     # Constant as published, or falling to nothing.
     trial.suggest_categorical("schedule", ["constant", "cosine"])
-    # Up to two of ten epochs; none is published.
+    # Up to two of ten epochs; the published run has no warm-up.
     trial.suggest_float("warmup", 0.0, 0.2)
 
 
@@ -38,4 +38,4 @@ BASELINE = {
     "schedule": "constant",
     "warmup": 0.0,
 }
-"""Ray's Gaudi example for ResNet-50 on ants and bees."""
+"""The values of Ray's Gaudi example for ResNet-50 on ants and bees."""

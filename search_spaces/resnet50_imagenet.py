@@ -1,6 +1,6 @@
-"""Search space of ResNet-50 from scratch on ImageNet, and the published hyperparameters.
+"""The search space of ResNet-50 from scratch on ImageNet, and the published hyperparameters.
 
-Batches are per worker, and learning rates for the published one.
+Batch sizes are per worker, and learning rates are for the published batch size.
 """
 
 import math
@@ -13,21 +13,21 @@ from gaudi_tune import Budget, OtherBaseline, Published
 
 
 def space(trial: Trial, batch_sizes: Sequence[int] = (64, 128, 256, 512)) -> None:
-    """Ask for the hyperparameters."""
+    """Suggest the hyperparameters."""
     # A quarter to twice the 256 that are published for each HPU, of 1 and of 8.
     trial.suggest_categorical("batch_size", batch_sizes)
-    # SGD, as published and by all who are faster since. --baseline lars searches around the published run with LARS,
-    # and --set optimizer=adamw the last branch.
+    # SGD, as in the published run and in all faster ones since. --baseline lars searches around the published run with
+    # LARS, and --set optimizer=adamw searches the last branch.
     optimizer = trial.suggest_categorical("optimizer", ["sgd"])
     if optimizer == "sgd":
-        # The published peak of 0.8 is Goyal's rule (2017) for the 2,048 of 8 HPUs; the 256 of one want an eighth. From
-        # half of that to three times the published.
+        # The published peak of 0.8 follows Goyal's rule (2017) for the 2,048 images of 8 HPUs; the 256 images of one
+        # HPU need an eighth. The range is from half of that to three times the published peak.
         trial.suggest_float("sgd.lr", 0.05, 2.4, log=True)
         _momentum(trial)
-        # A tenth to ten times the published 1e-4; few values, as of label_smoothing below.
+        # A tenth to ten times the published 1e-4. Only few values, for the same reason as with label_smoothing below.
         trial.suggest_categorical("sgd.weight_decay", [1e-5, 3e-5, 1e-4, 3e-4, 1e-3])
     elif optimizer == "lars":
-        # Half of what is published for one HPU to twice that for eight.
+        # From half of the value published for one HPU to twice the value for eight.
         trial.suggest_float("lars.lr", 1.2, 18.0, log=True)
         _momentum(trial)
         # A fifth to four times the published 5e-5.
@@ -35,18 +35,18 @@ def space(trial: Trial, batch_sizes: Sequence[int] = (64, 128, 256, 512)) -> Non
     else:
         # Around torch's own 1e-3.
         trial.suggest_float("adamw.lr", 3e-4, 1e-2, log=True)
-        # From torch's own 0.01 to what vision transformers take; likewise.
+        # From torch's own 0.01 to the values for vision transformers. Only few values, as above.
         trial.suggest_categorical("adamw.weight_decay", [1e-2, 3e-2, 1e-1, 3e-1])
     # The published table has its own warm-up; the cosine of Goyal's successors takes five of 90 epochs.
     if trial.suggest_categorical("schedule", ["published", "cosine"]) != "published":
         trial.suggest_float("warmup", 0.0, 0.1)
-    # None as published, up to twice the 0.1 of the toolkit's faster variant. Few values: in lazy mode each is
-    # another compiled graph; with torch.compile the loss is in none.
+    # From none, as published, to twice the 0.1 of the toolkit's faster variant. Only few values, since in lazy mode
+    # each one compiles another graph. With torch.compile the loss is not part of a graph.
     trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05)
 
 
 def _momentum(trial: Trial) -> None:
-    # Even in the logarithm of 1 - m: steps average over 1 / (1 - m) gradients. 0.9 is published.
+    # Evenly spaced in the logarithm of 1 - m, since steps average over 1 / (1 - m) gradients. 0.9 is published.
     trial.suggest_categorical("momentum", [0.8, 0.9, 0.95, 0.98])
 
 
@@ -59,17 +59,20 @@ BASELINE = {
     "schedule": "published",
     "label_smoothing": 0.0,
 }
-"""The toolkit's ResNet-50: 256 on each HPU, 2,048 on 8."""
+"""The values of the toolkit's ResNet-50, with 256 images on each HPU and 2,048 on 8."""
 
-# With more than the published 256, such a small set of images gives too few steps to learn anything.
+# With batches above the published 256, such a small set of images gives too few steps to learn anything.
 sample_space = partial(space, batch_sizes=(32, 64, 128, 256))
 SAMPLE_BASELINE = BASELINE
-"""The same for a narrow network on 1,411 images, where the batch is that of all workers."""
+"""The same values for a narrow network on 1,411 images. Here the batch size is that of all workers together."""
 
 
 def lars_baseline(workers: int) -> dict[str, object]:
-    """Return the hyperparameters that are published for LARS on 1 HPU and on 8: the learning rates are 2.5 and 9. Other
-    widths get what lies on the line through both logarithms; for 16 it is 13.8, and 13 is published."""
+    """Return the hyperparameters that are published for LARS on 1 HPU and on 8, with learning rates of 2.5 and 9.
+
+    For other numbers of workers, the logarithm of the learning rate is interpolated linearly in that of their number.
+    That gives 13.8 for 16 workers, and 13 is published.
+    """
     return {
         "lr": round(2.5 * workers ** math.log(9 / 2.5, 8), 2),
         "batch_size": 256 * workers,
@@ -82,9 +85,9 @@ def lars_baseline(workers: int) -> dict[str, object]:
 
 LARS = OtherBaseline(
     values=lars_baseline,
-    # Norms and biases are not adapted, and the learning rate falls with the square of what is left.
+    # Norms and biases are not adapted, and the learning rate falls with the square of the remaining budget.
     settings={"optimizer": "lars", "decayed": "weights", "schedule": "polynomial"},
-    budget=Budget(epochs=35, grace=4),  # after the warm-up
+    budget=Budget(epochs=35, grace=4),  # no trial is stopped during the warm-up
     published=Published(
         source="HabanaAI Model-References 1.23: ResNet-50 with FusedLARS",
         devices="8 Gaudi HPUs, or 1; torch.compile, bf16",
@@ -95,4 +98,4 @@ LARS = OtherBaseline(
         ),
     ),
 )
-"""The faster run of Intel's ResNet-50."""
+"""The faster published run of Intel's ResNet-50, with LARS."""

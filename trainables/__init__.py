@@ -1,1 +1,3 @@
-"""What is trained: one module per model, and in :mod:`gaudi_tune` what all of them share."""
+"""The models: a module for each recipe, and the modules that only they need. What they share with others is in
+:mod:`gaudi_tune`.
+"""

@@ -1,4 +1,4 @@
-"""Attention with a kernel of the device's own, for the networks of transformers."""
+"""Attention with the device's own kernel, for networks of transformers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-FUSED = "gaudi-tune-fused"
-"""What transformers calls it."""
+FUSED_ATTENTION = "gaudi-tune-fused"
+"""The name under which it is registered in transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig(TrainingConfig):
-    """The setting of networks that attend."""
+    """The setting of networks with attention."""
 
     fused_attention: bool | Literal["auto"] = "auto"
-    """Whether attention is one kernel of the device's software: habana's FusedSDPA. auto: on an HPU. Elsewhere, and
-    without it, it is torch's scaled_dot_product_attention."""
+    """Whether to use the attention kernel of the device's software, habana's FusedSDPA, in place of torch's
+    scaled_dot_product_attention. auto: on an HPU."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"fused_attention": self.fused_attention}
 
     def check_on(self, device: DeviceType) -> None:
-        """See that a device has what the configuration insists on.
+        """Check that a device supports what the configuration requires.
 
         Raises:
-            ValueError: It does not.
+            ValueError: The device does not support it.
         """
         super().check_on(device)
         if self.fused_attention is True and not device.fuses_attention:
@@ -44,17 +44,18 @@ class AttentionConfig(TrainingConfig):
 
 
 def choose_attention(model: PreTrainedModel, config: AttentionConfig) -> None:
-    """Have a network attend with the kernel of this worker's device, if it has one and the configuration wants it."""
+    """Make a network use the attention kernel of this worker's device, if there is one and the configuration allows
+    it."""
     device = DEVICE_TYPES[worker_device().type]
     config.check_on(device)
     if config.fused_attention and device.fuses_attention:
         _register(device)
-        model.set_attn_implementation(FUSED)
+        model.set_attn_implementation(FUSED_ATTENTION)
 
 
 @lru_cache
 def _register(device: DeviceType) -> None:
-    """Make the kernel known to transformers: once, since another function would be another graph."""
+    """Register the kernel in transformers. This happens once, since another function would be another graph."""
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -69,15 +70,15 @@ def _register(device: DeviceType) -> None:
         dropout: float = 0.0,
         scaling: float | None = None,
         is_causal: bool | None = None,
-        **others: Any,
+        **options: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Attend, as transformers asks for it: of shapes (samples, heads, tokens, size)."""
+        """Compute attention of tensors of shape (samples, heads, tokens, size), with the arguments of transformers."""
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if attention_mask is not None and attention_mask.dtype == torch.bool:
-            least = torch.finfo(query.dtype).min
-            attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, least)
+            lowest = torch.finfo(query.dtype).min
+            attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, lowest)
         attended = kernel(query, key, value, attention_mask, dropout, causal and attention_mask is None, scaling)
         return attended.transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register(FUSED, attend)
-    AttentionMaskInterface.register(FUSED, AttentionMaskInterface()["sdpa"])
+    AttentionInterface.register(FUSED_ATTENTION, attend)
+    AttentionMaskInterface.register(FUSED_ATTENTION, AttentionMaskInterface()["sdpa"])

@@ -1,4 +1,4 @@
-"""Text classification with BERT: a pretrained encoder with a new head, fine-tuned on labelled text."""
+"""Text classification with BERT: a pretrained encoder with a new head is fine-tuned on labelled text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gaudi_tune.training.prediction import ClassPredictor
 
 DROPOUT_NAMES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-"""What the families of encoders call their dropout probabilities (BERT and its kin; DistilBERT and its kin)."""
+"""Names of dropout probabilities in the families of encoders (BERT and similar ones; DistilBERT and similar ones)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,27 +35,27 @@ class BertConfig(TextConfig, AttentionConfig):
     dropout: float
     """Dropout probability of the encoder."""
     decayed: Literal["all", "weights"] = "weights"
-    """What ``weight_decay`` acts on; Devlin et al. 2019 spare norms and biases, and the published run has no decay."""
+    """What ``weight_decay`` acts on. Devlin et al. 2019 leave out norms and biases; the published run has no decay."""
     train_samples: int = 1000
-    """Training texts used, from the first on. 0 means all."""
+    """How many training texts are used, beginning with the first. 0 means all."""
     val_samples: int = 1000
-    """Validation texts used, from the first on. 0 means all."""
+    """How many validation texts are used, beginning with the first. 0 means all."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"dropout": self.dropout}
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return that dropout falls differently, if there is any."""
+        """Return a reason if there is dropout, which would be drawn differently."""
         return "each worker draws its own dropout" if self.dropout else None
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
+        """Return each rule in words, and whether the values keep it."""
         return super().rules() | {"dropout must be from 0 to below 1": 0 <= self.dropout < 1}
 
 
 def train_loop(config: dict[str, Any]) -> None:
-    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`BertConfig`."""
+    """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`BertConfig`."""
     from gaudi_tune.data.text import tokenized
     from gaudi_tune.training.fresh_start import fresh_start
     from gaudi_tune.training.loop import Task, train
@@ -79,10 +79,11 @@ def train_loop(config: dict[str, Any]) -> None:
 
 
 def check(config: BertConfig) -> list[str]:
-    """See that data and model can be used, prepare the data if this node has not, and say what was found, a line each.
+    """Check that data and model can be used, prepare the data if this node lacks it, and return lines that describe
+    them.
 
     Raises:
-        ValueError: One of them cannot be used; says which, why, and what to give instead.
+        ValueError: The data or the model cannot be used; the message says why, and what to give instead.
     """
     check_model(config.model)
     data, family = check_texts(config)
@@ -107,7 +108,7 @@ def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedToken
 
 
 def predictor(checkpoint: Path) -> ClassPredictor:
-    """Return what says the class of texts, which it tokenizes as the validation texts were.
+    """Return a predictor of the class of texts. It tokenizes them as validation does.
 
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
@@ -139,14 +140,14 @@ def _classifier(config: BertConfig, labels: list[str]) -> PreTrainedModel:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    described = encoder_config(config.model)
-    described.id2label = dict(enumerate(labels))
-    described.label2id = {label: index for index, label in enumerate(labels)}
+    encoder = encoder_config(config.model)
+    encoder.id2label = dict(enumerate(labels))
+    encoder.label2id = {label: index for index, label in enumerate(labels)}
     for name in DROPOUT_NAMES:
-        if hasattr(described, name):
-            setattr(described, name, config.dropout)
+        if hasattr(encoder, name):
+            setattr(encoder, name, config.dropout)
     model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-        config.model, config=described, dtype=torch.float32
+        config.model, config=encoder, dtype=torch.float32
     )
     return model
 
@@ -159,9 +160,9 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
 def _check_fit(labels: list[str], checkpoint: Path) -> None:
     from transformers import AutoConfig
 
-    there = list(AutoConfig.from_pretrained(checkpoint).id2label.values())
-    if there != labels:
-        raise ValueError(f"it was trained with the classes {there}, and this data has {labels}")
+    trained_labels = list(AutoConfig.from_pretrained(checkpoint).id2label.values())
+    if trained_labels != labels:
+        raise ValueError(f"it was trained with the classes {trained_labels}, and this data has {labels}")
 
 
 def _describe(model: PreTrainedModel, tokenizer: Path, directory: Path) -> None:

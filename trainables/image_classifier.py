@@ -1,4 +1,4 @@
-"""What the image models share: from a configuration and a network to a trained trial and a checkpoint."""
+"""The shared part of the image models: it trains a network for a configuration, and loads it from a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from gaudi_tune.training.loop import Task, train
 from gaudi_tune.training.prediction import PACKAGES, ClassPredictor
 
 DESCRIPTION_FILE = "classifier.json"
-"""In a checkpoint: the classes, how images are prepared, and how the network is built."""
+"""The file in a checkpoint with the classes, the preparation of images, and the description of the network."""
 
 Build = Callable[[int], nn.Module]
-"""Makes a network of so many classes: from images of shape (n, 3, size, size) to logits of shape (n, classes)."""
+"""A function of the number of classes that makes a network. It maps images of shape (n, 3, size, size) to logits of
+shape (n, classes)."""
 
 
 def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any]) -> None:
     """Train one trial.
 
     Args:
-        config: Of the trial.
+        config: The configuration of the trial.
         build: Makes the network, pretrained or not.
-        network: What it takes to build the network again, JSON-able; kept in checkpoints.
+        network: A description from which the network can be built again. It is kept in checkpoints as JSON.
     """
     images = images_of(config)
     task = Task(
@@ -53,7 +54,7 @@ def read_classifier(checkpoint: str | Path, build: Callable[[dict[str, Any], int
 
     Args:
         checkpoint: The folder.
-        build: Makes the network of ``network`` as given to :func:`train_classifier`, and of so many classes.
+        build: Makes the network from the description given to :func:`train_classifier` and the number of classes.
 
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.
@@ -65,12 +66,13 @@ def read_classifier(checkpoint: str | Path, build: Callable[[dict[str, Any], int
 
 
 def image_predictor(checkpoint: Path, model: nn.Module, packages: Sequence[str] = ()) -> ClassPredictor:
-    """Return what says the class of images, given as the bytes of image files, which it prepares as for validation.
+    """Return a predictor of the class of images, given as the bytes of image files. It prepares them as validation
+    does.
 
     Args:
-        checkpoint: The folder.
+        checkpoint: The folder of the checkpoint.
         model: Its network, in evaluation mode and on the CPU.
-        packages: What must be installed to build the network, besides torchvision.
+        packages: Packages that must be installed to build the network, besides torchvision.
     """
     description = _description(checkpoint)
     size = description["image_size"]
@@ -109,10 +111,10 @@ def _logits(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def _check_fit(config: ImageConfig, classes: list[str], checkpoint: Path) -> None:
-    trained_with = _description(checkpoint)
-    for name, own in {"classes": classes, **_preparation(config)}.items():
-        if (there := trained_with[name]) != own:
-            raise ValueError(f"it was trained with {name} {there}, and this data has {own}")
+    description = _description(checkpoint)
+    for name, value in {"classes": classes, **_preparation(config)}.items():
+        if description[name] != value:
+            raise ValueError(f"it was trained with {name} {description[name]}, and this data has {value}")
 
 
 def _preparation(config: ImageConfig) -> dict[str, Any]:

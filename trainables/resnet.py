@@ -1,4 +1,4 @@
-"""ResNets of torchvision, from scratch or with pretrained weights and a new head: what the three recipes share."""
+"""ResNets of torchvision, from scratch or with pretrained weights and a new head. Three recipes share this module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gaudi_tune.training.prediction import ClassPredictor
 
 ONE_PIXEL_LEFT = 32
-"""Image sizes up to which a ResNet's last stage has one pixel, and batch normalisation one value per image."""
+"""Largest image size for which a ResNet's last stage has one pixel, and its batch normalisation one value per image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,37 +31,39 @@ class ResNetConfig(ImageConfig):
         "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "resnext50_32x4d",
         "resnet50-quarter",
     ] = "resnet50"  # fmt: skip
-    """torchvision's name of the network, or the sample recipe's narrow ResNet-50."""
+    """The name of the network in torchvision, or the narrow ResNet-50 of the sample recipe."""
     model: str = RANDOM
-    """Weights to start from: ``random``, a local file of a state dict, or torchvision's name (``IMAGENET1K_V1``)."""
+    """Weights to start from: ``random``, a local file of a state dict, or a name in torchvision (``IMAGENET1K_V1``)."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"architecture": self.architecture}
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return that batch normalisation sees other batches, where it cannot be synchronised."""
+        """Return a reason if batch normalisation would see other batches, because it cannot be synchronised."""
         if workers > 1 and not self.sync_batch_norm:
             return "batch normalisation sees each worker's share of the batch alone (sync_batch_norm)"
         if num_micro_batches(self, workers) > 1:
-            return "batch normalisation sees one pass of several at a time (micro_batch)"
+            return "batch normalisation sees one micro-batch of several at a time (micro_batch)"
         if self.mode_on(device).name == "compiled":
             return "batch normalisation over several workers cannot be compiled"
         return super().why_not_wider(device, workers, wider)
 
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
-        """Let batch normalisation see the whole batch still, unless the model would not be compiled for it."""
-        synchronises = workers == 1 and self.mode_on(device).name != "compiled"
-        return super().settings_of_wider(device, workers, wider) | ({"sync_batch_norm": True} if synchronises else {})
+        """Return settings with which batch normalisation still sees the whole batch, unless the model is compiled."""
+        settings = super().settings_of_wider(device, workers, wider)
+        if workers == 1 and self.mode_on(device).name != "compiled":
+            settings["sync_batch_norm"] = True
+        return settings
 
     def min_micro_batch(self, workers: int) -> int:
-        """Return 2 where batch normalisation has one value per channel and image, and sees one worker's images."""
+        """Return 2 if batch normalisation has one value per channel and image, and sees only one worker's images."""
         synchronised = workers > 1 and self.sync_batch_norm
         return 1 if self.image_size > ONE_PIXEL_LEFT or synchronised else 2
 
 
 def train_resnet(config: ResNetConfig) -> None:
-    """Train one trial; what the recipes' train loops call."""
+    """Train one trial. The train loops of the recipes call this."""
     with no_collection():
         from gaudi_tune.training.fresh_start import fresh_start
         from trainables.image_classifier import train_classifier
@@ -73,10 +75,10 @@ def train_resnet(config: ResNetConfig) -> None:
 
 
 def check_resnet(config: ResNetConfig) -> list[str]:
-    """See that data and weights can be used, and say what was found, a line each.
+    """Check that data and weights can be used, and return lines that describe them.
 
     Raises:
-        ValueError: The data or the weights cannot be used; says which, why, and what to give instead.
+        ValueError: The data or the weights cannot be used; the message says why, and what to give instead.
     """
     facts = check_images(config)
     weights = "random weights"
@@ -101,7 +103,7 @@ def load_model(checkpoint: str | Path) -> tuple[ResNet, list[str]]:
 
 
 def predictor(checkpoint: Path) -> ClassPredictor:
-    """Return what says the class of images, given as the bytes of image files.
+    """Return a predictor of the class of images, given as the bytes of image files.
 
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.

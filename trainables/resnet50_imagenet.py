@@ -10,65 +10,67 @@ from trainables.resnet import ResNetConfig, check_resnet, train_resnet
 
 PUBLISHED_EPOCHS = 90
 PUBLISHED_RATES = {0: 0.1, 1: 0.275, 2: 0.45, 3: 0.625, 4: 0.8, 30: 0.08, 60: 0.008, 80: 0.0008}
-"""Learning rate from each epoch on, of 90; batch 256 per device."""
+"""Learning rates, each from an epoch on, of 90 epochs with a batch of 256 per device."""
 PEAK = max(PUBLISHED_RATES.values())
 PUBLISHED_TABLE = tuple((epoch / PUBLISHED_EPOCHS, rate / PEAK) for epoch, rate in PUBLISHED_RATES.items())
-"""The same as shares of the budget and of the peak, so that it fits other budgets and other learning rates."""
+"""The same as shares of the budget and of the peak, so that they fit other budgets and other learning rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet50ImageNetConfig(ResNetConfig):
-    """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
+    """Hyperparameters and settings of one trial. The defaults are those of the published recipe."""
 
     published_rates: ClassVar[tuple[tuple[float, float], ...]] = PUBLISHED_TABLE
 
     label_smoothing: float = field()
-    """Share of each label given to all classes evenly, in the training loss only. 0 means none."""
+    """Share of each label that is spread evenly over all classes, in the training loss only. 0 means none."""
     data: str = "ILSVRC2012"
     """The folder of ImageNet 2012, ``train/<wnid>`` and ``val/<wnid>``, or any folder of images with such splits."""
     schedule: ScheduleKind = "published"
-    """How the learning rate falls from its peak. ``published``: rises over 4 of 90 epochs and falls to a tenth at 30,
-    60 and 80, stretched to other budgets; it has its own warm-up, so ``warmup`` comes on top."""
+    """How the learning rate falls from its peak. ``published`` rises over 4 of 90 epochs and falls to a tenth at 30, 60
+    and 80; it is stretched to other budgets. It has its own warm-up, and ``warmup`` comes on top of it."""
     micro_batch: int = 256
-    """Most samples that a worker trains on at once, the published batch of one device. 0: no limit."""
+    """Most samples that a worker trains on at once. The default is the published batch of one device. 0: no limit."""
     loader_workers: int = 8
-    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+    """Processes per worker that load batches. 0: the worker loads them itself."""
     gpu_migration: bool = False
-    """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own has no need of it."""
+    """Whether habana runs code written for ``cuda`` (PT_HPU_GPU_MIGRATION). This project's own code does not need
+    it."""
     fp16_to_bf16: bool = False
     """Whether GPU migration turns fp16 autocast into bf16 (PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION)."""
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
+        """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
             "fp16_to_bf16 goes with gpu_migration": self.gpu_migration or not self.fp16_to_bf16,
         }
 
     def worker_environment(self) -> dict[str, str]:
-        """Return habana's switches, which it reads once, when it is imported."""
+        """Return the variables of habana's switches, which it reads when it is imported."""
         switches = {
             "PT_HPU_GPU_MIGRATION": self.gpu_migration,
             "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": self.fp16_to_bf16,
         }
-        return super().worker_environment() | {name: "1" for name, on in switches.items() if on}
+        return super().worker_environment() | {name: "1" for name, is_on in switches.items() if is_on}
 
 
 def train_loop(config: dict[str, Any]) -> None:
-    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ResNet50ImageNetConfig`."""
+    """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`ResNet50ImageNetConfig`."""
     train_resnet(ResNet50ImageNetConfig.from_dict(config))
 
 
 def check(config: ResNet50ImageNetConfig) -> list[str]:
-    """See that data and weights can be used, and say what was found, a line each.
+    """Check that data and weights can be used, and return lines that describe them.
 
     Raises:
-        ValueError: The data, the weights or habana's switches cannot be used; says which, why, and what to do instead.
+        ValueError: The data, the weights or habana's switches cannot be used; the message says why, and what to do.
     """
     from gaudi_tune.devices.gaudi_node import has_habana
 
-    habanas = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
-    if habanas and not has_habana():
+    habana_settings = [name for name in ("gpu_migration", "fp16_to_bf16") if getattr(config, name)]
+    if habana_settings and not has_habana():
         raise ValueError(
-            f"--set {habanas[0]}=true: this setting needs habana_frameworks, which is not installed; leave it out"
+            f"--set {habana_settings[0]}=true: this setting needs habana_frameworks, which is not installed; leave it "
+            f"out"
         )
     return check_resnet(config)

@@ -1,4 +1,4 @@
-"""The networks of :mod:`trainables.resnet`: torchvision's, with a new head."""
+"""The networks of :mod:`trainables.resnet`: those of torchvision, with a new head."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def build_resnet(architecture: str, weights: str, classes: int) -> ResNet:
     Args:
         architecture: See :class:`~trainables.resnet.ResNetConfig`.
         weights: See ``model`` there.
-        classes: Outputs of the new head.
+        classes: Number of outputs of the new head.
 
     Raises:
-        ValueError: The weights cannot be had, or are another network's.
+        ValueError: The weights are not available, or belong to another network.
     """
     model: ResNet = _quarter() if architecture == QUARTER else get_model(architecture, weights=None)
     if weights != RANDOM:
@@ -51,7 +51,7 @@ def build_resnet(architecture: str, weights: str, classes: int) -> ResNet:
 
 
 class _QuarterBottleneck(Bottleneck):
-    """A bottleneck whose output is a quarter as wide; ``width_per_group`` makes its inside so, too."""
+    """A bottleneck whose output is a quarter as wide. ``width_per_group`` makes its inside narrow as well."""
 
     expansion = 1
 
@@ -86,20 +86,20 @@ def _read_weights(architecture: str, weights: str) -> dict[str, Any]:
 
 
 def _fetcher(architecture: str, weights: str) -> Any:
-    known = [] if architecture == QUARTER else [entry.name for entry in get_model_weights(architecture)]
-    if weights not in known:
+    weight_names = [] if architecture == QUARTER else [entry.name for entry in get_model_weights(architecture)]
+    if weights not in weight_names:
         raise ValueError(
             f"--model {weights}: no such file, and no weights that torchvision has for {architecture}; "
-            f"give a file of a state dict, or one of {', '.join([RANDOM, *known])}"
+            f"give a file of a state dict, or one of {', '.join([RANDOM, *weight_names])}"
         )
-    chosen = get_model_weights(architecture)[weights]
+    entry = get_model_weights(architecture)[weights]
 
     def fetch(folder: Path) -> None:
         try:
-            download(chosen.url, folder / WEIGHTS_FILE)  # torch.hub's takes one that was cut off for whole
+            download(entry.url, folder / WEIGHTS_FILE)  # torch.hub does not notice an interrupted download
         except OSError as error:
             raise ValueError(
-                f"--model {weights}: {chosen.url} cannot be fetched ({error}); fetch it where there is a network and "
+                f"--model {weights}: {entry.url} cannot be fetched ({error}); fetch it where there is a network and "
                 f"give the file, or train from scratch with --model {RANDOM}"
             ) from error
 

@@ -1,4 +1,4 @@
-"""Vision transformers in the five published sizes, fine-tuned on any folder of images or trained from scratch."""
+"""Vision transformers in the five published sizes, fine-tuned or trained from scratch on any folder of images."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ViTTrialConfig(ImageConfig, AttentionConfig):
-    """Hyperparameters and settings of one trial; the defaults are the published recipe's."""
+    """Hyperparameters and settings of one trial. The defaults are those of the published recipe."""
 
     data: str = "imagenette"
     """A folder of images in ``train/`` and ``val/`` (or ``test/``), or the name of a data set that can be fetched."""
     size: Literal["B/16", "B/32", "L/16", "L/32", "H/14", "sample"] = "B/16"
-    """Width and patch of the network."""
+    """Width and patch size of the network."""
     model: str = HUB
-    """Weights to start from: ``in21k`` (the authors', from the hub), ``random``, a folder of save_pretrained, or an
-    ``.npz`` file of the authors."""
+    """Weights to start from: ``in21k`` (those of the authors on the hub), ``random``, a folder of save_pretrained, or
+    an ``.npz`` file of the authors."""
     image_size: int = 160
-    """Side of the square that the network sees, in pixels; other sizes than the weights' interpolate its positions."""
+    """Side of the square that the network sees, in pixels. Positions are interpolated if the weights have another
+    size."""
     crop_scale: float = 0.05
-    """Smallest share of an image's area that a random crop of training keeps."""
+    """Smallest share of an image's area that a random crop in training keeps."""
     flip: bool = False
     """Whether training mirrors half of the images."""
     resize: Literal["crop", "square"] = "square"
-    """What validation sees: the middle of an image whose shorter side is a seventh longer, or all of it, squeezed into
-    the square."""
+    """How validation images become square. crop: the centre of an image whose shorter side is a seventh longer. square:
+    the whole image, squeezed."""
     normalization: Literal["imagenet", "half", "none"] = "half"
-    """Mean and standard deviation that the channels are brought to."""
+    """Mean and standard deviation by which channels are normalized."""
     dropout: float = 0.1
     """Share of the activations that each layer drops in training."""
     zero_head: bool = True
@@ -53,27 +54,29 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     """Most samples that a worker trains on at once; the published run has 256 for each worker, in 2 parts. 0: no
     limit."""
     clip_norm: float = 1.0
-    """Largest norm of all gradients together. 0 means no limit."""
+    """Largest total norm of all gradients. 0 means no limit."""
     loader_workers: int = 4
-    """Processes per worker that prepare batches. 0: the worker prepares them itself."""
+    """Processes per worker that load batches. 0: the worker loads them itself."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        """Return that dropout falls differently, if there is any, or what is so of all images."""
-        return "each worker draws its own dropout" if self.dropout else super().why_not_wider(device, workers, wider)
+        """Return a reason if there is dropout, which would be drawn differently, or if images are mixed."""
+        if self.dropout:
+            return "each worker draws its own dropout"
+        return super().why_not_wider(device, workers, wider)
 
     def rules(self) -> dict[str, bool]:
-        """Return each rule in words, and whether it is kept."""
+        """Return each rule in words, and whether the values keep it."""
         return super().rules() | {
             "dropout must be from 0 to below 1": 0 <= self.dropout < 1,
         }
 
 
 def train_loop(config: dict[str, Any]) -> None:
-    """Train one trial; an ordinary Ray Train loop. ``config`` holds the fields of :class:`ViTTrialConfig`."""
+    """Train one trial, as an ordinary Ray Train loop. ``config`` has the fields of :class:`ViTTrialConfig`."""
     with no_collection():
         from gaudi_tune.training.fresh_start import fresh_start
         from trainables.image_classifier import train_classifier
@@ -95,7 +98,7 @@ def network_of(config: ViTTrialConfig) -> ViTConfig:
     """Return the description of the network that a trial trains.
 
     Raises:
-        ValueError: Its weights are not there, or are another network's.
+        ValueError: Its weights do not exist, or belong to another network.
     """
     from trainables.vit_network import describe_network
 
@@ -103,10 +106,10 @@ def network_of(config: ViTTrialConfig) -> ViTConfig:
 
 
 def check(config: ViTTrialConfig) -> list[str]:
-    """See that data and model can be used, and say what was found, a line each.
+    """Check that data and model can be used, and return lines that describe them.
 
     Raises:
-        ValueError: The data or the model cannot be used; says which, why, and what to give instead.
+        ValueError: The data or the model cannot be used; the message says why, and what to give instead.
     """
     from trainables.vit_network import HUB_MODELS, build_vit, source_of
 
@@ -142,7 +145,7 @@ def load_model(checkpoint: str | Path) -> tuple[ViTClassifier, list[str]]:
 
 
 def predictor(checkpoint: Path) -> ClassPredictor:
-    """Return what says the class of images, given as the bytes of image files.
+    """Return a predictor of the class of images, given as the bytes of image files.
 
     Raises:
         FileNotFoundError: There is no checkpoint in the folder.

@@ -1,4 +1,4 @@
-"""The network of :mod:`trainables.vit`: that of transformers, for images of any size that its patches divide."""
+"""The network of :mod:`trainables.vit`: the ViT of transformers, for images of any size that its patches divide."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WIDTHS = {
     "H": {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16, "intermediate_size": 5120},
     "sample": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128},
 }
-"""Dosovitskiy et al. 2021, table 1; and one for the sample recipe."""
+"""The sizes of Dosovitskiy et al. 2021, table 1, and one for the sample recipe."""
 SAMPLE_PATCH = 8
-"""Side of the sample recipe's patches, in pixels: 16 of them in an image of 32 by 32."""
+"""Side of the sample recipe's patches in pixels. An image of 32 by 32 has 16 of them."""
 
 
 class ViTClassifier(nn.Module):
@@ -46,34 +46,34 @@ class ViTClassifier(nn.Module):
 
 
 def source_of(model: str, size: str) -> str:
-    """Return the folder, or the name on the hub, that the weights come from."""
+    """Return the folder or the name on the hub from which the weights come."""
     return HUB_MODELS.get(size, size) if model == HUB else model
 
 
 def describe_network(model: str, size: str, image_size: int, dropout: float) -> ViTConfig:
-    """Return the network's own description: that of its weights, else that of its size.
+    """Return the configuration of the network in transformers, from its weights or else from its size.
 
     Args:
-        model: See :class:`~trainables.vit.ViTTrialConfig`, as for all others.
-        size: Width and patch.
-        image_size: In pixels.
-        dropout: Of each layer.
+        model: See :class:`~trainables.vit.ViTTrialConfig`, also for the other arguments.
+        size: Width and patch size of the network.
+        image_size: Side of the images, in pixels.
+        dropout: Dropout probability of each layer.
 
     Raises:
-        ValueError: The weights are not there, or are another network's.
+        ValueError: The weights do not exist, or belong to another network.
     """
     if model.endswith(SUFFIX):
         return ViTConfig(**describe_npz(model), hidden_dropout_prob=dropout)
     if model != RANDOM:
         source = source_of(model, size)
-        described, _ = from_pretrained(ViTConfig.get_config_dict, source)
-        kind, channels = described.get("model_type"), described.get("num_channels", 3)
+        description, _ = from_pretrained(ViTConfig.get_config_dict, source)
+        kind, channels = description.get("model_type"), description.get("num_channels", 3)
         if kind != "vit" or channels != 3:
             raise ValueError(
                 f"--model {model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
                 f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
             )
-        return ViTConfig.from_dict({**described, "hidden_dropout_prob": dropout})
+        return ViTConfig.from_dict({**description, "hidden_dropout_prob": dropout})
     width, _, patch = size.partition("/")
     sides = {"patch_size": int(patch or SAMPLE_PATCH), "image_size": image_size}
     return ViTConfig(**WIDTHS[width], **sides, hidden_dropout_prob=dropout)
@@ -85,12 +85,12 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
     Args:
         model: See :class:`~trainables.vit.ViTTrialConfig`.
         size: See there.
-        network: What :func:`describe_network` returned; gets the number of ``classes``.
-        classes: Outputs of the head.
+        network: The result of :func:`describe_network`. Its number of labels is set to ``classes``.
+        classes: Number of outputs of the head.
         zero_head: Whether the head begins with zeros.
 
     Raises:
-        ValueError: The weights are not there, or are another network's.
+        ValueError: The weights do not exist, or belong to another network.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -107,9 +107,9 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
         vit, info = load(None, state_dict=read_npz(model))
     else:
         vit, info = from_pretrained(load, source_of(model, size))
-    absent = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
-    if absent:
-        raise ValueError(f"--model {model}: the weights lack {len(absent)} parts of a ViT, such as {absent[0]}")
+    missing = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
+    if missing:
+        raise ValueError(f"--model {model}: the weights lack {len(missing)} parts of a ViT, such as {missing[0]}")
     return _with_head(vit, zero_head)
 
 

@@ -1,4 +1,4 @@
-"""The weights of the ViT authors as they publish them: ``.npz`` files of arrays with Flax's names.
+"""Reads the published weights of the ViT authors, which are ``.npz`` files of arrays with Flax's names.
 
 https://github.com/google-research/vision_transformer lists the files; its ``vit_jax/models_vit.py`` has the names.
 """
@@ -15,14 +15,14 @@ import torch
 from gaudi_tune.data.pretrained import first_line
 
 SUFFIX = ".npz"
-"""Ends the names of such files."""
+"""The extension of these files."""
 EMBEDDING, POSITIONS = "embedding/kernel", "Transformer/posembed_input/pos_embedding"
 LAYER = "Transformer/encoderblock_{}/"
 ATTENTION, MLP = "MultiHeadDotProductAttention_1/", "MlpBlock_3/"
-"""Flax's names that are needed twice."""
+"""Names in Flax that are used twice."""
 NETWORK = {"embedding": "embeddings.patch_embeddings.projection", "Transformer/encoder_norm": "layernorm"}
-"""Parts of the network, by transformers' names. Left out are the head and, where there is one, the layer before it
-(``pre_logits``), as the authors do to fine-tune."""
+"""Names in Flax and in transformers of the parts of the network. The head and the layer before it (``pre_logits``, if
+there is one) are left out, as the authors do for fine-tuning."""
 PARTS = {
     "LayerNorm_0": "layernorm_before",
     "LayerNorm_2": "layernorm_after",
@@ -33,24 +33,25 @@ PARTS = {
     f"{MLP}Dense_0": "intermediate.dense",
     f"{MLP}Dense_1": "output.dense",
 }
-"""Parts of a layer, by the names that transformers' published ViTs have, which all its versions read."""
+"""Names in Flax and in transformers of the parts of a layer. These names of transformers' published ViTs can be read by
+all its versions."""
 EPS = 1e-6
-"""Flax's, in the layers' normalization."""
+"""The epsilon of Flax's layer normalization."""
 
 
 def describe_npz(file: str) -> dict[str, Any]:
-    """Return the network of a file's weights, as the arguments of transformers' ViTConfig.
+    """Return the arguments of transformers' ViTConfig for the network of a file's weights.
 
     Raises:
-        ValueError: The file cannot be read, or holds something else.
+        ValueError: The file cannot be read, or has other contents.
     """
-    arrays, first = _Arrays(file), LAYER.format(0)
+    arrays, layer_0 = _Arrays(file), LAYER.format(0)
     patch, _, _, width = arrays[EMBEDDING].shape
     return {
         "hidden_size": width,
         "num_hidden_layers": sum(name.endswith("LayerNorm_0/scale") for name in arrays.names),
-        "num_attention_heads": arrays[f"{first}{ATTENTION}query/kernel"].shape[1],
-        "intermediate_size": arrays[f"{first}{MLP}Dense_0/kernel"].shape[1],
+        "num_attention_heads": arrays[f"{layer_0}{ATTENTION}query/kernel"].shape[1],
+        "intermediate_size": arrays[f"{layer_0}{MLP}Dense_0/kernel"].shape[1],
         "patch_size": patch,
         "image_size": patch * math.isqrt(arrays[POSITIONS].shape[1] - 1),  # one position is the class token's
         "layer_norm_eps": EPS,
@@ -58,24 +59,24 @@ def describe_npz(file: str) -> dict[str, Any]:
 
 
 def read_npz(file: str) -> dict[str, torch.Tensor]:
-    """Return the weights in a file by transformers' names, without the head.
+    """Return the weights in a file by their names in transformers, without the head.
 
     Raises:
-        ValueError: The file cannot be read, or holds something else.
+        ValueError: The file cannot be read, or has other contents.
     """
     arrays, names = _Arrays(file), dict(NETWORK)
     for layer in range(describe_npz(file)["num_hidden_layers"]):
-        names |= {LAYER.format(layer) + theirs: f"encoder.layer.{layer}.{ours}" for theirs, ours in PARTS.items()}
+        names |= {LAYER.format(layer) + flax_name: f"encoder.layer.{layer}.{name}" for flax_name, name in PARTS.items()}
     weights = {"embeddings.cls_token": arrays["cls"], "embeddings.position_embeddings": arrays[POSITIONS]}
-    for theirs, ours in names.items():
-        norm = "norm" in ours
-        weights[f"{ours}.weight"] = arrays[f"{theirs}/scale"] if norm else _as_torch_has_it(arrays, theirs)
-        weights[f"{ours}.bias"] = arrays[f"{theirs}/bias"].reshape(-1)
+    for flax_name, name in names.items():
+        is_norm = "norm" in name
+        weights[f"{name}.weight"] = arrays[f"{flax_name}/scale"] if is_norm else _torch_weight(arrays, flax_name)
+        weights[f"{name}.bias"] = arrays[f"{flax_name}/bias"].reshape(-1)
     return {f"vit.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in weights.items()}
 
 
-def _as_torch_has_it(arrays: _Arrays, name: str) -> np.ndarray:
-    """Return a kernel with its outputs first; Flax has them last, and those of attention by head."""
+def _torch_weight(arrays: _Arrays, name: str) -> np.ndarray:
+    """Return a kernel with its outputs first. Flax has them last, and splits those of attention by heads."""
     kernel = arrays[f"{name}/kernel"]
     if name == "embedding":
         return kernel.transpose(3, 2, 0, 1)
@@ -84,7 +85,7 @@ def _as_torch_has_it(arrays: _Arrays, name: str) -> np.ndarray:
 
 
 class _Arrays:
-    """The arrays in a file, each read when it is asked for."""
+    """The arrays in a file. Each is read when it is used."""
 
     def __init__(self, file: str) -> None:
         self._file = file
