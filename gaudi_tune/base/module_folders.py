@@ -40,13 +40,13 @@ def folders_unknown_to_workers() -> list[str]:
     python_folders.append(Path(site.getusersitepackages()))
     folders = dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.isdir(path))
     installed = [path for path in folders if any(Path(path).is_relative_to(folder) for folder in python_folders)]
-    known = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    known.update(installed)
+    worker_folders = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *installed}
+    worker_folders.update(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in installed:
-        known.update(_added_by_pth_files(folder))
+        worker_folders.update(_added_by_pth_files(folder))
     if ray.is_initialized():
-        known.update(_folders_of_own_rays.get(ray.get_runtime_context().gcs_address, ()))
-    return [path for path in folders if path not in known]
+        worker_folders.update(_folders_of_own_rays.get(ray.get_runtime_context().gcs_address, ()))
+    return [path for path in folders if path not in worker_folders]
 
 
 def _added_by_pth_files(folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The names of reported metrics, each defined once for those that write it and those that read it."""
+"""The names of reported metrics, each defined once for the code that writes it and the code that reads it."""
 
 # Reported by the train loop.
 EPOCH = "epoch"

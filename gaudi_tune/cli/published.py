@@ -47,13 +47,15 @@ def in_words(runs: Mapping[str, Any]) -> list[str]:
 def published(experiment: Experiment) -> dict[str, Any]:
     """Return the baselines of the full recipe by width, the published figures, and their source; and the same for each
     other baseline of the experiment."""
-    run = _describe({width: experiment.for_recipe("full", width).baseline for width in WIDTHS}, experiment.published)
+    description = _describe(
+        {width: experiment.for_recipe("full", width).baseline for width in WIDTHS}, experiment.published
+    )
     if experiment.baselines:
-        run["baselines"] = {
-            name: _describe({width: {**other.values(width), **other.settings} for width in WIDTHS}, other.published)
-            for name, other in experiment.baselines.items()
+        description["baselines"] = {
+            name: _describe({width: {**run.values(width), **run.settings} for width in WIDTHS}, run.published)
+            for name, run in experiment.baselines.items()
         }
-    return run
+    return description
 
 
 def _describe(baselines: Mapping[int, Mapping[str, Any]], published_run: Published | None) -> dict[str, Any]:

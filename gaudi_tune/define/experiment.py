@@ -178,7 +178,7 @@ class Experiment:
             experiment = replace(experiment, space=space, baseline=values, published=published_run.published)
         space = experiment.search_space
         if experiment.config_class is PlainConfig:
-            values_by_name = known_values(space, recipe.settings())
+            values_by_name = _known_values(space, recipe.settings())
             experiment = replace(experiment, config_class=PlainConfig.with_fields(values_by_name, space.always))
         if experiment.display_params:
             return experiment
@@ -259,7 +259,7 @@ class Experiment:
         return Objective(self.metric, self.mode)
 
 
-def known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return values of each setting and hyperparameter of a plain train loop, which show their types."""
     values = {name: [value] for name, value in {**settings, **space.fixed}.items()}
     values |= {name: space.values(name) for name in sorted(space.names)}

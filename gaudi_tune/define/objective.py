@@ -12,7 +12,7 @@ USUAL_MODES: dict[Mode, tuple[str, ...]] = {
     "max": ("accuracy", "f1", "_per_s"),
     "min": ("loss", "error", "perplexity", "mse", "mae"),
 }
-"""Parts of the names of metrics that are usually maximized or minimized."""
+"""Parts of names by which to recognise metrics that are usually maximized or minimized."""
 
 
 SET_BY_TUNE = frozenset(
@@ -22,7 +22,7 @@ SET_BY_TUNE = frozenset(
         "time_total_s", "timestamp", "timesteps_since_restore", "timesteps_total", "training_iteration", "trial_id",
     }
 )  # fmt: skip
-"""Names that Ray Tune gives a value in each report, whatever the train loop reports."""
+"""Entries of a report that Ray Tune sets itself, whatever the train loop reports."""
 
 
 def usual_mode(metric: str) -> Mode | None:
@@ -56,7 +56,7 @@ class Objective:
             )
 
     def better(self, value: float, than: float) -> bool:
-        """Whether ``value`` is strictly better than another."""
+        """Whether ``value`` is strictly better than the other value."""
         return value > than if self.maximizes else value < than
 
     def better_of(self, value: float, earlier: float | None) -> float:
@@ -64,11 +64,11 @@ class Objective:
         return value if earlier is None or self.better(value, than=earlier) else earlier
 
     def best(self, values: Iterable[float]) -> float:
-        """Return the best of some values, of which there is one at least."""
+        """Return the best of the values, of which there must be at least one."""
         return max(values, key=self.score)
 
     def worst(self, values: Iterable[float]) -> float:
-        """Return the worst of some values, of which there is one at least."""
+        """Return the worst of the values, of which there must be at least one."""
         return min(values, key=self.score)
 
     @property
@@ -87,18 +87,23 @@ class Objective:
         return "more is better" if self.maximizes else "less is better"
 
     def value_in(self, metrics: Mapping[str, Any]) -> float:
-        """Return what a report says of the objective; NaN if it says nothing."""
+        """Return the value of the objective in a report, or NaN if the report does not have it."""
         return float(metrics.get(self.name, math.nan))
 
     def score(self, value: float) -> float:
-        """Return ``value`` so that more is better."""
+        """Return ``value``, negated if less is better: of two scores, the larger one is always the better one."""
         return value if self.maximizes else -value
 
     def leads(self, value: float, trial: int, best: tuple[float, int] | None) -> bool:
-        """Whether ``value`` of this trial becomes the best of the sweep, which so far is ``best`` (value and trial).
+        """Whether a value becomes the best of the sweep.
 
-        A value that is not finite never does. Of two equal values the one of the lower trial number is the best,
+        A value that is not finite never does. Of two equal values, the one of the lower trial number is the best,
         whichever was reported first.
+
+        Args:
+            value: The new value.
+            trial: The number of the trial that has reported it.
+            best: The best value so far and its trial; None if there is none.
         """
         if best is None or not math.isfinite(value):
             return math.isfinite(value)
@@ -109,11 +114,11 @@ class Objective:
 
 
 def point_in(objectives: Sequence[Objective], metrics: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the point of a report: its value of each objective, NaN where it has none."""
+    """Return the point of a report: its values of the objectives, or NaN where it has none."""
     return tuple(objective.value_in(metrics) for objective in objectives)
 
 
 def scores_of(objectives: Sequence[Objective], point: Sequence[float]) -> tuple[float, ...]:
-    """Return the scores of a point: its values so that more is better. The first objective leads: of two points, that
-    with the larger tuple of scores is the better one."""
+    """Return the score of each value of a point. The first objective leads: of two points, the better one has the larger
+    tuple of scores."""
     return tuple(objective.score(value) for objective, value in zip(objectives, point, strict=True))

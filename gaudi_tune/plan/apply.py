@@ -217,10 +217,10 @@ def check_space(experiment: Experiment) -> None:
     outside = set(space.outside(baseline))
     differences = {name for name, value in space.constants.items() if baseline.get(name, value) != value}
     missing = space.always_searched - set(baseline) if baseline else set()
-    baseline_keys, space_keys, constant_keys = {*baseline, *space.constants}, space.names, space.always
+    baseline_keys, space_keys, common_keys = {*baseline, *space.constants}, space.names, space.always
     if baseline and not outside and not missing:  # the baseline may take a branch of the space that no draw took
         baseline_keys = set(space.draw_with(baseline).config)
-        space_keys, constant_keys = space_keys | baseline_keys, constant_keys & baseline_keys
+        space_keys, common_keys = space_keys | baseline_keys, common_keys & baseline_keys
     rules = [
         ("the search space has keys that the train loop does not know", space_keys - fields),
         ("the search space has keys that options give, such as --epochs; leave them out", space_keys & SET_BY_OPTIONS),
@@ -228,7 +228,7 @@ def check_space(experiment: Experiment) -> None:
         (
             "the search space does not always have keys that the train loop needs (have it return a value for them "
             "where it asks for none, or give them a default)",
-            (required & space_keys) - constant_keys,
+            (required & space_keys) - common_keys,
         ),
         ("the baseline has keys that the search space lacks", set(baseline) - (space_keys & baseline_keys)),
         ("the baseline lacks keys that the search space asks for", missing),
