@@ -119,6 +119,6 @@ def point_in(objectives: Sequence[Objective], metrics: Mapping[str, Any]) -> tup
 
 
 def scores_of(objectives: Sequence[Objective], point: Sequence[float]) -> tuple[float, ...]:
-    """Return the score of each value of a point. The first objective leads: of two points, the better one has the larger
+    """Return the score of each value of a point. The first objective leads: of two points, the better has the larger
     tuple of scores."""
     return tuple(objective.score(value) for objective, value in zip(objectives, point, strict=True))
