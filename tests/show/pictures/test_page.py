@@ -289,9 +289,9 @@ def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: See
     seen.until(lambda: "running, stops" in seen.row(5))
     assert "stop trial-005" in seen.browser.find_element(By.ID, "steered").text
     seen.press("add")
-    seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "said").text)
+    seen.until(lambda: "as you wish" in seen.browser.find_element(By.ID, "answer").text)
     seen.press("try next")
-    seen.until(lambda: seen.browser.find_element(By.ID, "said").text == "lr=<b>7</b> is not in its range")
+    seen.until(lambda: seen.browser.find_element(By.ID, "answer").text == "lr=<b>7</b> is not in its range")
     seen.press("end after the running trials")
     seen.press("end after the running trials?")
     seen.until(lambda: len(sweep.wishes) == 4)
