@@ -1,4 +1,4 @@
-"""summary.json: what a sweep came to, for people and programs."""
+"""The summary of a sweep for people and programs, summary.json."""
 
 from __future__ import annotations
 
@@ -16,44 +16,31 @@ from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.show.confirmation import confirmed
 from gaudi_tune.sweep.record.sweep_file import read_summary
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.record.trial_state import TrialState
+from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-ADD_UP = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
-"""Of what is counted on devices: those whose sum over all trials says something."""
+SUMMED_COUNTS = (names.GRAPH_COMPILATIONS, names.GRAPH_CACHE_HITS, names.CPU_FALLBACKS)
+"""The counts on devices whose sum over all trials is meaningful."""
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary of a sweep, whole or not at all; a full disk is waited for."""
+    """Write the summary of a sweep, whole or not at all. If the disk is full, wait for space."""
     text = json.dumps(summary, indent=2, default=str) + "\n"
     with atomic_write(path) as partial:
         retry_while_disk_is_full(lambda: partial.write_text(text), str(path))
 
 
 def reopen_summary(folder: Path) -> None:
-    """Take out of the summary of a sweep that goes on how it had ended: it may be killed before it writes the next."""
-    if summary := read_summary(folder):
+    """Remove the end from the summary of a sweep that is resumed: it may be killed before it writes another one."""
+    summary = read_summary(folder)
+    if summary:
         write_summary(folder / SUMMARY_FILE, {**summary, "complete": False, "failed": None, "ended_early": None})
 
 
-def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the sweep has come to so far.
+def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> dict[str, Any]:
+    """Return the results of the sweep so far.
 
-    Trials that run count as interrupted. ``trackers`` says where a person looks at the sweep, by the tracker's name.
+    Running trials count as interrupted. ``addresses`` are those of the sweep in its trackers, by the tracker's name.
     """
-    device_time, trials = state.device_time, state.trials.values()
-    unended = sorted(trial.number for trial in trials if not trial.has_ended and trial.status != "paused")
-    left = Counter[str]("paused" if t.status == "paused" else "interrupted" for t in state.unended.values())
-    front = [_reached(plan, state, trial) for trial in state.front]
-    counts_of, sums = {}, Counter[str]()  # what was counted on the devices of each trial, if anything, and of all
-    for number, trial in sorted(state.trials.items()):
-        if found := {name: trial.metrics[name] for name in names.DEVICE_COUNTS if name in trial.metrics}:
-            counts_of[number] = found
-            sums.update({name: count for name, count in found.items() if name in ADD_UP})
-    several = {
-        "objectives": [str(objective) for objective in state.objectives],
-        "front": front,
-        "baseline_values": _values(state, state.baseline.point if state.baseline is not None else ()),
-    }
     return {
         "name": plan.name,
         "experiment": plan.experiment.name,
@@ -62,63 +49,120 @@ def summarise(plan: Plan, state: SweepState, trackers: Mapping[str, str]) -> dic
         "workers_per_trial": plan.options.workers_per_trial,
         "metric": state.objective.name,
         "mode": state.objective.mode,
-        "best": front[0] if front else None,  # in any report; None if no trial reported a finite value
-        **(several if state.has_front else {}),
-        "baseline": None if state.baseline is None else state.baseline.best,
-        "baseline_note": _baseline_note(state),
-        "confirmation": confirmed(state, plan.test_data_seen_by),
+        "unit": plan.budget.unit,
+        **_results(plan, state),
+        **_progress(state),
+        "seconds_each": {plan.budget.unit: state.seconds_each()},
+        **_device_entries(state),
+        "settings": plan.settings,
+        **addresses,
+    }
+
+
+def _results(plan: Plan, state: SweepState) -> dict[str, Any]:
+    """Return the best trial, the front of several objectives, the baseline and the confirmation."""
+    front = [_best_of_trial(plan, state, trial) for trial in state.front]
+    results: dict[str, Any] = {"best": front[0] if front else None}  # None if no trial reported a finite value
+    if state.has_front:
+        results["objectives"] = [str(objective) for objective in state.objectives]
+        results["front"] = front
+        results["baseline_values"] = _values(state, state.baseline.point if state.baseline is not None else ())
+    results["baseline"] = None if state.baseline is None else state.baseline.best
+    results["baseline_note"] = _baseline_note(state)
+    results["confirmation"] = confirmed(state, plan.test_data_seen_by)
+    return results
+
+
+def _progress(state: SweepState) -> dict[str, Any]:
+    """Return whether and how the sweep has ended, and how many trials it has by status."""
+    unended = Counter[str]()
+    interrupted = []
+    for trial in state.unended.values():
+        if trial.status == "paused":
+            unended["paused"] += 1
+        else:
+            unended["interrupted"] += 1
+            interrupted.append(trial.number)
+    return {
         "complete": state.complete,
         "failed": state.failure,
         "ended_early": None if state.ending is None else state.ending._asdict(),
-        "steered": [{"time": round(at, 1), "what": what} for at, what in state.steered],
-        "trials": {**state.counts(), **left},
+        "steered": [{"time": round(time, 1), "what": description} for time, description in state.steered],
+        "trials": {**state.counts(), **unended},
         "expected": state.expected,
-        "interrupted": unended,
-        "seconds_each": {plan.budget.unit: state.seconds_each()},
+        "interrupted": sorted(interrupted),
+    }
+
+
+def _device_entries(state: SweepState) -> dict[str, Any]:
+    """Return the time of the devices, and what was counted on them for each trial and in all."""
+    device_time = state.device_time
+    trial_counts: dict[int, dict[str, Any]] = {}
+    sums = Counter[str]()
+    for number, trial in sorted(state.trials.items()):
+        counts = {name: trial.metrics[name] for name in names.DEVICE_COUNTS if name in trial.metrics}
+        if counts:
+            trial_counts[number] = counts
+            sums.update({name: count for name, count in counts.items() if name in SUMMED_COUNTS})
+    return {
         "wall_s": round(device_time.ended - device_time.began, 2),
         "device_seconds": _rounded(device_time.in_all()),
         **sums,
-        "device_counts": counts_of,
+        "device_counts": trial_counts,
         "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},
         },
-        "settings": plan.settings,
-        **trackers,
     }
 
 
 def _baseline_note(state: SweepState) -> str:
-    """Return what is to be known of the baseline's value: it failed, or has not trained as long as a full trial."""
-    if state.baseline is None or state.baseline.status == "failed":
-        return "" if state.baseline is None else "failed"
-    step, total = state.baseline.step, state.budget.total
-    notes = [f"after {step:g} of {counted(total, state.budget.unit)}"] if 0 < step < total else []
-    changed = state.baseline.best_config != state.baseline.began_with  # as pbt does
-    return ", ".join([*notes, *(["with hyperparameters changed on the way"] if changed else [])])
+    """Return what qualifies the baseline's value: it failed, trained less than in full, or with changed settings."""
+    baseline = state.baseline
+    if baseline is None:
+        return ""
+    if baseline.status == "failed":
+        return "failed"
+    total, notes = state.budget.total, []
+    if 0 < baseline.step < total:
+        notes.append(f"after {baseline.step:g} of {counted(total, state.budget.unit)}")
+    if baseline.best_config != baseline.began_with:  # pbt changes it
+        notes.append("with hyperparameters changed on the way")
+    return ", ".join(notes)
 
 
-def _reached(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
-    """Return the best that a trial has reached, and its checkpoint."""
-    saved, load = state.best_checkpoint(plan.folder, [trial]), plan.experiment.load_line
+def _best_of_trial(plan: Plan, state: SweepState, trial: TrialState) -> dict[str, Any]:
+    """Return the best report of a trial and its checkpoint: with one, what was saved, else what was reported."""
+    saved = state.best_checkpoint(plan.folder, [trial])
     if state.has_front:  # another point, even with the same first value, need not be on the front
-        of_point = [one for one in trial.checkpoints if one.point == trial.point]
-        saved = next((one for one in reversed(of_point) if (plan.folder / one.place).is_dir()), None)
-    return {
+        saved = _checkpoint_of_point(plan.folder, trial)
+    best: dict[str, Any] = {
         "trial": trial.number,
         "trial_id": trial.trial_id,
         "config": saved.config if saved else trial.best_config,
         "value": saved.value if saved else trial.best,
-        **({"values": _values(state, saved.point if saved else trial.point)} if state.has_front else {}),
-        plan.budget.unit: saved.step if saved else trial.best_step,
-        "checkpoint": str(plan.folder / saved.place) if saved else None,
-        "load": load.replace(CHECKPOINT, str(plan.folder / saved.place)) if saved and load else None,
-        **({"failed": last_line(trial.reason)} if trial.status == "failed" else {}),  # after that
     }
+    if state.has_front:
+        best["values"] = _values(state, saved.point if saved else trial.point)
+    best[plan.budget.unit] = saved.step if saved else trial.best_step
+    best["checkpoint"] = str(plan.folder / saved.place) if saved else None
+    load_line = plan.experiment.load_line
+    best["load"] = load_line.replace(CHECKPOINT, best["checkpoint"]) if saved and load_line else None
+    if trial.status == "failed":  # after its best report
+        best["failed"] = last_line(trial.reason)
+    return best
+
+
+def _checkpoint_of_point(folder: Path, trial: TrialState) -> SavedCheckpoint | None:
+    """Return the latest checkpoint of a trial's point that still exists."""
+    for saved in reversed(trial.checkpoints):
+        if saved.point == trial.point and (folder / saved.place).is_dir():
+            return saved
+    return None
 
 
 def _values(state: SweepState, point: Sequence[float]) -> dict[str, float]:
-    """Return a point by the names of the objectives; nothing of a trial that has none."""
+    """Return a point by the names of the objectives; {} for a trial without a point."""
     return {objective.name: value for objective, value in zip(state.objectives, point, strict=False)}
 
 
