@@ -51,7 +51,7 @@ class ResNet50ImageNetConfig(ResNetConfig):
             "PT_HPU_GPU_MIGRATION": self.gpu_migration,
             "PT_HPU_CONVERT_FP16_TO_BF16_FOR_MIGRATION": self.fp16_to_bf16,
         }
-        return super().worker_environment() | {name: "1" for name, is_on in switches.items() if is_on}
+        return super().worker_environment() | {name: "1" for name, enabled in switches.items() if enabled}
 
 
 def train_loop(config: dict[str, Any]) -> None:

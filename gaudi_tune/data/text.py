@@ -109,14 +109,16 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
 
-def _check_classes(config: TextConfig, split: str, subset: list[Any], full: list[Any]) -> None:
+def _check_classes(config: TextConfig, split: str, first_labels: list[Any], all_labels: list[Any]) -> None:
     """Check that the first rows of a split have as many classes as a random sample, since rows may be sorted."""
-    class_count, sizes = len(set(subset)), np.array([*Counter(full).values()])
-    chances = 1 - (1 - len(subset) / len(full)) ** sizes  # the probability that a random sample has each class
+    class_count, sizes = len(set(first_labels)), np.array([*Counter(all_labels).values()])
+    chances = (
+        1 - (1 - len(first_labels) / len(all_labels)) ** sizes
+    )  # the probability that a random sample has each class
     if class_count < chances.sum() - DEVIATIONS * np.sqrt(chances @ (1 - chances)):
         limit = "train_samples" if split == "train" else "val_samples"
         raise ValueError(
-            f"--data {config.data}: the first {len(subset)} of {len(full)} rows of the split {split} have "
+            f"--data {config.data}: the first {len(first_labels)} of {len(all_labels)} rows of the split {split} have "
             f"{class_count} of {len(sizes)} classes, where a draw has about {chances.sum():.0f}, so they must be "
             f"sorted; take all with --set {limit}=0, or shuffle them"
         )

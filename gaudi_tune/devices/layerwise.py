@@ -9,13 +9,14 @@ import torch
 from torch.optim import Optimizer
 
 LARS_COEFFICIENT = 0.001
-"""Share of a layer's weights that a step of LARS at a learning rate of 1 changes (You et al. 2017); habana's, too."""
+"""Share of a layer's weights that a step of LARS at a learning rate of 1 changes (You et al. 2017; habana has the
+same)."""
 
 
 class Lars(Optimizer):
-    """LARS (You et al. 2017, algorithm 1): momentum of gradients that were brought to the length of the weights.
+    """LARS (You et al. 2017, algorithm 1): SGD with momentum, whose gradients are scaled to the norm of the weights.
 
-    A group with ``adapts=False`` takes plain steps, as norms and biases do.
+    A group with ``adapts=False``, for norms and biases, takes plain steps.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Lars(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take a step; the loop has no closure."""
+        """Take a step. The training loop passes no closure."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -39,7 +40,7 @@ class Lars(Optimizer):
                 state = self.state[weight]
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(weight)
-                # The learning rate is inside, as in the paper and in habana's kernel; in torch's SGD it is outside.
+                # The momentum contains the learning rate, as in the paper and in habana's kernel, unlike torch's SGD.
                 state["momentum_buffer"].mul_(group["momentum"]).sub_(step * group["lr"])
                 weight.add_(state["momentum_buffer"])
 
@@ -47,28 +48,29 @@ class Lars(Optimizer):
 def habanas_lars(
     fused: Any, params: Iterable[Mapping[str, Any]], lr: float, momentum: float, weight_decay: float
 ) -> Optimizer:
-    """Return habana's LARS, which computes what :class:`Lars` does.
+    """Return habana's LARS, which computes the same as :class:`Lars`.
 
     Args:
         fused: habana's module of optimizers.
-        params: The groups that :class:`Lars` takes.
+        params: Parameter groups as for :class:`Lars`.
         lr: Learning rate.
-        momentum: Of the steps.
-        weight_decay: L2 penalty of what is adapted.
+        momentum: Momentum of the steps.
+        weight_decay: L2 penalty of the adapted weights.
     """
-    # One group: habana looks up what is not adapted by a parameter's place in its group.
+    # There is one group, because habana looks up by a parameter's place in its group whether it is adapted.
     masked = [(weight, group.get("adapts", True)) for group in params for weight in group["params"]]
     weights = [weight for weight, _ in masked]
     inner = fused.FusedResourceApplyMomentum(weights, lr=lr, momentum=momentum, weight_decay=weight_decay)
     for weight in weights:
-        # Without a buffer, habana's first step adds the gradient in place of subtracting it.
+        # Without a buffer, habana's first step adds the gradient instead of subtracting it.
         inner.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
     class FusedLars(fused.FusedLars):
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            """Load it where the steps are taken, too: habana's own goes on from the old momentum and learning rate."""
+            """Load the state into the inner optimizer, too: habana's own keeps the old momentum and learning rate
+            there."""
             self.optim.load_state_dict(state_dict)
             self.param_groups, self.state = self.optim.param_groups, self.optim.state
 
-    made: Optimizer = FusedLars(inner, [int(adapts) for _, adapts in masked], eeta=LARS_COEFFICIENT, eps=0.0)
-    return made
+    optimizer: Optimizer = FusedLars(inner, [int(adapts) for _, adapts in masked], eeta=LARS_COEFFICIENT, eps=0.0)
+    return optimizer

@@ -300,7 +300,7 @@ class WorkerGroup:
             _serve_trials,
             worker_class=WarmWorker,
             when_placed=self._have_devices.set,
-            when_up=self._take_workers,
+            when_started=self._take_workers,
             train_loop_config=config,
             backend_config=DeviceBackendConfig(device=spec.device),
             scaling_config=ScalingConfig(

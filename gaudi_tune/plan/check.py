@@ -18,7 +18,7 @@ from ray.util import inspect_serializability
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.module_folders import folders_unknown_to_workers
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.private.ray_core import CLASS_MAY_HAVE
+from gaudi_tune.private.ray_core import MAX_CLASS_BYTES
 from gaudi_tune.sweep.record.sweep_file import SweepFile
 from gaudi_tune.training.training_config import TrainingConfig, check_batch
 
@@ -90,10 +90,10 @@ def check_pickled(plan: Plan) -> None:
                 f"{field} uses the module {', '.join(unknown)}, and no worker can find it; add its folder to "
                 f"{variable}, or put it next to your script"
             )
-        if len(pickled) > CLASS_MAY_HAVE - RESERVED_BYTES and PARAMETERS_MODULE not in unpickler.modules:
+        if len(pickled) > MAX_CLASS_BYTES - RESERVED_BYTES and PARAMETERS_MODULE not in unpickler.modules:
             raise SweepError(
                 f"{field} uses {len(pickled) / 1e6:.0f} MB of data that would be sent with it, and Ray sends at most "
-                f"{CLASS_MAY_HAVE / 1e6:.0f} MB; load the data inside the train loop, or give it to the Experiment as "
+                f"{MAX_CLASS_BYTES / 1e6:.0f} MB; load the data inside the train loop, or give it to the Experiment as "
                 f"tune.with_parameters(train_loop, data=...)"
             )
 

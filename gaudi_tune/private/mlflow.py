@@ -1,10 +1,10 @@
-"""MLflow's client: names of models and tags, what an error means, and the loggers that say too much."""
+"""MLflow's client: names of models and tags, the meaning of an error, and loggers that say too much."""
 
 from __future__ import annotations
 
 from mlflow.exceptions import MlflowException
 
-# The tags by which MLflow's pages nest runs and show commit and models; no public module has them.
+# Tags with which MLflow's pages nest runs, and show the commit and models. No public module has them.
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
 from mlflow.utils.validation import _validate_model_name
 
@@ -19,20 +19,20 @@ __all__ = [
 ]
 
 DATABASE_LOGGER = "mlflow.store.db.utils"
-"""Logs a line for each table that it makes in a new store. No setting of MLflow quiets one module."""
+"""A logger with a line for each table that is created in a new store. No setting of MLflow silences a single module."""
 PYFUNC_LOGGER = "mlflow.pyfunc"
-"""Logs what it does while a model is saved."""
+"""A logger of what happens while a model is saved."""
 
 
 def validate_model_name(name: str) -> None:
     """Check a name for the model registry. Publicly it is checked only when the model is registered, after the sweep.
 
     Raises:
-        MlflowException: MLflow does not take this name.
+        MlflowException: MLflow does not accept this name.
     """
     _validate_model_name(name)
 
 
 def says_deleted(error: MlflowException) -> bool:
-    """Whether a store refused because the run, or its experiment, was deleted; the error's code only says "wrong"."""
+    """Whether a store refused because the run or its experiment was deleted. The error's code does not tell."""
     return "must be in the 'active' state" in str(error)

@@ -1,24 +1,25 @@
-"""MLflow's monitor of GPUs. A module by itself: workers on GPUs import it, and nothing of the client."""
+"""MLflow's monitor of GPUs. It has its own module, because workers on GPUs import it without the rest of MLflow's
+client."""
 
 from __future__ import annotations
 
-# mlflow.enable_system_metrics_logging() is public, and knows only GPUs, all of the node's, in a run of this process.
+# mlflow.enable_system_metrics_logging() is public, but monitors all GPUs of the node, and needs a run in this process.
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 
 __all__ = ["GPU_LOGGER", "OneGpuMonitor"]
 
 GPU_LOGGER = GPUMonitor.__module__
-"""Logs a warning at each sample for each quantity that a GPU does not have."""
+"""A logger with a warning in each sample for each value that a GPU does not have."""
 
 
 class OneGpuMonitor(GPUMonitor):
-    """MLflow's monitor for GPUs, for one of the node's. MLflow's own reads all, whose time each worker would pay."""
+    """MLflow's monitor of GPUs, restricted to one GPU of the node. MLflow's own takes the time to read all of them."""
 
     def __init__(self, index: int) -> None:
         """Find the GPU.
 
         Args:
-            index: As NVML counts them, that is in the order of their PCI buses, CUDA_VISIBLE_DEVICES or not.
+            index: The GPU's number in NVML, which orders GPUs by their PCI buses and ignores CUDA_VISIBLE_DEVICES.
 
         Raises:
             ImportError: nvidia-ml-py is not installed.
@@ -29,7 +30,7 @@ class OneGpuMonitor(GPUMonitor):
         self._index, self.gpu_handles = index, [self.gpu_handles[index]]
 
     def sample(self) -> dict[str, float]:
-        """Read the GPU once, and return the values under the node's number of it."""
+        """Read the GPU once, and return the values under the GPU's number on the node."""
         self.collect_metrics()
         values: dict[str, float] = self.aggregate_metrics()
         self.clear_metrics()

@@ -1,5 +1,5 @@
-"""Ray's core: what it starts, placement groups that nobody will free, the HPUs that it finds, its words for a full
-host, and how much it sends."""
+"""Ray's core: the processes that it starts, orphaned placement groups, the HPUs that it finds, its message when a
+host's memory is full, and the largest class that it sends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 HOST_OUT_OF_MEMORY = "low on memory"
-"""What Ray says of each process that it kills because the host's memory is full. Not every such error has a type: a
-killed worker arrives as text inside the errors of Ray Train."""
-CLASS_MAY_HAVE: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
-"""How many bytes the class of an actor may have, with all that goes with it."""
+"""This is in Ray's message for each process that it kills because the host's memory is full. Not every such error has a
+type: Ray Train's errors have only the text."""
+MAX_CLASS_BYTES: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
+"""Most bytes of an actor's class when it is pickled, with everything that it refers to."""
 
 
 LEAN: dict[str, Any] = {
@@ -55,32 +55,34 @@ def lean_ray() -> Iterator[None]:
 
 
 def free_orphans() -> None:
-    """Free the devices that a dead trial actor has left booked.
+    """Free the devices that dead trial actors have left booked.
 
-    Each group of workers has a placement group. Ray removes that only when both its creator and the
-    whole job are dead (ray#54305): the devices would stay booked until the end of the sweep. Ray Train has an actor in
-    each group against that, which needs Ray's dashboard; this does without both.
+    Each group of workers has a placement group. Ray removes it only when both its creator and the whole job are dead
+    (ray#54305), so the devices would stay booked until the end of the sweep. Ray Train has an actor in each group for
+    that, which needs Ray's dashboard; this function needs neither.
     """
     _remove(group for group in _placement_groups() if is_orphan(group))
 
 
 def free_own() -> None:
-    """Free what this actor has booked: Ray Train's controller forgets a placement group whose workers failed while they
-    started (Ray 2.60)."""
-    own = ray.get_runtime_context().get_actor_id()
-    _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == own)
+    """Free the devices that this actor has booked.
+
+    Ray Train's controller (Ray 2.60) forgets a placement group if its workers fail while they start.
+    """
+    actor_id = ray.get_runtime_context().get_actor_id()
+    _remove(group for group in _placement_groups() if group.creator_actor_id.hex() == actor_id)
 
 
 def waiting_actors() -> set[str]:
-    """Return the ids of the actors whose placement group waits for something that others have booked."""
+    """Return the ids of the actors whose placement group waits for resources that others have booked."""
     pending = PlacementGroupTableData.PENDING
     return {group.creator_actor_id.hex() for group in _placement_groups() if group.state == pending}
 
 
 def _placement_groups() -> list[PlacementGroupTableData]:
-    """Return this job's placement groups that book something.
+    """Return this job's placement groups that have not been removed.
 
-    ``ray.util.placement_group_table()`` is public, but names neither the job nor the creator of a group.
+    ``ray.util.placement_group_table()`` is public, but has neither the job nor the creator of a group.
     """
     job = ray.get_runtime_context().get_job_id()
     entries = state._connect_and_get_accessor().get_placement_group_table()
@@ -95,14 +97,16 @@ def _remove(groups: Iterable[PlacementGroupTableData]) -> None:
 
 
 def is_orphan(group: PlacementGroupTableData) -> bool:
-    """Whether an actor created the group, and is dead."""
-    # For a driver's group Ray sets creator_actor_dead as well; the creator's id is nil there.
+    """Whether the group was created by an actor that is dead."""
+    # Ray also sets creator_actor_dead for the group of a driver, but then the creator's id is nil.
     created_by_an_actor = not ray.ActorID(group.creator_actor_id).is_nil()
     return created_by_an_actor and group.creator_actor_dead and not group.is_detached
 
 
 def accelerators_found_by_ray() -> tuple[str, int]:
-    """Return the name and the number of what Ray would find on this machine: one kind of accelerator, the first of its
-    own list; ("accelerator", 0) for none. ``ray.cluster_resources()`` says so only once Ray runs."""
+    """Return the name and number of the accelerators that Ray would find on this machine; ("accelerator", 0) for none.
+
+    Ray finds only one kind, the first of its list. ``ray.cluster_resources()`` has it only once Ray runs.
+    """
     manager, count = ResourceAndLabelSpec._get_current_node_accelerator(None, {})
     return (manager.get_resource_name() if manager else "accelerator"), count

@@ -104,24 +104,24 @@ class LeanTorchTrainer(DataParallelTrainer):
         *,
         worker_class: type[RayTrainWorker],
         when_placed: Callable[[], None],
-        when_up: Callable[[list[Any]], None],
+        when_started: Callable[[list[Any]], None],
         **arguments: Any,
     ) -> None:
         """Prepare, as a TorchTrainer does.
 
         Args:
-            train_loop_per_worker: The function that each worker runs.
-            worker_class: The class of the worker actors.
+            train_loop_per_worker: The function that each worker runs. worker_class: The class of the worker actors.
             when_placed: A function that is called when the workers have their devices, before their processes start.
-            when_up: A function that is called with the workers' actors, by rank, when they run. It is not a callback
+            when_started: A function that is called with the workers' actors, by rank, when they run. It is not a
+            callback
                 of ``RunConfig``, because Ray Train sends those to each worker.
             **arguments: Arguments of a DataParallelTrainer.
         """
         super().__init__(train_loop_per_worker, **arguments)
-        self._worker_class, self._when_placed, self._when_up = worker_class, when_placed, when_up
+        self._worker_class, self._when_placed, self._when_started = worker_class, when_placed, when_started
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, callbacks: list[Any], **parts: Any) -> Result:
-        needed = [callback for callback in callbacks if not isinstance(callback, DISPENSABLE)]
+        kept_callbacks = [callback for callback in callbacks if not isinstance(callback, DISPENSABLE)]
         when_placed = self._when_placed
 
         class Group(WorkerGroup):
@@ -136,7 +136,7 @@ class LeanTorchTrainer(DataParallelTrainer):
 
         controller = Controller(
             scaling_policy=FixedSize(scaling_policy.scaling_config),
-            callbacks=[*needed, HandOver(self._when_up)],
+            callbacks=[*kept_callbacks, HandOver(self._when_started)],
             **parts,
         )
         asyncio.run(controller.run())

@@ -45,20 +45,20 @@ class _Paced:
 
     def __init__(self, share: float, pause_s: tuple[float, float] = (0.0, math.inf)) -> None:
         self._share, self._bounds, self._due_at = share, pause_s, 0.0
-        self._began_at: float | None = None
+        self._started_at: float | None = None
 
     @property
     def is_due(self) -> bool:
-        return self._began_at is None and time.monotonic() >= self._due_at
+        return self._started_at is None and time.monotonic() >= self._due_at
 
     def begin(self) -> None:
-        self._began_at = time.monotonic()
+        self._started_at = time.monotonic()
 
     def end(self) -> None:
-        if self._began_at is not None:
-            now, (shortest, longest) = time.monotonic(), self._bounds
-            self._due_at = now + min(max((now - self._began_at) / self._share, shortest), longest)
-            self._began_at = None
+        if self._started_at is not None:
+            ended_at, (shortest, longest) = time.monotonic(), self._bounds
+            self._due_at = ended_at + min(max((ended_at - self._started_at) / self._share, shortest), longest)
+            self._started_at = None
 
 
 def give_state_to_keepers(share: float) -> None:

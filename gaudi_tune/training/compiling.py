@@ -62,10 +62,10 @@ class Compiling:
     @contextmanager
     def _first_alone(self, folder: Path, key: Mapping[str, object]) -> Iterator[None]:
         key = {**key, "config": type(self._config).__name__, "workers": self._world}
-        began_at = time.perf_counter()
+        entered_at = time.perf_counter()
         with first_alone(folder, key) if self._rank == 0 else nullcontext():
             if self._world > 1 and key["part"] == "training":  # in evaluation, a rank may have nothing to do
                 dist.barrier()
-            self._waited_s += time.perf_counter() - began_at
+            self._waited_s += time.perf_counter() - entered_at
             yield
             self._device_type.synchronize()

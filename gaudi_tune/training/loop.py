@@ -85,8 +85,8 @@ class Task:
     metrics: Mapping[str, Callable[[], Metric]] = field(
         default_factory=lambda: {names.VAL_ACCURACY: metrics.accuracy_metric}
     )
-    """By the name to report it under, what makes a metric of one number (a subclass of ``evaluate.Metric`` does). It is
-    computed on rank 0, over the predictions of all ranks."""
+    """Functions that make the metrics, such as a subclass of ``evaluate.Metric``, by the names of the metrics in
+    reports. A metric is one number. It is computed on rank 0, over the predictions of all ranks."""
     schedule: Schedule | None = None
     """The schedule of the learning rate; None for the one that the configuration names."""
     describe: Callable[[Path], None] | None = None
@@ -190,7 +190,7 @@ class _Trial:
             expect_many_graphs()
             compiled = self.device_type.compile
             self.train_model, self.eval_model = compiled(self.model), compiled(self.scored_model)
-        self.metrics = {**task.metrics, **(metrics.BALANCED if config.balanced_metrics else {})}
+        self.metrics = {**task.metrics, **(metrics.BALANCED_METRICS if config.balanced_metrics else {})}
 
     def load_first_batch(self) -> None:
         """Wait for the first batch, which counts as part of the trial's start and not of its first step."""
@@ -307,8 +307,8 @@ class _Trial:
         gathered = [metrics.gather_over_ranks(torch.cat(parts)) for parts in (predictions, references)]
         if self.rank == 0:
             predicted, expected = (values.cpu() for values in gathered)
-            for name, make in self.metrics.items():
-                result = make().compute(predictions=predicted, references=expected)
+            for name, make_metric in self.metrics.items():
+                result = make_metric().compute(predictions=predicted, references=expected)
                 if len(result) != 1:
                     raise ValueError(f"the metric {name!r} must be one number, but gives {', '.join(result)}")
                 scores[name] = float(*result.values())

@@ -1,4 +1,4 @@
-"""Metrics over all ranks and all samples, each sample counted once."""
+"""Metrics over the samples of all ranks, where each sample counts once."""
 
 from __future__ import annotations
 
@@ -18,34 +18,40 @@ if TYPE_CHECKING:
 
 @cache
 def accuracy_metric() -> Metric:
-    """Return the metric for the share of right predictions."""
-    return _of_classes("Share of predictions equal to their reference.", lambda right, said: np.mean(said == right))
+    """Return the metric for the share of correct predictions."""
+    return _class_metric(
+        "Share of predictions equal to their reference.",
+        lambda references, predictions: np.mean(predictions == references),
+    )
 
 
 @cache
 def balanced_accuracy_metric() -> Metric:
-    """Return the metric for the mean over the references' classes of the share that is predicted right."""
+    """Return the metric for the mean over the references' classes of the share that is predicted correctly."""
     from sklearn.metrics import recall_score
 
-    # sklearn's balanced_accuracy_score is this, and warns of each class that is predicted and is no reference.
-    return _of_classes(
+    # sklearn's balanced_accuracy_score is the same, but warns of each class that is predicted and is not a reference.
+    return _class_metric(
         "Mean of the recalls of the references' classes.",
-        lambda right, said: recall_score(right, said, average="macro", labels=np.unique(right)),
+        lambda references, predictions: recall_score(
+            references, predictions, average="macro", labels=np.unique(references)
+        ),
     )
 
 
 @cache
 def macro_f1_metric() -> Metric:
-    """Return the metric for the mean of F1 over the classes that are predicted or are references."""
+    """Return the metric for the mean of F1 over all classes among the predictions and references."""
     from sklearn.metrics import f1_score
 
-    return _of_classes(
-        "Mean of the classes' F1.", lambda right, said: f1_score(right, said, average="macro", zero_division=0)
+    return _class_metric(
+        "Mean of the classes' F1.",
+        lambda references, predictions: f1_score(references, predictions, average="macro", zero_division=0),
     )
 
 
-def _of_classes(description: str, score: Callable[[Any, Any], Any]) -> Metric:
-    """Return the metric that is ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
+def _class_metric(description: str, score: Callable[[Any, Any], Any]) -> Metric:
+    """Return a metric that computes ``score(references, predictions)``; ``evaluate.load`` would need the hub."""
     # Imported here, since not every process computes metrics: evaluate imports transformers' pipelines, which takes 2 s
     # where the model is not one of transformers. The experiments have the fork server import it.
     import datasets
@@ -67,42 +73,42 @@ def _of_classes(description: str, score: Callable[[Any, Any], Any]) -> Metric:
     return OfClasses(keep_in_memory=True)
 
 
-BALANCED: dict[str, Callable[[], Metric]] = {
+BALANCED_METRICS: dict[str, Callable[[], Metric]] = {
     names.VAL_BALANCED_ACCURACY: balanced_accuracy_metric,
     names.VAL_MACRO_F1: macro_f1_metric,
 }
-"""What ``balanced_metrics`` adds to the metrics of a task."""
+"""The metrics that ``balanced_metrics`` adds to those of a task."""
 
 
 def sum_over_ranks(values: torch.Tensor) -> torch.Tensor:
-    """Return the element-wise sum of ``values`` over all ranks; that of integers is exact."""
+    """Return the element-wise sum of ``values`` over all ranks. The sum of integers is exact."""
     if not (dist.is_initialized() and dist.get_world_size() > 1):
         return values
     if values.is_floating_point():
         dist.all_reduce(values)
         return values
-    return torch.stack(_of_all_ranks(values)).sum(dim=0)  # hccl would sum them as float32, exact up to 2^24
+    return torch.stack(_all_gather(values)).sum(dim=0)  # hccl sums integers as float32, exact only up to 2^24
 
 
 def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
-    """Return the values of all ranks, one after the other; ranks may hold different numbers of them.
+    """Return the values of all ranks, one after the other. Ranks may have different numbers of values.
 
     Args:
-        values: Shape (n,), integers or floats; n is free on each rank, and a rank without values need not know which.
+        values: Integers or floats of shape (n,); n may be 0, and then the type does not matter.
     """
     if not (dist.is_initialized() and dist.get_world_size() > 1):
         return values
-    kind = values.is_floating_point() + (values.dtype == torch.float64)
-    own = torch.tensor([len(values), kind], dtype=torch.int64, device=values.device)
-    counts, kinds = torch.stack(_of_all_ranks(own)).T.tolist()
+    kind = values.is_floating_point() + (values.dtype == torch.float64)  # 0, 1 or 2, an index of the types below
+    count_and_kind = torch.tensor([len(values), kind], dtype=torch.int64, device=values.device)
+    counts, kinds = torch.stack(_all_gather(count_and_kind)).T.tolist()
     dtype = (torch.int64, torch.float32, torch.float64)[max(kinds)]
     padded = torch.zeros(max(counts), dtype=dtype, device=values.device)
     padded[: len(values)] = values
-    return torch.cat([part[:count] for part, count in zip(_of_all_ranks(padded), counts, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(_all_gather(padded), counts, strict=True)])
 
 
-def _of_all_ranks(values: torch.Tensor) -> list[torch.Tensor]:
-    """Return the values of each rank, which have the same shape."""
+def _all_gather(values: torch.Tensor) -> list[torch.Tensor]:
+    """Return the values of each rank, which must have the same shape."""
     parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, values)
     return parts

@@ -54,6 +54,6 @@ class Schedule:
         if self.kind == "exponential":
             return float(self.gamma ** (step / steps_per_epoch / self.step_size))
         if self.kind == "published":
-            begun = [share for start, share in self.table if start * steps <= step + 1e-9 * steps]
-            return begun[-1]
+            shares = [share for start, share in self.table if start * steps <= step + 1e-9 * steps]
+            return shares[-1]
         return 1.0

@@ -31,7 +31,7 @@ class StepTimer:
     def __init__(self, clock: Callable[[], float], synchronize: Callable[[], None]) -> None:
         """Begin to measure; ``synchronize`` waits until the device has finished its work."""
         self._clock, self._synchronize = clock, synchronize
-        self._began_at = self._first_step_ended_at = self._last_step_began_at = clock()
+        self._started_at = self._first_step_ended_at = self._last_step_began_at = clock()
 
     def first_step_has_ended(self) -> None:
         """Note that the trial's first step has ended."""
@@ -46,15 +46,15 @@ class StepTimer:
     def stop(self, steps: int) -> StepTimes:
         """Return the times of all steps; the device must have finished them."""
         ended_at = self._clock()
-        first_step_s = self._first_step_ended_at - self._began_at  # 0 unless the trial's first step is among them
+        first_step_s = self._first_step_ended_at - self._started_at  # 0 unless the trial's first step is among them
         if first_step_s and steps > 1:
             step_s = (ended_at - self._first_step_ended_at) / (steps - 1)
         else:
-            step_s = (ended_at - self._began_at) / steps
+            step_s = (ended_at - self._started_at) / steps
         step_s = max(SHORTEST_STEP_S, step_s)
         extra_s = max(0.0, first_step_s - step_s)
         return StepTimes(
-            total_s=ended_at - self._began_at - extra_s,
+            total_s=ended_at - self._started_at - extra_s,
             first_step_extra_s=extra_s,
             step_s=step_s,
             last_step_s=max(SHORTEST_STEP_S, ended_at - self._last_step_began_at),

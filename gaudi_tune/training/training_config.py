@@ -56,8 +56,8 @@ class TrainingConfig(TrialConfig):
     decayed: Literal["all", "weights"] = "all"
     """What ``weight_decay`` acts on: all parameters, or only weights, without norms, biases and embeddings."""
     optimizer: OptimizerName = "sgd"
-    """With torch's own betas, alpha and eps. ``lars`` scales each layer's step to the norm of its weights,
-    except where weight decay is left out: it needs ``decayed=weights``."""
+    """The optimizer, with torch's own betas, alpha and eps. ``lars`` scales each layer's step to the norm of its
+    weights, except where weight decay is left out: it needs ``decayed=weights``."""
     schedule: ScheduleKind = "constant"
     """How the learning rate falls from its peak over the budget. ``published`` follows the recipe's own table,
     stretched to the budget; the table may have its own warm-up."""

@@ -62,7 +62,7 @@ class TrialConfig:
         }
 
     def __post_init__(self) -> None:
-        broken = [f"{rule}, but got {self._values_in(rule)}" for rule, is_kept in self.rules().items() if not is_kept]
+        broken = [f"{rule}, but got {self._values_in(rule)}" for rule, holds in self.rules().items() if not holds]
         if broken:
             raise ValueError("; ".join(broken))
 

@@ -196,7 +196,9 @@ def test_a_lean_trainer_has_all_of_rays_callbacks_but_the_dispensable(monkeypatc
 
     monkeypatch.setattr(TrainController, "__init__", begin)
     config = ray.train.RunConfig(callbacks=[RanksByDevice("HPU")])
-    trainer = LeanTorchTrainer(print, worker_class=RayTrainWorker, when_placed=print, when_up=print, run_config=config)
+    trainer = LeanTorchTrainer(
+        print, worker_class=RayTrainWorker, when_placed=print, when_started=print, run_config=config
+    )
     callbacks = trainer._create_default_callbacks()
     usual = [type(callback) for callback in callbacks]
     assert usual[-1] is RanksByDevice
