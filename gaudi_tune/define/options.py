@@ -281,7 +281,7 @@ GROUPS: dict[str, type[Any]] = {
 }
 """The groups of options that ``--help`` shows, in its order."""
 TRAITS: dict[str, Traits] = {
-    name: next((part for part in annotation.__metadata__ if isinstance(part, Traits)), Traits())
+    name: next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Traits)), Traits())
     for name, annotation in get_type_hints(SweepOptions, include_extras=True).items()
 }
 """The traits of each option, by its name."""

@@ -60,8 +60,8 @@ def _row(state: SweepState, searched: TrialState, trials: Sequence[TrialState], 
     """Return what became of a configuration, and mean and interval of each objective but the first."""
     scores = [(trial.test_point if tested else trial.point)[0] for trial in trials]
     columns = list(zip(*(trial.test_point for trial in trials), strict=True))
-    beside_first = zip(state.objectives[1:], columns[1:], strict=True)
-    means = {objective.name: _mean(values) for objective, values in beside_first}
+    other_columns = zip(state.objectives[1:], columns[1:], strict=True)
+    means = {objective.name: _mean(values) for objective, values in other_columns}
     return {
         "trial": searched.number,
         "config": {name: value for name, value in searched.config.items() if name != "seed"},

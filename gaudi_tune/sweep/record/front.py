@@ -1,7 +1,7 @@
-"""Which of many points are on the front, and which come first. Of one objective that is which are the best.
+"""Points are ranked by one or more objectives.
 
-A point has a score for each objective, more being better. One dominates another if it is worse in none, and better in
-one. The front are those that none dominates.
+A point has a score for each objective, and more is better. One point dominates another if it is worse in no objective
+and better in at least one. The front is the set of points that no other point dominates.
 """
 
 from __future__ import annotations
@@ -21,50 +21,55 @@ def dominates(one: Scores, other: Scores) -> bool:
 
 
 def on_front(points: Sequence[Scores]) -> list[int]:
-    """Return the places of the points that no other dominates."""
-    if points and len(points[0]) == 1:  # without a matrix of all pairs
-        values = np.array(points, dtype=float)[:, 0]
-        return np.flatnonzero(values == values.max()).tolist()
-    return np.flatnonzero(~_dominates(np.array(points, dtype=float)).any(axis=0)).tolist() if points else []
+    """Return the places of the points that no other point dominates."""
+    if not points:
+        return []
+    scores = np.array(points, dtype=float)
+    if scores.shape[1] == 1:  # the matrix of all pairs of ten thousand trials would take 100 MB
+        return np.flatnonzero(scores[:, 0] == scores.max()).tolist()
+    return np.flatnonzero(~_dominates(scores).any(axis=0)).tolist()
 
 
 def in_order(points: Sequence[Scores]) -> list[int]:
     """Return the places of all points, the best first.
 
-    The front comes first, then the front of those that are left, and so on. Of one front, the point comes first that is
-    best in the first objective, and then each time the one that is farthest from those taken: an epsilon-net, as in
-    multi-objective ASHA (Schmucker et al., 2021). Distances are shares of what the objectives span on that front.
+    The front comes first, then the front of the remaining points, and so on. Within a front, the point that is best in
+    the first objective comes first, followed each time by the point that is farthest from those before it. This is the
+    epsilon-net of multi-objective ASHA (Schmucker et al., 2021). Distances are relative to the range of each objective
+    on that front. Equal points keep their order.
     """
     if not points:
         return []
-    values = np.array(points, dtype=float)
-    if values.shape[1] == 1:  # likewise
-        return np.argsort(-values[:, 0], kind="stable").tolist()
-    pairs = _dominates(values)
-    by, left, found = pairs.sum(axis=0), np.ones(len(values), dtype=bool), list[int]()
-    while left.any():
-        front = np.flatnonzero(left & (by == 0))
-        left[front], by = False, by - pairs[front].sum(axis=0)
-        found += front[_spread(values[front])].tolist()
-    return found
+    scores = np.array(points, dtype=float)
+    if scores.shape[1] == 1:  # as above
+        return np.argsort(-scores[:, 0], kind="stable").tolist()
+    pairs = _dominates(scores)
+    dominators = pairs.sum(axis=0)  # of each point, among the remaining ones
+    remaining, order = np.ones(len(scores), dtype=bool), list[int]()
+    while remaining.any():
+        front = np.flatnonzero(remaining & (dominators == 0))
+        remaining[front] = False
+        dominators = dominators - pairs[front].sum(axis=0)
+        order += front[_spread(scores[front])].tolist()
+    return order
 
 
-def _dominates(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _dominates(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return whether each point dominates each other; (points, points)."""
-    columns = values.T
+    columns = scores.T
     worse_in_none = np.logical_and.reduce([np.greater_equal.outer(column, column) for column in columns])
     return np.asarray(worse_in_none & ~worse_in_none.T)
 
 
-def _spread(values: npt.NDArray[np.float64]) -> list[int]:
+def _spread(scores: npt.NDArray[np.float64]) -> list[int]:
     """Return the places of the points of one front in their order."""
-    spans = np.ptp(values, axis=0)
-    scaled = (values - values.min(axis=0)) / np.where(spans > 0, spans, 1.0)
-    taken = [int(np.lexsort(-values.T[::-1])[0])]  # best in the first objective, of equal ones in the next
-    nearest = np.linalg.norm(scaled - scaled[taken[0]], axis=1)
-    nearest[taken[0]] = -1.0
-    while len(taken) < len(values):
-        taken.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, np.linalg.norm(scaled - scaled[taken[-1]], axis=1))
-        nearest[taken] = -1.0
-    return taken
+    ranges = np.ptp(scores, axis=0)
+    scaled = (scores - scores.min(axis=0)) / np.where(ranges > 0, ranges, 1.0)
+    order = [int(np.lexsort(-scores.T[::-1])[0])]  # best in the first objective, of equal ones in the next
+    distances = np.linalg.norm(scaled - scaled[order[0]], axis=1)  # from each point to the nearest in the order
+    distances[order[0]] = -1.0
+    while len(order) < len(scores):
+        order.append(int(distances.argmax()))
+        distances = np.minimum(distances, np.linalg.norm(scaled - scaled[order[-1]], axis=1))
+        distances[order] = -1.0
+    return order

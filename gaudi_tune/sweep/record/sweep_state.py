@@ -21,7 +21,7 @@ from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
 VERSION = 5
-"""Of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
+"""The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
 class SweepState:
