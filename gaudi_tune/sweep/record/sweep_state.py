@@ -232,8 +232,9 @@ class SweepState:
         if not self.seeds:
             return []
         sound = [trial for trial in self.searched if trial.can_be_confirmed]
-        by_first = sorted(sound, key=lambda trial: (-self._scores(trial)[0], trial.number))
-        ranked = [by_first[place] for place in in_order([self._scores(trial) for trial in by_first])]
+        scores = {trial.number: self._scores(trial) for trial in sound}
+        by_first = sorted(sound, key=lambda trial: (-scores[trial.number][0], trial.number))
+        ranked = [by_first[place] for place in in_order([scores[trial.number] for trial in by_first])]
         first = [trial for trial in ranked if trial is self.baseline]
         return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
