@@ -220,8 +220,6 @@ class TrackingOptions:
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
     register: Annotated[str | None, shown("NAME"), Traits(on_resume="kept unless given")] = None
     """Register the best model in MLflow under this name."""
-    profile: Annotated[str | None, shown("TRIAL:STEPS"), Traits(on_resume="kept unless given")] = None
-    """Trace STEPS steps of trial TRIAL with torch's profiler."""
     notify: Annotated[Text | None, shown("URL"), Traits(on_resume="as given")] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
 
@@ -241,19 +239,6 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         baseline = self.baseline or ""
         sweep, _, number = baseline.rpartition(":")
         return (sweep, int(number)) if sweep and number.isdigit() else (baseline, None)
-
-    @property
-    def profiled(self) -> tuple[int, int] | None:
-        """The trial's number and the number of steps that ``--profile`` gives; None without the option."""
-        if self.profile is None:
-            return None
-        trial, _, steps = self.profile.partition(":")
-        if not (trial.isdecimal() and steps.isdecimal() and int(trial) and int(steps)):
-            raise SweepError(
-                f"--profile {self.profile}: give TRIAL:STEPS, the number of a trial from 1 on, and of steps, for "
-                f"example 1:20"
-            )
-        return int(trial), int(steps)
 
     @property
     def checkpoint_bytes(self) -> int | None:
@@ -319,7 +304,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             message = message.replace("a valid tuple", f"a tuple, such as {TRAITS[name].example}")
             problems.setdefault(name, f"{problem['input']!s}: {message}")
         raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
-    _ = valid.checkpoint_bytes, valid.profiled  # these properties raise if the option is wrong
+    _ = valid.checkpoint_bytes  # this property raises if the option is wrong
     if valid.add_trials and valid.resume is None:
         raise SweepError("--add-trials goes with --resume NAME; a new sweep has --num-samples")
     return valid

@@ -29,7 +29,6 @@ from gaudi_tune.group.report_check import check_metrics, is_finite_number
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.private.ray_tune import Saved, checkpoint_folder, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
-from gaudi_tune.training.profiling import Profile
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class WarmTrainable(tune.Trainable):
         environment_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
         objectives: Sequence[str] = (),
         retries: int = 0,
-        profile: tuple[str, Profile] | None = None,
+        folder: str = "",
     ) -> None:
         """Take the first trial.
 
@@ -83,10 +82,10 @@ class WarmTrainable(tune.Trainable):
             environment_of: Returns the variables that the workers for a configuration must have been started with.
             objectives: Metrics that every report must have, as numbers.
             retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
-            profile: The name of a trial, and what is wanted of it.
+            folder: The folder of the sweep, on every node.
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
-        self.objectives, self.retries, self.profile = objectives, retries, profile
+        self.objectives, self.retries, self.folder = objectives, retries, folder
         self._usual = Place(spec.num_workers)
         self.group: WorkerGroup | None = None
         self._begin(config)
@@ -171,8 +170,7 @@ class WarmTrainable(tune.Trainable):
             ) from error
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
-        profiled, profile = self.profile or ("", None)
-        report = group.start(config, self._checkpoint, profile if self.trial_name == profiled else None)
+        report = group.start(config, self._checkpoint, str(Path(self.folder, self.trial_name)))
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
                 return report

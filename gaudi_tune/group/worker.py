@@ -35,7 +35,6 @@ from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
-from gaudi_tune.training.profiling import profiling
 from gaudi_tune.training.session import SaveFunction, TrainLoop, get_checkpoint, get_context, open_session, report
 
 logger = logging.getLogger(__name__)
@@ -80,8 +79,8 @@ class _TrialStopped(BaseException):
 class _WarmSession:
     """Answers the loop's reports with the commands of the trial actor."""
 
-    def __init__(self, measured: _Measured, checkpoint: str | None, counts: TrialCounts) -> None:
-        self._measured, self._counts = measured, counts
+    def __init__(self, measured: _Measured, checkpoint: str | None, counts: TrialCounts, folder: Path) -> None:
+        self._measured, self._counts, self.folder = measured, counts, folder
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
         self._checkpoint_read = False  # whether the loop has called get_checkpoint()
@@ -130,13 +129,12 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
 
 def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
-    session = _WarmSession(measured, start["checkpoint"], TrialCounts(device))
+    session = _WarmSession(measured, start["checkpoint"], TrialCounts(device), Path(start["folder"]))
     measured.metrics.take()  # the time between two trials belongs to neither
     fresh_start(start["config"].get("seed", 0))
     try:
         with (
             open_session(session),
-            profiling(start["profile"]),
             ray_train.answered_by(report, get_checkpoint),
             environment_restored(),
         ):

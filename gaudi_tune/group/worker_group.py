@@ -47,7 +47,6 @@ from gaudi_tune.private.ray_core import free_own
 from gaudi_tune.private.ray_train_torch import LeanTorchTrainer
 
 if TYPE_CHECKING:
-    from gaudi_tune.training.profiling import Profile
     from gaudi_tune.training.session import TrainLoop
 
 logger = logging.getLogger(__name__)
@@ -142,11 +141,15 @@ class WorkerGroup:
         """Whether trials have left so much in a device's memory that the next trial should get new workers."""
         return self._first_residue is not None and self._residue - self._first_residue > RESIDUE_MAY_GROW
 
-    def start(
-        self, config: Mapping[str, Any], checkpoint: str | None, profile: Profile | None = None
-    ) -> dict[str, Any]:
-        """Start a trial, ending the one that runs, and return its first report."""
-        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint, "profile": profile})
+    def start(self, config: Mapping[str, Any], checkpoint: str | None, folder: str = "") -> dict[str, Any]:
+        """Start a trial, ending the one that runs, and return its first report.
+
+        Args:
+            config: The configuration of the trial.
+            checkpoint: The folder of the checkpoint that it starts from; None for a new trial.
+            folder: The folder of the trial, on every node.
+        """
+        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint, "folder": folder})
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial continue, and return its next report."""

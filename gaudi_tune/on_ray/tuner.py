@@ -33,8 +33,6 @@ from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from gaudi_tune.sweep.record.trial_state import trial_name
-from gaudi_tune.training.profiling import TRACE_FILE, Profile
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
@@ -215,11 +213,6 @@ class SweepTuner(tune.Tuner):
             over_nodes=options.workers_per_trial > max(plan.devices.nodes),
             hung_after_s=60 * (options.hang_minutes or 0),
         )
-        profile: tuple[str, Profile] | None = None
-        if options.profiled is not None:
-            number, steps = options.profiled
-            name = trial_name(number)
-            profile = name, Profile(steps, str(plan.folder / name / TRACE_FILE))
         return tune.with_resources(
             warm_trainable(
                 spec=spec,
@@ -227,7 +220,7 @@ class SweepTuner(tune.Tuner):
                 environment_of=experiment.config_class.environment_of,
                 objectives=[objective.name for objective in plan.objectives],
                 retries=options.retries or 0,
-                profile=profile,
+                folder=str(plan.folder),
             ),
             tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}]),
         )

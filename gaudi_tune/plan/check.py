@@ -34,7 +34,6 @@ def check(plan: Plan, sweep_file: SweepFile | None) -> list[str]:
 
     ``sweep_file`` is the file of a sweep that is resumed, else None.
     """
-    check_profile(plan)
     if sweep_file is not None:
         check_unchanged(plan, sweep_file)
     check_pickled(plan)
@@ -119,26 +118,6 @@ class _ModuleRecorder(pickle.Unpickler):
         """Record a module, and return its object of this name."""
         self.modules.add(module)
         return super().find_class(module, name)
-
-
-def check_profile(plan: Plan) -> None:
-    """Check that the trial to profile exists, and that the shared train loop, which can be traced, trains it."""
-    if plan.options.profiled is None:
-        return
-    trial, _ = plan.options.profiled
-    trials, experiment = plan.num_samples + plan.confirmations, plan.experiment
-    if trial > trials:
-        raise SweepError(f"--profile {plan.options.profile}: there is no trial {trial}; give one of 1 to {trials}")
-    if not issubclass(experiment.config_class, TrainingConfig):
-        raise SweepError(
-            f"--profile {plan.options.profile}: only the shared train loop can be traced, and {experiment.name} "
-            f"has another; call torch.profiler in it"
-        )
-    if plan.settings.get("eval_every") == 1:
-        raise SweepError(
-            f"--profile {plan.options.profile}: a trace has the steps from the second one to the first report, and "
-            f"with --eval-every 1 there are none; give --eval-every 2 or more"
-        )
 
 
 def check_trials(plan: Plan) -> list[str]:

@@ -41,7 +41,7 @@ from gaudi_tune.training.loading import (
 )
 from gaudi_tune.training.profiling import traced
 from gaudi_tune.training.schedules import Schedule
-from gaudi_tune.training.session import get_checkpoint, get_context, report
+from gaudi_tune.training.session import get_checkpoint, get_context, report, trial_folder
 from gaudi_tune.training.step_times import StepTimer, StepTimes
 from gaudi_tune.training.sync_batch_norm import synchronise_batch_norm
 from gaudi_tune.training.training_config import TOP, TrainingConfig, check_batch, num_micro_batches
@@ -206,8 +206,8 @@ class _Trial:
         loss_sum = torch.zeros((), device=self.device)
         self.correct = torch.zeros(2, dtype=torch.int64, device=self.device)  # predictions that are right, and all
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
-        traced_steps = 0 if self.rank or start else end  # only rank 0 traces, and only the first steps of a trial
-        with traced(self.device_type, traced_steps) as trace_step:
+        wanted = 0 if self.rank or start else self.config.profile  # only rank 0 traces, and only a trial's first steps
+        with traced(self.device_type, end - start, wanted, trial_folder()) as trace_step:
             while self.steps_done < end:
                 if self.steps_done == end - 1:
                     timer.last_step_begins()

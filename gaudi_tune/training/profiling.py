@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.devices.device import DeviceType
@@ -19,43 +19,26 @@ TRACE_FILE = "trace.json.gz"
 """In the folder of the trial; Perfetto opens it as it is."""
 
 
-class Profile(NamedTuple):
-    """What is wanted of a trial."""
-
-    steps: int
-    file: str
-    """Path of the trace, on every node."""
-
-
-_wanted: Profile | None = None
-
-
 @contextmanager
-def profiling(profile: Profile | None) -> Iterator[None]:
-    """Have the loop that is called inside the block take this trace; None: it takes none."""
-    global _wanted
-    previous, _wanted = _wanted, profile
-    try:
-        yield
-    finally:
-        _wanted = previous
+def traced(device: DeviceType, steps: int, wanted: int, folder: Path) -> Iterator[Callable[[], None]]:
+    """Trace some of a trial's first steps, and yield a function that must be called after each step.
 
+    The trace begins after :data:`WARM_UP` steps. If there are too few, it has the last ones, and never the first.
 
-@contextmanager
-def traced(device: DeviceType, steps: int) -> Iterator[Callable[[], None]]:
-    """Trace what is wanted of so many steps, the first of a trial, and hand out what must be called after each of them.
-
-    The trace begins after :data:`WARM_UP` steps; where there are too few, with the last that are wanted, and never with
-    the first.
+    Args:
+        device: The kind of device that the trial trains on.
+        steps: How many steps are taken inside the block.
+        wanted: How many of them to trace. 0: none.
+        folder: Where to write :data:`TRACE_FILE`.
     """
-    if _wanted is None or steps < 2:
-        if _wanted is not None and steps == 1:
-            logger.warning("no trace: the first report comes after one step, which is never traced; report less often")
+    if wanted and steps == 1:
+        logger.warning("no trace: the first report comes after one step, which is never traced; report less often")
+    if not wanted or steps < 2:
         yield lambda: None
         return
     from torch.profiler import profile, schedule
 
-    file, wanted = Path(_wanted.file), min(_wanted.steps, steps - 1)
+    file, wanted = folder / TRACE_FILE, min(wanted, steps - 1)
     before = max(1, min(WARM_UP, steps - wanted))
 
     def write(profiler: Any) -> None:

@@ -35,6 +35,9 @@ SaveFunction = Callable[[Path], None]
 class Session(Protocol):
     """The caller of a loop, which receives its reports."""
 
+    folder: Path
+    """The trial's folder in the storage of the sweep."""
+
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         """Take the metrics of one epoch, and return when the trial may continue."""
 
@@ -100,6 +103,11 @@ def get_checkpoint() -> Checkpoint | None:
     from ray import train
 
     return train.get_checkpoint()
+
+
+def trial_folder() -> Path:
+    """Return the trial's folder in the storage of the sweep; the current folder if no sweep runs the loop."""
+    return Path() if _session is None else _session.folder
 
 
 def get_context() -> TrainContext | LocalContext:

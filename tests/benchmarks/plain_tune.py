@@ -31,6 +31,8 @@ from gaudi_tune.training.session import SaveFunction, open_session
 class TuneSession:
     """Sends the reports of a loop to Tune, and saves nothing."""
 
+    folder = Path()
+
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
         tune.report(dict(metrics))
 

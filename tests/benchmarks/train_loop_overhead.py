@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -87,6 +88,8 @@ class ByHand:
 
 class InTurn:
     """A session that runs an epoch by hand after each epoch of the shared loop."""
+
+    folder = Path()
 
     def __init__(self, by_hand: ByHand) -> None:
         self.by_hand, self.shared_s, self.by_hand_s = by_hand, list[float](), list[float]()

@@ -20,7 +20,7 @@ from gaudi_tune.group import worker
 from gaudi_tune.group.mailbox import Mailbox
 from gaudi_tune.training.session import TrainLoop, report
 
-NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "profile": None}
+NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": ""}
 
 
 def three_epochs(config: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> It
     cpu = DEVICE_TYPES["cpu"]
     monkeypatch.setattr(worker, "release_memory", gc.collect)  # it freezes what there is, and this is no worker
     measured = worker._Measured(DeviceMetrics(cpu, None))
-    start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "profile": None}
+    start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": ""}
     set_train_fn_utils(DistributedTrainFnUtils())
     yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)
     set_train_fn_utils(None)

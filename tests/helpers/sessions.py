@@ -23,7 +23,14 @@ NUMBERS = (
 class Collector:
     """Runs a loop in this process, keeps its reports, and saves after one of them."""
 
-    def __init__(self, start_from: Path | None = None, save_at: int = 0, save_to: Path | None = None) -> None:
+    def __init__(
+        self,
+        start_from: Path | None = None,
+        save_at: int = 0,
+        save_to: Path | None = None,
+        folder: Path = Path(),
+    ) -> None:
+        self.folder = folder
         self.reports: list[dict[str, Any]] = []
         self._start_from, self._save_at, self._save_to = start_from, save_at, save_to
 

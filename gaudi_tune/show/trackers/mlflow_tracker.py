@@ -243,7 +243,7 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         step = self._steps.get(run, 0)
         self._put(Update(run=run, time_ms=time_ms, step=step, metrics=seconds, tags=tags, status=status))
-        if (wanted := self._plan.options.profiled) is not None and wanted[0] == event.trial:
+        if self._plan.settings.get("profile"):
             trace = self._plan.folder / trial_name(event.trial) / TRACE_FILE  # left out where there is none
             self._put(records.LogFiles(run=run, time_ms=time_ms, files=[self._relative(trace)]))
         counts = {f"trials_{outcome.replace(' ', '_')}": float(count) for outcome, count in state.counts().items()}
