@@ -384,7 +384,8 @@ def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
         (folder / name).write_bytes(hostile)
     for content in (hostile, b'{"paused": [3]}\n' + hostile, b'{"paused": 3}\n' + hostile, b"[" * 100_000 + b"\n"):
         packed = zlib.compress(content)
-        (folder / STATE_LOG).write_bytes(len(packed).to_bytes(8, "big") + packed)
+        length = len(packed).to_bytes(8, "big")
+        (folder / STATE_LOG).write_bytes(length + zlib.crc32(length).to_bytes(4, "big") + packed)
         status = "paused" if content.startswith(b'{"paused": [3]}') else "interrupted"
         said(capsys, "ls", str(storage))
         said(capsys, "ls", str(storage), "--json")
