@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gaudi_tune.base.words import counted, duration
 from gaudi_tune.define.objective import Objective, usual_mode
 from gaudi_tune.define.sweep_plan import WITH_RUNGS, Plan
-from gaudi_tune.show.confirmation import tested_on
+from gaudi_tune.show.confirmation import describe_test_data
 from gaudi_tune.training.training_config import TrainingConfig
 
 
@@ -19,7 +19,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("sweep", _search(plan)),
         ("", _weak_trials(plan)),
         ("", f"then trains {_confirmation(plan)}" if plan.seeds else ""),
-        ("", f"on {tested_on(plan.test_data_seen_by)}" if plan.seeds and plan.test_data_seen_by else ""),
+        ("", f"on {describe_test_data(plan.test_data_seen_by)}" if plan.seeds and plan.test_data_seen_by else ""),
         ("metric", _metric(plan.experiment.objective, asked=bool(options.objectives))),
         *(("", _metric(other, asked=True)) for other in plan.objectives[1:]),
         ("limits", _limits(plan)),

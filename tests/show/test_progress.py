@@ -43,7 +43,7 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
     for number, verdict in ((1, "pause"), (2, "continue")):
         fed.report(number, 1, number / 10, cast(Any, verdict))
         shown.show(Decided(trial=number, decision=fed.state.trials[number].decision), fed.state)
-    shown._say(shown._status(fed.state))
+    shown._print(shown._status(fed.state))
     fed.end(1, "stopped early")
     shown.show(TrialEnded(trial=1, outcome="stopped early", reason="not promoted"), fed.state)
     fed.end(2)
@@ -89,7 +89,7 @@ def test_a_small_loss_has_digits(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=3), progress("asha")
     fed.trial(1, 6.183e-05)
     shown.show(TrialEnded(trial=1, outcome="finished", reason=""), fed.state)
-    shown._say(shown._status(fed.state))
+    shown._print(shown._status(fed.state))
     assert capsys.readouterr().out.count("score 6.183e-05") == 2
 
 
@@ -103,7 +103,7 @@ def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_
             fed.report(number, step, score, seconds=seconds)
         fed.end(number)
         shown.show(TrialEnded(trial=number, outcome="finished", reason=""), fed.state)
-    shown._say(shown._status(fed.state))
+    shown._print(shown._status(fed.state))
     one, two, three, status = (line.partition("x=0.5")[2] or line for line in capsys.readouterr().out.splitlines())
     assert one == "  epoch 1  score 0.5000  seconds 3  finished  on the front"
     assert two == "  epoch 2  score 0.4000  seconds 1 (best 0.6000, 5.25)  finished  on the front"
