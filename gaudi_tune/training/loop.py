@@ -218,7 +218,8 @@ class _Trial:
                     timer.first_step_has_ended()
                 trace_step()
         loss = float(metrics.sum_over_ranks(loss_sum)) / ((end - start) * self.world)  # waits for the last step
-        return _Trained(loss, self._train_accuracy(), timer.stop(end - start))
+        times = timer.stop(end - start)
+        return _Trained(loss, self._train_accuracy(), times)
 
     def _train_accuracy(self) -> dict[str, float]:
         if not self.config.train_accuracy:
