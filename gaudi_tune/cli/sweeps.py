@@ -73,7 +73,7 @@ class StoredSweep:
         from gaudi_tune.sweep.search import study_record  # half a second: the libraries of databases
 
         paused = read_paused(self.folder)  # from the log of the state, because the study does not say
-        trials = study_record.in_brief(study_record.stored_trials(self.folder), self.file.objective, paused)
+        trials = study_record.trial_summaries(study_record.stored_trials(self.folder), self.file.objective, paused)
         if self.state == "running":
             for trial in trials:
                 if trial["status"] == "interrupted":

@@ -14,7 +14,7 @@ from gaudi_tune.show.summary import summarise, write_summary
 from gaudi_tune.sweep.record.events import SweepEnded
 from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import in_brief
+from gaudi_tune.sweep.search.study_record import trial_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,9 @@ class Conclusion:
             self.summary = summarise(self._plan, state, addresses)
             with errors_are_logged():  # this opens the study if nothing was proposed yet, which may fail
                 paused = {trial.number for trial in state.paused}
-                self.summary["search"] = in_brief(self._searcher.trials(), self._plan.experiment.objective, paused)
+                self.summary["search"] = trial_summaries(
+                    self._searcher.trials(), self._plan.experiment.objective, paused
+                )
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over

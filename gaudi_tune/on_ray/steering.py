@@ -145,8 +145,8 @@ class Steering:
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
     def _end(self) -> str:
-        waiting = len(self._searcher.wanted)
-        self._searcher.wanted.clear()
+        waiting = len(self._searcher.requested_configs)
+        self._searcher.requested_configs.clear()
         self._want_trials(self._searcher.proposed, "end after the running trials")
         rest = ", then the confirmation" if self._state.seeds else ""
         dropped = f"; {counted(waiting, 'configuration')} that waited will not be tried" if waiting else ""
@@ -162,7 +162,7 @@ class Steering:
     def _try(self, params: Mapping[str, Any]) -> str:
         self._check_search()
         config = self._plan.experiment.read_config(self._plan.settings, params)
-        num_trials = self._searcher.want(config)
+        num_trials = self._searcher.request(config)
         self._tell(Steered(what=f"try {format_params(config)}"))
         missing = num_trials - self._state.num_trials
         if missing > 0:
@@ -178,7 +178,7 @@ class Steering:
                 f"the time left is for the trials that run and the confirmation (--time-budget); once the sweep has "
                 f"ended, begin more with: {self._plan.how_to_resume(with_more_trials=True)}"
             )
-        if self._searcher.over:
+        if self._searcher.is_exhausted:
             raise SweepError(
                 f"the search is over; once the sweep has ended, add trials with: "
                 f"{self._plan.how_to_resume(with_more_trials=True)}"

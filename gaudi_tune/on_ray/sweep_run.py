@@ -43,7 +43,7 @@ from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
-from gaudi_tune.sweep.search.confirmation_trials import confirmations
+from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         options = plan.options
         self.scheduler = _make_scheduler(plan)
         self.state = state = _make_state(plan)
-        searcher.after_search = lambda over: confirmations(state, options.seed, over=over)
+        searcher.configs_after_search = lambda search_is_over: confirmation_configs(
+            state, options.seed, search_is_over=search_is_over
+        )
         self.on_disk = StateOnDisk(plan.folder, state, self.scheduler, resumed=plan.resumed)
         """What keeps the state on disk; Tune calls it as another callback."""
 

@@ -79,7 +79,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     baseline_is_sweep = options.baseline is not None and options.baseline not in experiment.baselines
     if not (options.learn_from or baseline_is_sweep):
         return EarlierSweeps(summaries=last_summaries(storage), checkpoint_held_out=checkpoint_held_out)
-    from gaudi_tune.sweep.search.study_record import config_of, stored_trials  # half a second
+    from gaudi_tune.sweep.search.study_record import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
     files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
@@ -89,7 +89,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
         sweep, number = options.baseline_trial
         folder, sweep_file = earlier_sweep("--baseline", sweep, storage, experiment.name)
         sources.append(sweep_file)
-        winner = winner_of(folder) if number is None else config_of(folder, number)
+        winner = winner_of(folder) if number is None else config_of_trial(folder, number)
     return EarlierSweeps(None, sources, trials, winner, last_summaries(storage), checkpoint_held_out)
 
 

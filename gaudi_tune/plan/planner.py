@@ -60,9 +60,9 @@ def make_plan(
     plan = settle(applied, devices, name, uri, cluster, hold_out=earlier.checkpoint_held_out)
     plan = with_free_resources(add_earlier(plan, earlier))
     when_decided(plan)
-    from gaudi_tune.sweep.search.samplers import tried_sampler  # half a second, in which Ray may start
+    from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 
-    sampler = tried_sampler(plan, sampler)
+    sampler = try_sampler(plan, sampler)
     return replace(plan, sampler=sampler, facts=check(plan, earlier.resumed))
 
 

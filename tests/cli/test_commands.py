@@ -34,7 +34,7 @@ from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from gaudi_tune.sweep.search.study_record import in_brief
+from gaudi_tune.sweep.search.study_record import trial_summaries
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
@@ -87,7 +87,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
     summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
-    write_summary(plan.summary_file, {**summary, "search": in_brief(searcher.trials(), Objective("score"))})
+    write_summary(plan.summary_file, {**summary, "search": trial_summaries(searcher.trials(), Objective("score"))})
     return plan
 
 

@@ -12,8 +12,8 @@ from ray import tune
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.surrogate import Surrogate
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "adamw"]), "layers": 2}
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
@@ -48,8 +48,8 @@ def told(searcher: StudySearcher) -> list[tuple[TrialState, float | None]]:
 
 def seen(searcher: StudySearcher) -> list[FrozenTrial]:
     return (
-        Surrogate(searcher.study, searcher._objectives)
-        .study(optuna.samplers.RandomSampler())
+        SamplerView(searcher.study, searcher._objectives)
+        .study_for(optuna.samplers.RandomSampler())
         .get_trials(deepcopy=False)
     )
 

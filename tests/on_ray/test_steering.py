@@ -188,7 +188,7 @@ def test_a_search_that_the_time_budget_has_cut_short_takes_no_more(run: SweepRun
 
 
 def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun) -> None:
-    run.searcher.over = True
+    run.searcher.is_exhausted = True
     with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
         asked(run, do="add", trials=1)
     run.early_end.heed_signals()

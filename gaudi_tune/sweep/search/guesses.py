@@ -1,4 +1,4 @@
-"""Proposals near what is known to be good: priors, and the best trials of earlier sweeps."""
+"""Guesses: proposals near what is known to be good, which is priors and the best trials of earlier sweeps."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ from gaudi_tune.define.ranges import nearest
 GUESSED = "guessed"
 """User attribute of a trial that is a guess."""
 SPREAD = 0.1
-"""Standard deviation of a guess, as a share of its range; of a logarithmic one, of its logarithm."""
-KEEPS = 0.8
-"""How likely a guess keeps a choice; else it is any."""
-AT_FIRST = 10
-"""Among so many proposals each second is a guess; of later ones fewer and fewer."""
+"""Standard deviation of a guess, as a share of its range; of a logarithmic range, of the logarithm's."""
+KEEP_PROBABILITY = 0.8
+"""The probability that a guess keeps the value of a choice; else it is drawn from all of them."""
+N_EARLY = 10
+"""Half of this many first proposals are guesses; of later ones, fewer and fewer."""
+MIN_GUESSES = 3
+"""How many guesses are made before they are compared with other trials."""
 
-ENOUGH = 3
-"""How many guesses are made before any is compared with other trials."""
 
+def guesses_pay_off(trials: Sequence[FrozenTrial], objective: Objective, n_sources: int) -> bool:
+    """Whether to keep guessing: fewer than a third of the other trials are better than the median guess.
 
-def worth_it(trials: Sequence[FrozenTrial], objective: Objective, known: int) -> bool:
-    """Whether to keep guessing: of the other trials, fewer than a third are better than the median guess.
+    The sources may be wrong, so only three guesses, or one for each source, are made before they are compared. A guess
+    that has not reported counts as bad. The best guess would be a poor measure: the best of many is good by luck.
 
-    What is known may be wrong, so only three guesses, or all that is known, are made before they are compared. A guess
-    that has not reported counts as bad. The best guess would not do: the best of many is good by luck.
+    Args:
+        trials: All trials, of which some are guesses.
+        objective: The objective that trials are compared by.
+        n_sources: How many configurations guesses are made from.
     """
     scores: dict[int, float] = {}
     for trial in trials:
@@ -39,42 +43,46 @@ def worth_it(trials: Sequence[FrozenTrial], objective: Objective, known: int) ->
             scores[trial.number] = objective.score(objective.best(trial.intermediate_values.values()))
         elif trial.state == TrialState.FAIL:
             scores[trial.number] = -math.inf
-    guessed = [scores.pop(trial.number, -math.inf) for trial in trials if GUESSED in trial.user_attrs]
-    if len(guessed) < max(ENOUGH, known):
+    guess_scores = [scores.pop(trial.number, -math.inf) for trial in trials if GUESSED in trial.user_attrs]
+    if len(guess_scores) < max(MIN_GUESSES, n_sources):
         return True
-    middle = median(guessed)
-    return sum(score > middle for score in scores.values()) < len(scores) / 3
+    median_guess = median(guess_scores)
+    return sum(score > median_guess for score in scores.values()) < len(scores) / 3
 
 
 def guess(
-    number: int, seed: int, known: Sequence[Mapping[str, Any]], ranges: Mapping[str, BaseDistribution]
+    number: int, seed: int, sources: Sequence[Mapping[str, Any]], ranges: Mapping[str, BaseDistribution]
 ) -> dict[str, Any]:
-    """Return what a proposal is to have; nothing where it is the sampler's alone.
+    """Return values for a proposal; empty if the sampler is to make it alone.
 
-    The first proposals are what is known, as it is. Then guesses lie near it, and come the less often the more
-    proposals there were: the sampler learns from those that were good, and what was wrong costs little.
+    The first proposals are the sources as they are. Then guesses lie near them, and become rarer with the number of
+    proposals: the sampler learns from those that were good, and a wrong source costs little.
 
     Args:
-        number: Of the proposal, from 0.
-        seed: Of the proposal.
-        known: Values that are thought to be good; each may leave hyperparameters out, which the sampler then proposes.
-        ranges: Of the hyperparameters.
+        number: The number of the proposal, from 0.
+        seed: The seed of the proposal.
+        sources: Configurations thought to be good. One may lack hyperparameters, which the sampler then proposes.
+        ranges: The hyperparameters.
     """
-    if number < len(known):
-        return {name: value for name, value in known[number].items() if name in ranges}
+    if number < len(sources):
+        return {name: value for name, value in sources[number].items() if name in ranges}
     generator = np.random.default_rng(seed)
-    if generator.random() >= 0.5 * AT_FIRST / max(number, AT_FIRST):
+    if generator.random() >= 0.5 * N_EARLY / max(number, N_EARLY):
         return {}
-    centre = known[int(generator.integers(len(known)))]
-    return {name: _near(value, ranges[name], generator) for name, value in centre.items() if name in ranges}
+    centre = sources[int(generator.integers(len(sources)))]
+    return {name: _neighbour(value, ranges[name], generator) for name, value in centre.items() if name in ranges}
 
 
-def _near(value: Any, range_: BaseDistribution, generator: np.random.Generator) -> Any:
+def _neighbour(value: Any, range_: BaseDistribution, generator: np.random.Generator) -> Any:
+    """Return a random value near this one, inside the range."""
     if isinstance(range_, CategoricalDistribution):
-        return value if generator.random() < KEEPS else range_.choices[int(generator.integers(len(range_.choices)))]
+        if generator.random() < KEEP_PROBABILITY:
+            return value
+        return range_.choices[int(generator.integers(len(range_.choices)))]
     assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
-    of, back = (math.log, math.exp) if range_.log else (float, float)
-    low, high = of(range_.low), of(range_.high)
-    while not low <= (drawn := generator.normal(of(value), SPREAD * (high - low))) <= high:
-        pass
-    return nearest(range_, back(drawn))
+    scale, unscale = (math.log, math.exp) if range_.log else (float, float)
+    low, high = scale(range_.low), scale(range_.high)
+    while True:
+        draw = generator.normal(scale(value), SPREAD * (high - low))
+        if low <= draw <= high:
+            return nearest(range_, unscale(draw))

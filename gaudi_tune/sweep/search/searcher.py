@@ -1,4 +1,8 @@
-"""Optuna behind Tune's search interface: one persistent study per sweep, the baseline first."""
+"""Optuna behind Tune's search interface, with one persistent study for each sweep.
+
+:class:`StudySearcher` has two roles. For Tune it is a ``Searcher``: Tune asks it for configurations, and tells it the
+reports and the end of each trial. For the sweep it is the bookkeeper of the study: it records there what it is told.
+"""
 
 from __future__ import annotations
 
@@ -26,44 +30,53 @@ from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.outcome import constraints_of, why_diverged
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
-from gaudi_tune.sweep.search.guesses import GUESSED, guess, worth_it
-from gaudi_tune.sweep.search.memory import too_large
-from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.study_record import StudyRecord, Unwritten, number_of
-from gaudi_tune.sweep.search.surrogate import (
+from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
+from gaudi_tune.sweep.search.memory import out_of_memory_predictor
+from gaudi_tune.sweep.search.sampler_view import (
     ATTR_CONSTRAINTS,
     ATTR_FAILURE,
     ATTR_NUMBER,
     ATTR_POINT,
     ATTR_SECONDS,
-    Surrogate,
-    Told,
-    point_so_far,
+    SamplerView,
+    TrialLimits,
+    best_point,
 )
+from gaudi_tune.sweep.search.samplers import make_sampler
+from gaudi_tune.sweep.search.study_record import StudyRecord, Unwritten, number_in_sweep
 
-ATTEMPTS = 50
-"""How often to ask for a proposal that is likely to fit into the device's memory, before any is taken."""
-ASKED = 3
+MAX_PROPOSALS = 50
+"""How many proposals are asked for until one is likely to fit into the device's memory; then the last is taken."""
+MAX_FROM_SAMPLER = 3
 """How many of these come from the sampler, which may take a while for each; the others are random."""
-TOLD: dict[type[BaseSampler], Told] = {TPESampler: Told(25, 225), GaussianProcessSampler: Told(75, 75)}
-"""TPE counts the best tenth as good, 25 at most, and the others as bad; so of thousands it still sees every good one,
-and a sample of the bad."""
-WANTED = "wanted"
-"""Attribute of a trial that a person wanted."""
+LIMITS: dict[type[BaseSampler], TrialLimits] = {
+    # It counts the best tenth as good, at most 25. So of thousands it still sees every good trial, and some bad ones.
+    TPESampler: TrialLimits(best=25, sampled=225),
+    GaussianProcessSampler: TrialLimits(best=75, sampled=75),
+}
+"""How many trials these samplers see, by class; others see all."""
+REQUESTED = "wanted"
+"""User attribute of a trial whose configuration a person requested."""
 INTERRUPTED = "the sweep was interrupted before it had saved this trial"
 
 
 class StudySearcher(KeptInProcess, Searcher):
     """Proposes configurations with an Optuna sampler, and records the results in a study.
 
-    The study in the database is the record: every report, and COMPLETE for a trial with its full budget (with its best
-    value), PRUNED for one that was stopped early (with its last value), FAIL for one that raised or diverged. With
-    several objectives, reports have the first one; COMPLETE has the point (all objectives in the report that is best in
-    the first), PRUNED has no value, and every trial has its point as an attribute.
+    The study in the database is the record. It has every report, and for a trial that has ended
 
-    The sampler sees another study, made for each proposal (:mod:`gaudi_tune.sweep.search.surrogate`), with a
+    - COMPLETE, with its best value, if it has trained its full budget,
+    - PRUNED, with its last value, if it was stopped early,
+    - FAIL, if it raised an error or diverged.
+
+    With several objectives, the reports in the study are of the first. Each trial has its point (all objectives in the
+    report that is best in the first) as an attribute, COMPLETE has it as its values, and PRUNED has no value.
+
+    The sampler sees another study, made for each proposal (:mod:`gaudi_tune.sweep.search.sampler_view`), and gets a
     seed that depends only on the sweep's seed and the number of the proposal. So a proposal follows from the record,
     and a resumed sweep continues as if it had never stopped.
+
+    After the search, it proposes the trials of the confirmation, which the study does not have.
     """
 
     def __init__(
@@ -84,68 +97,298 @@ class StudySearcher(KeptInProcess, Searcher):
         """Keep the arguments; the study is opened at its first use.
 
         Args:
-            space: Where to search.
-            objectives: What to improve, the first before the others.
+            space: The space to search.
+            objectives: What to improve, the most important first.
             baseline: The first proposal; if empty, the sampler makes it.
             sampler: A name for :func:`~gaudi_tune.sweep.search.samplers.make_sampler`, which is called for each
-                proposal; or an object, which makes all proposals and is called at the end of each trial.
-            seed: Seed of the sampler and, with the trial's number, of every trial.
-            trial_seed: The seed of every trial; None: each has its own.
-            study_name: Name of the study in the storage.
+                proposal; or an object, which makes all proposals and hears of the end of each trial.
+            seed: The seed of the sampler and, with the trial's number, of every trial.
+            trial_seed: The seed of every trial; None: each has another.
+            study_name: The name of the study in the storage.
             storage: The database's address, or Optuna's own object.
             budget: The budget of a full trial.
-            num_trials: How many to propose; None if Tune counts them.
+            num_trials: How many configurations to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
         """
         super().__init__(metric=objectives[0].name, mode=objectives[0].mode)
         self._objectives = tuple(objectives)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
         self._study_name, self._storage, self._budget = study_name, storage, budget
-        self.num_trials = num_trials
-        """How many to propose, which may change; None if Tune counts them."""
         self._trial_seed = trial_seed
-        self._known = [*([space.priors] if space.priors else []), *learned]
-        self._open_record: StudyRecord | None = None
-        self._surrogate: Surrogate  # of the record, as soon as that is open
-        self._at_a_time: int | None = None
-        self._proposed = 0
-        self.wanted: list[dict[str, Any]] = []
-        """Configurations that people want to try, to be proposed next."""
-        self.over = False
+        self._guess_sources = [*([space.priors] if space.priors else []), *learned]
+        self.num_trials = num_trials
+        """How many configurations to propose, which may change; None if Tune counts them."""
+        self.configs_after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda search_is_over: ()
+        """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
+
+        # What was proposed, and what to propose next.
+        self._n_proposed = 0
+        self._max_concurrent: int | None = None
+        self.requested_configs: list[dict[str, Any]] = []
+        """Configurations that people have requested, to be proposed next."""
+        self._proposed_before: list[int] = []
+        """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+        self._confirmations: dict[str, list[int]] = {}
+        """The trial that each trial of the confirmation repeats, and its seed, by Tune's id."""
+        self.is_exhausted = False
         """Whether Tune knows that there is nothing more to propose, and has stopped asking."""
+
+        # Which trials train.
         self._numbers: dict[str, int] = {}
-        """Number in the study of each trial that has not ended, by Tune's id."""
-        self._errors: dict[str, str] = {}
-        """The last error of each trial, which may have ended it."""
+        """The number in the study of each trial of the search that has not ended, by Tune's id."""
+        self._running_confirmations: set[str] = set()
+        """Tune's ids of the trials of the confirmation that have not ended."""
         self._paused: set[str] = set()
         self.being_saved: set[str] = set()
         """Trials that are pausing and keep their groups until they are saved."""
-        self._again: list[int] = []
-        """Trials that an interrupted sweep had proposed after its last snapshot, to be proposed again."""
+
+        # The record of the study.
+        self._open_record: StudyRecord | None = None
+        self._sampler_view: SamplerView  # made when the record is opened
+        self._errors: dict[str, str] = {}
+        """The last error of each trial, which may have ended it."""
         self._unwritten: Unwritten | None = None
         """What the database did not have at the snapshot from which this was restored."""
         self._length: int | None = None
-        """Trials in the study at the snapshot from which this was restored."""
-        self.after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda over: ()
-        """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
-        self._confirming: dict[str, list[int]] = {}
-        """By Tune's id, the trial that each confirmation confirms and its seed; the study does not have these."""
-        self._confirming_now: set[str] = set()
-        """Those that have not ended."""
+        """How many trials the study had at that snapshot."""
+
+    # Tune calls these (ray.tune.search.Searcher).
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Take over from Tune's own limiter, which would count a paused trial as one that trains."""
+        self._max_concurrent = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """Return the next configuration: hyperparameters, and the seed of the trial.
+
+        Returns None while as many trials train as allowed, and ``Searcher.FINISHED`` when all have ended.
+        """
+        training = len(self._numbers) - len(self._paused - self.being_saved) + len(self._running_confirmations)
+        no_group_is_free = self._max_concurrent is not None and training >= self._max_concurrent
+        if self.num_trials is not None and self._n_proposed >= self.num_trials:
+            return self._suggest_confirmation(trial_id, no_group_is_free=no_group_is_free)
+        if no_group_is_free:
+            return None
+        self._open_study()  # which may find trials to be proposed again
+        # The number of the proposal, not of the trial: other programs may have put trials into the study.
+        proposal_seed = seed_of(self._seed, self._n_proposed)
+        self._n_proposed += 1
+        number = self._n_proposed + len(self._confirmations)  # in the sweep; Tune counts the confirmation, too
+        if self._proposed_before:
+            config = self._propose_again(trial_id, number)
+        else:
+            config = self._propose(trial_id, number, proposal_seed)
+        return {**config, "seed": proposal_seed if self._trial_seed is None else self._trial_seed}
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Record a report. A trial that has already ended in the study does not change."""
+        trial, point = self._unfinished_trial(trial_id), list(point_in(self._objectives, result))
+        if trial is not None and all(map(math.isfinite, point)):
+            self._record_report(trial, point, result)
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        """Record the end of a trial; without a result, a trial that was paused has ended."""
+        if result:
+            self.on_trial_result(trial_id, result)
+        trial = self._unfinished_trial(trial_id)
+        self._numbers.pop(trial_id, None)
+        self._paused.discard(trial_id)
+        self._running_confirmations.discard(trial_id)
+        if trial is not None:
+            error_text = self._errors.pop(trial_id, "") or "an error ended it"
+            self._record_end(trial, result or {}, error_text if error else "")
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write which trial is which in the study, and what of it is not in its database yet."""
+        in_database = self._record.in_database  # read first: the thread may write while the rest is collected
+        state = {
+            "length": len(self._record.trials()),
+            "in_database": in_database,
+            "unwritten": b64encode(pickle.dumps(self._record.unwritten())).decode(),
+            "proposed": self._n_proposed,
+            "numbers": self._numbers,
+            "paused": sorted(self._paused),
+            "again": self._proposed_before,
+            "wanted": self.requested_configs,
+            "confirming": self._confirmations,
+            "confirming_now": sorted(self._running_confirmations),
+        }
+        Path(checkpoint_path).write_text(json.dumps(state))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Read what :meth:`save` wrote."""
+        state = json.loads(Path(checkpoint_path).read_text())
+        self._open_record = None
+        self._length = state["length"]
+        self._unwritten = pickle.loads(b64decode(state["unwritten"]))  # noqa: S301  (of this user's own sweep)
+        self._n_proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
+        self._proposed_before, self.requested_configs = state["again"], state["wanted"]
+        self._confirmations, self._running_confirmations = state["confirming"], set(state["confirming_now"])
+
+    # Schedulers and the sweep call these.
+
+    def on_pause(self, trial_id: str) -> None:
+        """Note that a scheduler has paused a trial; another may take its place."""
+        self._paused.add(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Note that a scheduler lets a paused trial train again."""
+        self._paused.discard(trial_id)
+
+    def on_error(self, trial_id: str, text: str) -> None:
+        """Note an error before Tune says whether it ended the trial."""
+        self._errors[trial_id] = last_line(text)
+
+    @property
+    def proposed(self) -> int:
+        """How many configurations were proposed, including those to be proposed again."""
+        return self._n_proposed + len(self._proposed_before)
+
+    def request(self, config: Mapping[str, Any]) -> int:
+        """Propose a configuration of the space next, after those that people have requested before.
+
+        Returns:
+            How many trials the search has once this one is proposed.
+        """
+        self.requested_configs.append(dict(config))
+        return self.proposed + len(self.requested_configs)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials of the study by number, including those before a resume; not to be changed."""
+        return self._record.trials()
 
     @property
     def study(self) -> optuna.Study:
-        """The study in its database, with everything in it that is known."""
+        """The study in its database, once everything that is known has been written there."""
         self._record.flush()
         return self._record.stored
 
-    def trials(self) -> list[FrozenTrial]:
-        """Return all trials of the study by number, those before a resume included; not to be changed."""
-        return self._record.trials()
+    def close(self) -> int:
+        """Close the study; nothing is recorded after this.
+
+        Returns:
+            How many trials its database does not have in full.
+        """
+        return 0 if self._open_record is None else self._open_record.close()
+
+    # Proposals.
+
+    def _propose(self, trial_id: str, number: int, seed: int) -> dict[str, Any]:
+        """Return a new proposal, and add its trial to the study.
+
+        The baseline comes first, then what people requested; with other proposals, priors and earlier sweeps may help.
+
+        Args:
+            trial_id: Tune's id of the trial.
+            number: The trial's number in the sweep.
+            seed: The seed of the proposal.
+        """
+        if isinstance(self._sampler, str):
+            sampler = make_sampler(self._sampler, seed)
+            limits = LIMITS.get(type(sampler))
+        else:
+            sampler, limits = self._sampler, None
+        study = self._sampler_view.study_for(sampler, limits=limits)
+        fixed_values: Mapping[str, Any] = {}
+        if self._n_proposed == 1 and self._baseline:
+            fixed_values = self._baseline
+            self._space.enqueue(study, fixed_values)
+        elif self.requested_configs:
+            fixed_values = self.requested_configs.pop(0)
+            self._space.enqueue(study, fixed_values, **{REQUESTED: True})
+        else:
+            values = self._guess(seed)
+            if values:
+                study.enqueue_trial(values, user_attrs={GUESSED: True})
+        config, proposal = self._ask(study) if fixed_values else self._ask_for_one_that_fits(study)
+        numbered = {} if number == len(self._record.trials()) + 1 else {ATTR_NUMBER: number}
+        self._numbers[trial_id] = self._record.add(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=proposal.params,
+                distributions=proposal.distributions,
+                user_attrs={**proposal.user_attrs, **numbered},
+                system_attrs=proposal.system_attrs,
+            )
+        )
+        self._record.keep_attributes_of(study)
+        return config
+
+    def _propose_again(self, trial_id: str, number: int) -> dict[str, Any]:
+        """Return a configuration that was proposed before the sweep was interrupted, and is in the study."""
+        trial = self._record.trials()[self._proposed_before.pop(0)]
+        self._numbers[trial_id] = trial.number
+        # The confirmation may have had another number of trials before the sweep was interrupted.
+        if number != number_in_sweep(trial) and not trial.state.is_finished():
+            self._record.change(
+                trial.number,
+                lambda study, stored_id: internals.set_user_attribute(study, stored_id, ATTR_NUMBER, number),
+            )
+        return dict(self._space.draw_with(trial.params, trial.number).config)
+
+    def _suggest_confirmation(self, trial_id: str, *, no_group_is_free: bool) -> dict[str, Any] | str | None:
+        """Return the next configuration to train after the search, as :meth:`suggest` does."""
+        search_is_over, keys = not self._numbers, list(self._confirmations.values())
+        for config in self.configs_after_search(search_is_over):
+            key = [config[names.CONFIRMS], config["seed"]]
+            if key in keys:
+                continue
+            if no_group_is_free:
+                return None
+            self._confirmations[trial_id] = key
+            self._running_confirmations.add(trial_id)
+            return dict(config)
+        self.is_exhausted = search_is_over
+        return Searcher.FINISHED if search_is_over else None
+
+    def _guess(self, seed: int) -> dict[str, Any]:
+        """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
+        if not self._guess_sources:
+            return {}
+        number = self._n_proposed - 1 - bool(self._baseline)
+        values = guess(number, seed, self._guess_sources, self._space.study_ranges)
+        n_sources = len(self._guess_sources)
+        if not values or not guesses_pay_off(self._record.trials(), self._objectives[0], n_sources):
+            return {}
+        return values
+
+    def _ask(self, study: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return the next proposal of the study's sampler, and its trial in this study."""
+        config, number = self._space.propose(study)
+        return config, study.get_trials(deepcopy=False)[number]
+
+    def _ask_for_one_that_fits(self, study: optuna.Study) -> tuple[dict[str, Any], FrozenTrial]:
+        """Return the next proposal that is not likely to run out of the device's memory."""
+        has_learned = bool(self._sampler_view.out_of_memory)  # in few sweeps
+        is_too_large = out_of_memory_predictor(self._record.trials()) if has_learned else None
+        for attempt in range(MAX_PROPOSALS):
+            if attempt == MAX_FROM_SAMPLER:
+                study.sampler = RandomSampler(seed=self._n_proposed)
+            config, proposal = self._ask(study)
+            if is_too_large is None or not is_too_large(proposal):
+                break
+            self._reject(study, proposal)
+        return config, proposal
+
+    def _reject(self, study: optuna.Study, proposal: FrozenTrial) -> None:
+        """Tell the sampler that a proposal is as bad as the worst trial, so that it looks elsewhere."""
+        points = [trial.values for trial in study.get_trials(deepcopy=False) if trial.values]
+        if not points:
+            study.tell(proposal.number, state=TrialState.FAIL)
+            return
+        columns = zip(*points, strict=True)
+        worst = [objective.worst(values) for objective, values in zip(self._objectives, columns, strict=True)]
+        study.tell(proposal.number, worst)
+
+    # The books of the study.
 
     @property
     def _record(self) -> StudyRecord:
         """The study of this sweep, opened at the first use."""
+        return self._open_study()
+
+    def _open_study(self) -> StudyRecord:
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             study = optuna.create_study(
@@ -157,174 +400,92 @@ class StudySearcher(KeptInProcess, Searcher):
             )
             self._open_record = StudyRecord(study, self._unwritten)
             self._settle_orphans(self._open_record)
-            self._surrogate = Surrogate(self._open_record.memory, self._objectives)
+            self._sampler_view = SamplerView(self._open_record.memory, self._objectives)
         return self._open_record
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the next configuration: hyperparameters, and the seed of the trial.
+    def _settle_orphans(self, record: StudyRecord) -> None:
+        """Deal with trials in the study that no trial of Tune stands for.
 
-        Returns None while as many trials train as allowed, and ``Searcher.FINISHED`` when all have ended.
+        Those that were proposed after Tune's last snapshot will be proposed again, in their order, ended or not. They
+        keep their place in the study, so that trial and configuration belong together as before. Others that run in the
+        study, and that nobody trains any more, have failed.
         """
-        training = len(self._numbers) - len(self._paused - self.being_saved) + len(self._confirming_now)
-        full = self._at_a_time is not None and training >= self._at_a_time
-        if self.num_trials is not None and self._proposed >= self.num_trials:
-            return self._confirm(trial_id, full=full)
-        if full:
-            return None
-        trials = self._record.trials()
-        # Not the trial's number: others may have put trials into the study.
-        own_seed = seed_of(self._seed, self._proposed)
-        seed = own_seed if self._trial_seed is None else self._trial_seed
-        self._proposed += 1
-        number = self._proposed + len(self._confirming)  # Tune counts those that confirm, too
-        if self._again:
-            self._numbers[trial_id] = self._again.pop(0)
-            trial = trials[self._numbers[trial_id]]
-            # Another number of trials may have confirmed before the sweep was interrupted.
-            if number != number_of(trial) and not trial.state.is_finished():
-                self._record.change(
-                    trial.number, lambda study, at: internals.set_user_attribute(study, at, ATTR_NUMBER, number)
-                )
-            return {**self._space.draw_with(trial.params, trial.number).config, "seed": seed}
-        sampler = make_sampler(self._sampler, own_seed) if isinstance(self._sampler, str) else self._sampler
-        of = TOLD.get(type(sampler)) if isinstance(self._sampler, str) else None
-        model = self._surrogate.study(sampler, of=of)
-        given = self._baseline if self._proposed == 1 else {}
-        if given:
-            self._space.enqueue(model, given)
-        elif self.wanted:
-            given = self.wanted.pop(0)
-            self._space.enqueue(model, given, **{WANTED: True})
-        elif near := self._guess(own_seed):
-            model.enqueue_trial(near, user_attrs={GUESSED: True})
-        config, asked = self._proposal(model, any_will_do=bool(given))
-        numbered = {} if number == len(trials) + 1 else {ATTR_NUMBER: number}
-        self._numbers[trial_id] = self._record.add(
-            create_trial(
-                state=TrialState.RUNNING,
-                params=asked.params,
-                distributions=asked.distributions,
-                user_attrs={**asked.user_attrs, **numbered},
-                system_attrs=asked.system_attrs,
-            )
-        )
-        self._record.keep_attributes_of(model)
-        return {**config, "seed": seed}
+        numbers_of_tune = {*self._numbers.values(), *self._proposed_before}
 
-    def _confirm(self, trial_id: str, *, full: bool) -> dict[str, Any] | str | None:
-        """Return the next configuration to train after the search, as :meth:`suggest` does."""
-        over, begun = not self._numbers, list(self._confirming.values())
-        for config in self.after_search(over):
-            key = [config[names.CONFIRMS], config["seed"]]
-            if key in begun:
+        def fail(study: optuna.Study, stored_id: int) -> None:
+            handle = internals.handle(study, stored_id)
+            handle.set_user_attr(ATTR_FAILURE, INTERRUPTED)
+            study.tell(handle, state=TrialState.FAIL)
+
+        for trial in record.trials():
+            if trial.number in numbers_of_tune or trial.state == TrialState.WAITING:
                 continue
-            if full:
-                return None
-            self._confirming[trial_id] = key
-            self._confirming_now.add(trial_id)
-            return dict(config)
-        self.over = over
-        return Searcher.FINISHED if over else None
+            if self._length is not None and trial.number >= self._length:
+                self._proposed_before.append(trial.number)
+                if REQUESTED in trial.user_attrs:  # the snapshot may still have it among those that wait
+                    self.requested_configs = self.requested_configs[1:]
+            elif trial.state == TrialState.RUNNING:
+                record.change(trial.number, fail)
 
-    @property
-    def proposed(self) -> int:
-        """How many configurations were proposed, including those to be proposed again."""
-        return self._proposed + len(self._again)
+    def _unfinished_trial(self, trial_id: str) -> FrozenTrial | None:
+        """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
+        number = self._numbers.get(trial_id)
+        trial = None if number is None else self._record.trial(number)
+        return None if trial is None or trial.state.is_finished() else trial
 
-    def want(self, config: Mapping[str, Any]) -> int:
-        """Propose a configuration of the space next, after those that wait already.
-
-        Returns:
-            How many trials the search has once this one is proposed.
-        """
-        self.wanted.append(dict(config))
-        return self.proposed + len(self.wanted)
-
-    def _guess(self, seed: int) -> dict[str, Any]:
-        """Return the values of the next proposal that priors and earlier sweeps give, by the names of the study."""
-        if not self._known:
-            return {}
-        near = guess(self._proposed - 1 - bool(self._baseline), seed, self._known, self._space.study_ranges)
-        objective = self._objectives[0]
-        return near if near and worth_it(self._record.trials(), objective, len(self._known)) else {}
-
-    def _proposal(self, model: optuna.Study, *, any_will_do: bool) -> tuple[dict[str, Any], FrozenTrial]:
-        """Return the next proposal, skipping those likely to run out of memory unless ``any_will_do``."""
-        learns = self._surrogate.ran_out and not any_will_do  # in few sweeps
-        does_not_fit = too_large(self._record.trials()) if learns else None
-        for attempt in range(ATTEMPTS):
-            if attempt == ASKED:
-                model.sampler = RandomSampler(seed=self._proposed)
-            config, number = self._space.propose(model)
-            asked = model.get_trials(deepcopy=False)[number]
-            if does_not_fit is None or not does_not_fit(asked):
-                break
-            known = [trial.values for trial in model.get_trials(deepcopy=False) if trial.values]
-            if known:  # so that it looks elsewhere
-                columns = zip(self._objectives, zip(*known, strict=True), strict=True)
-                model.tell(number, [objective.worst(values) for objective, values in columns])
-            else:
-                model.tell(number, state=TrialState.FAIL)
-        return config, asked
-
-    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Record a report. A trial that has already ended in the study does not change."""
-        trial = self._unfinished(trial_id)
-        point = list(point_in(self._objectives, result))
-        if trial is None or not all(map(math.isfinite, point)):
-            return
-        earlier = trial.intermediate_values.values()
+    def _record_report(self, trial: FrozenTrial, point: list[float], result: Mapping[str, Any]) -> None:
+        """Record a report with these finite objectives."""
         step, constraints = self._budget.progress(result), constraints_of(result)
-        known = trial.user_attrs.get(ATTR_POINT)
-        # What a kill has lost is reported again, perhaps with other seconds.
-        again = known is not None and known[0] == point[0] == trial.intermediate_values.get(step)
-        best = known is None or again or scores_of(self._objectives, point) > scores_of(self._objectives, known)
-        # Of several reports in the same epoch or second the best.
-        value = self._objectives[0].better_of(point[0], trial.intermediate_values.get(step))
-        # Once, since each is a write. Where the budget counts seconds, none costs more than another.
-        seconds = result.get(names.SECOND) if not (earlier or self._budget.seconds) else None
+        curve, last_best = trial.intermediate_values, trial.user_attrs.get(ATTR_POINT)
+        # A trial that was killed makes its reports again, perhaps with other seconds: the new point counts.
+        is_repeat = last_best is not None and last_best[0] == point[0] == curve.get(step)
+        is_best = (
+            last_best is None
+            or is_repeat
+            or scores_of(self._objectives, point) > scores_of(self._objectives, last_best)
+        )
+        value = self._objectives[0].better_of(point[0], curve.get(step))  # of several reports in one epoch or second
+        # Only the first report counts, since each is a write. If the budget is in seconds, all trials cost the same.
+        seconds = None if curve or self._budget.seconds else result.get(names.SECOND)
 
-        def add(study: optuna.Study, at: int) -> None:
-            internals.set_intermediate_value(study, at, step, value)
-            if len(point) > 1 and best:
-                internals.set_user_attribute(study, at, ATTR_POINT, point)
+        def add_report(study: optuna.Study, stored_id: int) -> None:
+            internals.set_intermediate_value(study, stored_id, step, value)
+            if len(point) > 1 and is_best:
+                internals.set_user_attribute(study, stored_id, ATTR_POINT, point)
             if constraints:
-                internals.set_user_attribute(study, at, ATTR_CONSTRAINTS, constraints)
+                internals.set_user_attribute(study, stored_id, ATTR_CONSTRAINTS, constraints)
             if seconds:
-                internals.set_user_attribute(study, at, ATTR_SECONDS, seconds / result[REPORTS])
+                internals.set_user_attribute(study, stored_id, ATTR_SECONDS, seconds / result[REPORTS])
 
-        self._record.change(trial.number, add)
+        self._record.change(trial.number, add_report)
 
-    def on_error(self, trial_id: str, text: str) -> None:
-        """Note an error before Tune says whether it ended the trial."""
-        self._errors[trial_id] = last_line(text)
+    def _record_end(self, trial: FrozenTrial, result: Mapping[str, Any], error: str) -> None:
+        """Record that a trial has ended.
 
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Record the end of a trial; without a result, one that was paused has ended."""
-        if result:
-            self.on_trial_result(trial_id, result)
-        trial = self._unfinished(trial_id)
-        self._numbers.pop(trial_id, None)
-        self._paused.discard(trial_id)
-        self._confirming_now.discard(trial_id)
-        if trial is None:
-            return
-        error_text = self._errors.pop(trial_id, "") or "an error ended it"
-        curve = trial.intermediate_values
-        objectives = [objective.name for objective in self._objectives]
-        failure = why_diverged(result or {}, *objectives) or (error_text if error else "")
+        Args:
+            trial: The trial as the study has it, with its last report.
+            result: That report; empty if it had paused.
+            error: The error that ended it, or "".
+        """
+        curve, objective_names = trial.intermediate_values, [objective.name for objective in self._objectives]
+        failure = why_diverged(result, *objective_names) or error
         if not failure and not curve:
-            failure = f"no report of a finite {' and '.join(objectives)}"
-        complete = not failure and (max(curve) >= self._budget.total or self._budget.spent(result or {}))
-        state = TrialState.FAIL if failure else TrialState.COMPLETE if complete else TrialState.PRUNED
-        values = point_so_far(trial, self._objectives) if complete else None
+            failure = f"no report of a finite {' and '.join(objective_names)}"
+        values = None
+        if failure:
+            state = TrialState.FAIL
+        elif max(curve) >= self._budget.total or self._budget.spent(result):
+            state = TrialState.COMPLETE
+            values = best_point(trial, self._objectives)
+        else:
+            state = TrialState.PRUNED
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        kept = self._told_to_sampler(trial, failed=bool(failure))
+        sampler_attributes = self._tell_users_sampler(trial, failed=bool(failure))
 
-        def end(study: optuna.Study, at: int) -> None:
-            for name, what in kept.items():
-                internals.set_system_attribute(study, at, name, what)
-            handle = internals.handle(study, at)
+        def end(study: optuna.Study, stored_id: int) -> None:
+            for name, value in sampler_attributes.items():
+                internals.set_system_attribute(study, stored_id, name, value)
+            handle = internals.handle(study, stored_id)
             for name, violation in constraints.items():
                 handle.set_constraint(name, violation)
             if failure:
@@ -333,94 +494,24 @@ class StudySearcher(KeptInProcess, Searcher):
 
         self._record.change(trial.number, end)
 
-    def _told_to_sampler(self, trial: FrozenTrial, *, failed: bool) -> Mapping[str, Any]:
-        """Pass the end of a trial to a sampler that the user brought, and return what it keeps with that trial."""
-        if isinstance(self._sampler, str):  # these do nothing at the end of a trial
+    def _tell_users_sampler(self, trial: FrozenTrial, *, failed: bool) -> Mapping[str, Any]:
+        """Tell a sampler that the user brought of the end of a trial; return what it keeps with that trial.
+
+        Samplers with a name do nothing at the end of a trial, so they are not told.
+        """
+        if isinstance(self._sampler, str):
             return {}
-        seen = self._surrogate.study(self._sampler).get_trials(deepcopy=False)[trial.number]
-        model = self._surrogate.study(self._sampler, running=trial.number)
-        internals.tell_end(model, trial.number, None if failed or not seen.state.is_finished() else seen.values)
-        self._record.keep_attributes_of(model)
-        return model.get_trials(deepcopy=False)[trial.number].system_attrs
-
-    def _unfinished(self, trial_id: str) -> FrozenTrial | None:
-        """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
-        number = self._numbers.get(trial_id)
-        trial = None if number is None else self._record.trial(number)
-        return None if trial is None or trial.state.is_finished() else trial
-
-    def _settle_orphans(self, record: StudyRecord) -> None:
-        """Let trials that were proposed after Tune's last snapshot be proposed again, in their order, ended or not.
-
-        They keep their place in the study, so that trial and configuration belong together as before. Others that run
-        in the study, and that nobody trains any more, have failed.
-        """
-        known = {*self._numbers.values(), *self._again}
-
-        def fail(study: optuna.Study, at: int) -> None:
-            handle = internals.handle(study, at)
-            handle.set_user_attr(ATTR_FAILURE, INTERRUPTED)
-            study.tell(handle, state=TrialState.FAIL)
-
-        for trial in record.trials():
-            if trial.number in known or trial.state == TrialState.WAITING:
-                continue
-            if self._length is not None and trial.number >= self._length:
-                self._again.append(trial.number)
-                if WANTED in trial.user_attrs:  # the snapshot may still have it among those that wait
-                    self.wanted = self.wanted[1:]
-            elif trial.state == TrialState.RUNNING:
-                record.change(trial.number, fail)
-
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Take over from Tune's limiter, to which a paused trial is one that trains."""
-        self._at_a_time = max_concurrent
-        return True
-
-    def on_pause(self, trial_id: str) -> None:
-        """Hear from a scheduler that a trial trains no more; another may take its place."""
-        self._paused.add(trial_id)
-
-    def on_unpause(self, trial_id: str) -> None:
-        """Hear from a scheduler that a trial will train again."""
-        self._paused.discard(trial_id)
-
-    def save(self, checkpoint_path: str) -> None:
-        """Write which trial is which in the study, and what of it is not in its database yet."""
-        in_database = self._record.in_database  # before the rest, which may be written meanwhile
-        state = {
-            "length": len(self._record.trials()),
-            "in_database": in_database,
-            "unwritten": b64encode(pickle.dumps(self._record.unwritten())).decode(),
-            "proposed": self._proposed,
-            "numbers": self._numbers,
-            "paused": sorted(self._paused),
-            "again": self._again,
-            "wanted": self.wanted,
-            "confirming": self._confirming,
-            "confirming_now": sorted(self._confirming_now),
-        }
-        Path(checkpoint_path).write_text(json.dumps(state))
-
-    def close(self) -> int:
-        """Let go of the study; nothing is recorded after this.
-
-        Returns:
-            How many trials its database does not have in full.
-        """
-        return 0 if self._open_record is None else self._open_record.close()
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Read what :meth:`save` wrote."""
-        state = json.loads(Path(checkpoint_path).read_text())
-        self._proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
-        self._open_record, self._again, self._length = None, state["again"], state["length"]
-        self.wanted = state["wanted"]
-        self._unwritten = pickle.loads(b64decode(state["unwritten"]))  # noqa: S301  (of this user's own sweep)
-        self._confirming, self._confirming_now = state["confirming"], set(state["confirming_now"])
+        shown = self._sampler_view.study_for(self._sampler).get_trials(deepcopy=False)[trial.number]
+        study = self._sampler_view.study_for(self._sampler, running=trial.number)
+        internals.tell_end(study, trial.number, None if failed or not shown.state.is_finished() else shown.values)
+        self._record.keep_attributes_of(study)
+        return study.get_trials(deepcopy=False)[trial.number].system_attrs
 
 
 def seed_of(*numbers: int) -> int:
-    """Return the seed that the sweep's seed and others give: below 2**31, and unrelated to those of other numbers. The
-    trials of the search have their number besides, from 0; those that confirm have three numbers."""
+    """Return a seed that follows from these numbers: below 2**31, and unrelated to the seeds of other numbers.
+
+    Trials of the search have two numbers, the sweep's seed and their own number, from 0; those of the confirmation have
+    three.
+    """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

@@ -1,4 +1,4 @@
-"""The study of a sweep twice: in memory, to be read at once, and in its database, which a separate thread writes."""
+"""The study of a sweep, kept twice: in memory, to be read at once, and in a database, which a thread writes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from gaudi_tune.define.search_space import hyperparameter
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.events import Outcome
-from gaudi_tune.sweep.search.surrogate import ATTR_FAILURE, ATTR_NUMBER, ATTR_POINT, carry_attributes
+from gaudi_tune.sweep.search.sampler_view import ATTR_FAILURE, ATTR_NUMBER, ATTR_POINT, copy_attributes
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1.0
-"""How long to wait after the database could not be written: it was locked, or the disk was full."""
+"""Seconds to wait after the database could not be written: it was locked, or the disk was full."""
 GIVE_UP_AFTER_S = 60.0
-"""How long the end of a sweep waits while the database takes nothing."""
-SAY_EVERY_S = 10.0
-"""How often it says so."""
-OF_STUDY = -1
+"""Seconds that the end of a sweep waits while nothing can be written to the database."""
+WARN_EVERY_S = 10.0
+"""Seconds from one warning that it waits to the next."""
+STUDY_ITSELF = -1
 """Stands for the study itself among the numbers of its trials."""
 
 OUTCOMES: dict[TrialState, Outcome] = {
@@ -43,7 +43,7 @@ OUTCOMES: dict[TrialState, Outcome] = {
     TrialState.PRUNED: "stopped early",
     TrialState.FAIL: "failed",
 }
-"""What a study's states are called here; any other is a trial that has not ended."""
+"""The outcomes that a study's states mean; a trial in any other state has not ended."""
 
 Change = Callable[[optuna.Study, int], None]
 """Changes a trial: takes a study, and the trial's id in its storage."""
@@ -55,60 +55,71 @@ def study_address(folder: Path) -> str:
 
 
 def stored_trials(folder: Path) -> list[FrozenTrial]:
-    """Return the trials that the study of a sweep has in its database, none if that or the study is gone."""
+    """Return the trials that the study of a sweep has in its database; none if the database or the study is gone."""
     with suppress(SweepError):
         return trials_to_resume(folder)
     return []
 
 
-def config_of(folder: Path, number: int) -> dict[str, Any]:
-    """Return the hyperparameters of a trial of the search of a sweep; a SweepError of ``--baseline`` if it has none."""
-    trials = {number_of(trial): trial for trial in stored_trials(folder)}
+def config_of_trial(folder: Path, number: int) -> dict[str, Any]:
+    """Return the hyperparameters of a trial of the search of a sweep, for ``--baseline``.
+
+    Raises:
+        SweepError: The search has no such trial.
+    """
+    trials = {number_in_sweep(trial): trial for trial in stored_trials(folder)}
     if number not in trials:
-        raise SweepError(
-            f"--baseline {folder.name}:{number}: its search has no such trial; it has "
-            f"{f'1 to {max(trials)}, without those that confirm' if trials else 'none'}"
-        )
+        numbers = f"1 to {max(trials)}, without those that confirm" if trials else "none"
+        raise SweepError(f"--baseline {folder.name}:{number}: its search has no such trial; it has {numbers}")
     return {hyperparameter(name): value for name, value in trials[number].params.items()}
 
 
-def number_of(trial: FrozenTrial) -> int:
-    """Return the number in its sweep of a trial of a study."""
+def number_in_sweep(trial: FrozenTrial) -> int:
+    """Return the number that a trial of a study has in its sweep."""
     return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
 
 
-def in_brief(trials: Sequence[FrozenTrial], objective: Objective, paused: Container[int] = ()) -> list[dict[str, Any]]:
+def trial_summaries(
+    trials: Sequence[FrozenTrial], objective: Objective, paused: Container[int] = ()
+) -> list[dict[str, Any]]:
     """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration.
 
-    The study does not know which trials are ``paused``.
+    Args:
+        trials: The trials of the study.
+        objective: The objective by which a report is best.
+        paused: Trials that wait, which the study does not know.
     """
-    found = []
-    for trial in trials:
-        values = trial.intermediate_values
-        step = max(values, key=lambda at: objective.score(values[at]), default=None)
-        found.append(
-            {
-                "trial": number_of(trial),
-                "status": OUTCOMES.get(trial.state, "paused" if number_of(trial) in paused else "interrupted"),
-                "value": None if step is None else values[step],
-                **({"point": list(trial.user_attrs[ATTR_POINT])} if ATTR_POINT in trial.user_attrs else {}),
-                **({"why": str(trial.user_attrs[ATTR_FAILURE])} if ATTR_FAILURE in trial.user_attrs else {}),
-                "at": step,
-                "config": {hyperparameter(name): value for name, value in trial.params.items()},
-            }
-        )
-    return found
+    return [_trial_summary(trial, objective, is_paused=number_in_sweep(trial) in paused) for trial in trials]
+
+
+def _trial_summary(trial: FrozenTrial, objective: Objective, *, is_paused: bool) -> dict[str, Any]:
+    values = trial.intermediate_values
+    best_step = max(values, key=lambda step: objective.score(values[step]), default=None)
+    summary: dict[str, Any] = {
+        "trial": number_in_sweep(trial),
+        "status": OUTCOMES.get(trial.state, "paused" if is_paused else "interrupted"),
+        "value": None if best_step is None else values[best_step],
+    }
+    if ATTR_POINT in trial.user_attrs:
+        summary["point"] = list(trial.user_attrs[ATTR_POINT])
+    if ATTR_FAILURE in trial.user_attrs:
+        summary["why"] = str(trial.user_attrs[ATTR_FAILURE])
+    summary["at"] = best_step
+    summary["config"] = {hyperparameter(name): value for name, value in trial.params.items()}
+    return summary
 
 
 def count_trials(folder: Path) -> int:
-    """Return how many trials the study of a sweep has in its database, 0 if that or the study is gone."""
+    """Return how many trials the study of a sweep has in its database; 0 if the database or the study is gone."""
+    if not (folder / STUDY_FILE).is_file():
+        return 0
     with suppress(SQLAlchemyError):
-        return internals.count_trials(study_address(folder), folder.name) if (folder / STUDY_FILE).is_file() else 0
+        return internals.count_trials(study_address(folder), folder.name)
     return 0
 
 
 def trials_to_resume(folder: Path) -> list[FrozenTrial]:
-    """Return the trials of a study with which a sweep is to go on.
+    """Return the trials of the study with which a sweep is resumed.
 
     Raises:
         SweepError: The database is gone, cannot be read, or lacks the study.
@@ -120,50 +131,55 @@ def trials_to_resume(folder: Path) -> list[FrozenTrial]:
     try:
         return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
     except (KeyError, SQLAlchemyError, StorageInternalError) as error:
-        why = str(error).strip().split("\n", maxsplit=1)[0]
-        raise SweepError(f"--resume {folder.name}: its study, {file}, cannot be read ({why}); {fix}") from error
+        reason = str(error).strip().split("\n", maxsplit=1)[0]
+        raise SweepError(f"--resume {folder.name}: its study, {file}, cannot be read ({reason}); {fix}") from error
 
 
 class Unwritten(NamedTuple):
     """What the database does not have yet, for a snapshot."""
 
     trials: list[FrozenTrial]
-    """By number, as they are in memory."""
+    """The trials, by number, as they are in memory."""
     attributes: dict[str, Any]
     """What samplers keep in the study; empty if the database has it."""
 
 
 class StudyRecord:
-    """Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else."""
+    """The study of a sweep. Every change is made in memory at once, and later in the database, in the same order.
+
+    Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else.
+    """
 
     def __init__(self, stored: optuna.Study, unwritten: Unwritten | None = None) -> None:
-        """Read what is there, and start the thread.
+        """Read the database, and start the thread that writes to it.
 
         Args:
-            stored: In the database. Nobody else adds trials to it while the sweep runs.
-            unwritten: What the database did not have at a snapshot from which the sweep goes on; it is written now.
+            stored: The study in the database. Nobody else adds trials to it while the sweep runs.
+            unwritten: What the database did not have at the snapshot from which the sweep is resumed; it is written
+                now.
         """
         self.stored = stored
         self.memory = optuna.create_study(directions=stored.directions, sampler=RandomSampler(seed=0))
-        trials = stored.get_trials(deepcopy=False)
-        self._ids = {trial.number: internals.id_of(trial) for trial in trials}  # in the database
+        stored_trials = stored.get_trials(deepcopy=False)
+        self._ids = {trial.number: internals.id_of(trial) for trial in stored_trials}  # in the database
         self._writes: queue.Queue[tuple[int, Callable[[], None]] | None] = queue.Queue()
-        self._lock, self._waiting = threading.Lock(), Counter[int]()  # by trial, how much the database does not have
-        self._add_failed = False  # for good: what comes after that trial would get other numbers
-        self._written = 0
-        known = {trial.number: trial for trial in trials}
+        self._lock = threading.Lock()
+        self._pending = Counter[int]()  # by trial, how many changes the database does not have
+        self._add_failed = False  # a trial could not be added: those after it would get wrong numbers
+        self._n_writes = 0
+        trials = {trial.number: trial for trial in stored_trials}
         for trial in unwritten.trials if unwritten else ():
-            if trial.number == len(known):
-                known[trial.number] = trial
+            if trial.number == len(trials):
+                trials[trial.number] = trial
                 self._put(trial.number, partial(self._add, trial.number, trial))
-            elif trial.number in known and _progress(trial) > _progress(known[trial.number]):
-                known[trial.number] = trial
+            elif trial.number in trials and _progress(trial) > _progress(trials[trial.number]):
+                trials[trial.number] = trial
                 self._put(trial.number, partial(self._bring_up, trial))
-        self.memory.add_trials(known.values())
-        carry_attributes(stored, self.memory)
+        self.memory.add_trials(trials.values())
+        copy_attributes(stored, self.memory)
         for name, value in unwritten.attributes.items() if unwritten else ():
             internals.set_study_attribute(self.memory, name, value)
-            self._put(OF_STUDY, partial(internals.set_study_attribute, stored, name, value))
+            self._put(STUDY_ITSELF, partial(internals.set_study_attribute, stored, name, value))
         threading.Thread(target=self._run, name="study", daemon=True).start()
 
     def trials(self) -> list[FrozenTrial]:
@@ -171,7 +187,7 @@ class StudyRecord:
         return self.memory.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial | None:
-        """Return a trial, None if there is none of this number; not to be changed."""
+        """Return the trial of this number, or None; not to be changed."""
         return internals.trial_with_id(self.memory, number)  # in memory, ids are numbers
 
     @property
@@ -187,37 +203,39 @@ class StudyRecord:
         return number
 
     def change(self, number: int, change: Change) -> None:
-        """Change a trial."""
+        """Make a change to a trial, now in memory and later in the database."""
         change(self.memory, number)
         self._put(number, lambda: change(self.stored, self._ids[number]))
 
-    def keep_attributes_of(self, model: optuna.Study) -> None:
-        """Take over what a sampler has kept in the study that it proposes from."""
-        if internals.study_attributes(model) != internals.study_attributes(self.memory):
-            carry_attributes(model, self.memory)
-            self._put(OF_STUDY, lambda: carry_attributes(model, self.stored))
+    def keep_attributes_of(self, study: optuna.Study) -> None:
+        """Take over what a sampler has kept in the study that it sees."""
+        if internals.study_attributes(study) != internals.study_attributes(self.memory):
+            copy_attributes(study, self.memory)
+            self._put(STUDY_ITSELF, lambda: copy_attributes(study, self.stored))
 
     def unwritten(self) -> Unwritten:
         """Return what the database does not have yet."""
         with self._lock:
-            waiting = sorted(number for number, writes in self._waiting.items() if writes)
+            numbers = sorted(number for number, changes in self._pending.items() if changes)
         trials = self.trials()
-        study_ranges = dict(internals.study_attributes(self.memory)) if OF_STUDY in waiting else {}
-        return Unwritten([trials[number] for number in waiting if number != OF_STUDY], study_ranges)
+        attributes = dict(internals.study_attributes(self.memory)) if STUDY_ITSELF in numbers else {}
+        return Unwritten([trials[number] for number in numbers if number != STUDY_ITSELF], attributes)
 
     def flush(self) -> None:
-        """Wait until the database has everything. While nothing is written, for :data:`GIVE_UP_AFTER_S` at most."""
-        written, since = self._written, time.monotonic()
-        said = since
-        while left := self._writes.unfinished_tasks:
+        """Wait until the database has everything, or nothing has been written for :data:`GIVE_UP_AFTER_S`."""
+        n_writes, last_write = self._n_writes, time.monotonic()
+        warned_at = last_write
+        while n_unwritten := self._writes.unfinished_tasks:
             now = time.monotonic()
-            if self._written != written:
-                written, since = self._written, now
-            if now - since >= GIVE_UP_AFTER_S:
+            if self._n_writes != n_writes:
+                n_writes, last_write = self._n_writes, now
+            if now - last_write >= GIVE_UP_AFTER_S:
                 return
-            if now - said >= SAY_EVERY_S:
-                said = now
-                logger.warning("the study's database does not have everything yet: %d changes are to be written", left)
+            if now - warned_at >= WARN_EVERY_S:
+                warned_at = now
+                logger.warning(
+                    "the study's database does not have everything yet: %d changes are to be written", n_unwritten
+                )
             time.sleep(0.001)
 
     def close(self) -> int:
@@ -228,12 +246,13 @@ class StudyRecord:
         """
         self._writes.put(None)
         self.flush()
-        trials, study_ranges = self.unwritten()
-        return len(trials) or bool(study_ranges)
+        trials, attributes = self.unwritten()
+        return len(trials) or bool(attributes)
 
     def _put(self, number: int, write: Callable[[], None]) -> None:
+        """Leave a change of a trial, or of the study, to the thread."""
         with self._lock:
-            self._waiting[number] += 1
+            self._pending[number] += 1
         self._writes.put((number, write))
 
     def _add(self, number: int, trial: FrozenTrial) -> None:
@@ -243,16 +262,21 @@ class StudyRecord:
         internals.update_trial(self.stored, self._ids[trial.number], trial)
 
     def _run(self) -> None:
-        while (to_write := self._writes.get()) is not None:
-            self._write(*to_write)
+        """Write what is put into the queue, until that is None."""
+        while True:
+            item = self._writes.get()
+            if item is None:
+                internals.close(self.stored)
+                self._writes.task_done()
+                return
+            number, write = item
+            self._write(number, write)
             self._writes.task_done()
-        internals.close(self.stored)
-        self._writes.task_done()
 
     def _write(self, number: int, write: Callable[[], None]) -> None:
-        """Write to the database, however long that takes; what fails for good counts as unwritten."""
+        """Write to the database, however long that takes; a change that fails for good stays unwritten."""
         while True:
-            is_new = number != OF_STUDY and number not in self._ids
+            is_new = number != STUDY_ITSELF and number not in self._ids
             if is_new and self._add_failed:
                 return
             try:
@@ -261,16 +285,16 @@ class StudyRecord:
                 logger.warning("the study's database cannot be written (%s); trying again", error)
                 time.sleep(RETRY_AFTER_S)
                 continue
-            except Exception:  # a thread that ends would lose all that comes later, too
+            except Exception:  # if the thread ended, all later changes would be lost, too
                 logger.exception("not written to the study's database")
                 self._add_failed = self._add_failed or is_new
                 return
             with self._lock:
-                self._waiting[number] -= 1
-                self._written += 1
+                self._pending[number] -= 1
+                self._n_writes += 1
             return
 
 
 def _progress(trial: FrozenTrial) -> tuple[bool, int, int]:
-    """Return what becomes more as a trial goes on: the database may be ahead of a snapshot, or behind it."""
+    """Return what grows as a trial continues: the database may be ahead of a snapshot, or behind it."""
     return trial.state.is_finished(), len(trial.intermediate_values), len(trial.user_attrs)

@@ -11,9 +11,9 @@ from ray.tune.search import Searcher
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.sweep.search.confirmation_trials import confirmations
+from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import in_brief
+from gaudi_tune.sweep.search.study_record import trial_summaries
 from tests.helpers.fed_state import Fed
 from tests.helpers.searchers import SCORE
 
@@ -33,38 +33,40 @@ def keys(configs: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_the_baseline_and_the_best_are_trained_again_with_the_same_seeds() -> None:
-    found = confirmations(searched().state, 7, over=True)
+    found = confirmation_configs(searched().state, 7, search_is_over=True)
     assert keys(found) == [(1, 1), (1, 1), (3, 3), (3, 3), (2, 2), (2, 2)]
     seeds = [config["seed"] for config in found]
     assert seeds == seeds[:2] * 3 and seeds[0] != seeds[1]
-    assert {config["seed"] for config in confirmations(searched().state, 8, over=True)}.isdisjoint(seeds)
+    assert {config["seed"] for config in confirmation_configs(searched().state, 8, search_is_over=True)}.isdisjoint(
+        seeds
+    )
 
 
 def test_before_the_search_is_over_only_the_baseline_is_known() -> None:
     fed = Fed(trials=4, confirm=1, seeds=3)
-    assert confirmations(fed.state, 0, over=False) == []
+    assert confirmation_configs(fed.state, 0, search_is_over=False) == []
     fed.trial(1, 0.1, outcome=None, x=1)
-    assert confirmations(fed.state, 0, over=False) == []
+    assert confirmation_configs(fed.state, 0, search_is_over=False) == []
     fed.report(1, 2, 0.1, "pause")
-    assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
+    assert keys(confirmation_configs(fed.state, 0, search_is_over=False)) == [(1, 1)] * 3
     fed.end(1)
     fed.trial(2, 0.5, outcome=None)
-    assert keys(confirmations(fed.state, 0, over=False)) == [(1, 1)] * 3
+    assert keys(confirmation_configs(fed.state, 0, search_is_over=False)) == [(1, 1)] * 3
 
 
 def test_a_baseline_that_is_the_best_is_trained_again_once_and_so_is_the_next() -> None:
     fed = searched(mode="min", confirm=1)
-    assert keys(confirmations(fed.state, 0, over=True)) == [(1, 1), (1, 1), (2, 2), (2, 2)]
+    assert keys(confirmation_configs(fed.state, 0, search_is_over=True)) == [(1, 1), (1, 1), (2, 2), (2, 2)]
 
 
 def test_without_confirmation_nothing_is_trained_again() -> None:
-    assert confirmations(searched(confirm=0, seeds=0).state, 0, over=True) == []
+    assert confirmation_configs(searched(confirm=0, seeds=0).state, 0, search_is_over=True) == []
 
 
 def test_the_sweep_is_complete_when_all_that_can_be_confirmed_is() -> None:
     fed = searched(confirm=3)  # three others, of which one failed
     assert (fed.state.expected, fed.state.complete) == (4 + 2 * 3, False)
-    for number, config in enumerate(confirmations(fed.state, 0, over=True), start=5):
+    for number, config in enumerate(confirmation_configs(fed.state, 0, search_is_over=True), start=5):
         fed.trial(number, 0.95, **config)
     assert fed.state.complete
     assert fed.state.best is fed.state.trials[3]
@@ -80,7 +82,9 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
             objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
             storage=storage, budget=Budget(epochs=1), num_trials=2,
         )  # fmt: skip
-        searcher.after_search = lambda over: confirmations(fed.state, 0, over=over)
+        searcher.configs_after_search = lambda search_is_over: confirmation_configs(
+            fed.state, 0, search_is_over=search_is_over
+        )
         return searcher
 
     storage = optuna.storages.InMemoryStorage()
@@ -116,6 +120,6 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
     restored.num_trials = 3  # as --add-trials does
     added = restored.suggest("id7")
     assert isinstance(added, dict)
-    found = in_brief(restored.trials(), Objective("score"))
+    found = trial_summaries(restored.trials(), Objective("score"))
     assert [trial["trial"] for trial in found] == [1, 2, 7], "as Tune counts, with the four that confirm"
     assert found[2]["config"]["x"] == added["x"]

@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.sweep.search.guesses import AT_FIRST, GUESSED, KEEPS, SPREAD, guess, worth_it
+from gaudi_tune.sweep.search.guesses import GUESSED, KEEP_PROBABILITY, N_EARLY, SPREAD, guess, guesses_pay_off
 
 RANGES = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -41,12 +41,12 @@ def test_guesses_lie_near_in_the_scale_of_the_range() -> None:
     assert max(map(float, (str(g["dropout"]) for g in found))) <= 0.4
     assert {round(10 * float(str(g["dropout"])), 6) % 1 for g in found} == {0.0}
     share = np.mean([g["optimizer"] == "adamw" for g in found])
-    assert share == pytest.approx(KEEPS + (1 - KEEPS) / 2, abs=0.07)
+    assert share == pytest.approx(KEEP_PROBABILITY + (1 - KEEP_PROBABILITY) / 2, abs=0.07)
 
 
 def test_they_come_less_often_the_more_proposals_there_were() -> None:
-    assert len(guesses(AT_FIRST)) == pytest.approx(200, abs=40)
-    assert len(guesses(10 * AT_FIRST)) == pytest.approx(20, abs=12)
+    assert len(guesses(N_EARLY)) == pytest.approx(200, abs=40)
+    assert len(guesses(10 * N_EARLY)) == pytest.approx(20, abs=12)
 
 
 def trial(number: int, value: float | None, *, guessed: bool = False, failed: bool = False) -> FrozenTrial:
@@ -67,7 +67,7 @@ def test_what_was_wrong_is_not_guessed_on(objective: Objective) -> None:
             study.add_trial(trial(number, 10.0 * sign * number))
         for value in guesses:
             study.add_trial(trial(0, value and sign * value, guessed=True, failed=value is None))
-        return worth_it(study.trials, objective, known)
+        return guesses_pay_off(study.trials, objective, known)
 
     assert goes_on([1.0, 1.0]), "too few to say"
     assert goes_on([1.0, 65.0, 66.0])
@@ -80,13 +80,13 @@ def test_guesses_wait_for_the_first_ones_to_be_compared() -> None:
     study, objective = optuna.create_study(direction="minimize"), Objective("score", "min")
     for _ in range(3):
         study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={GUESSED: True}))
-    assert not worth_it(study.trials, objective, 1), "nothing has reported"
+    assert not guesses_pay_off(study.trials, objective, 1), "nothing has reported"
     study.add_trial(trial(3, 2.0))
-    assert not worth_it(study.trials, objective, 1), "no guess has"
+    assert not guesses_pay_off(study.trials, objective, 1), "no guess has"
     for number in range(4, 8):
-        assert not worth_it(study.trials, objective, 1), "most guesses have not"
+        assert not guesses_pay_off(study.trials, objective, 1), "most guesses have not"
         study.add_trial(trial(number, 1.0, guessed=True))
-    assert worth_it(study.trials, objective, 1)
+    assert guesses_pay_off(study.trials, objective, 1)
 
 
 def test_each_is_near_one_of_those_that_are_known() -> None:

@@ -27,10 +27,10 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace, WithPrior
 from gaudi_tune.sweep.search import study_record
 from gaudi_tune.sweep.search.guesses import GUESSED
+from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import number_of, trials_to_resume
-from gaudi_tune.sweep.search.surrogate import Surrogate
+from gaudi_tune.sweep.search.study_record import number_in_sweep, trials_to_resume
 from tests.helpers.searchers import (
     BASELINE,
     BUDGET,
@@ -238,13 +238,13 @@ def test_what_people_wanted_is_proposed_once_also_after_an_interruption(tmp_path
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     first, second = ({"lr": lr, "optimizer": "sgd"} for lr in (2e-3, 3e-3))
-    searcher.want(first)
-    searcher.want(second)
+    searcher.request(first)
+    searcher.request(second)
     searcher.save(str(tmp_path / "state"))
     assert proposal(searcher, "b")["lr"] == 2e-3
     restored = crashed(searcher, tmp_path / "state")
     assert [proposal(restored, name)["lr"] for name in "cd"] == [2e-3, 3e-3]
-    assert restored.wanted == []
+    assert restored.requested_configs == []
     assert proposal(restored, "e")["lr"] not in (2e-3, 3e-3)
 
 
@@ -271,14 +271,14 @@ def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(t
     searcher = searcher_in(tmp_path, num_trials=1)
     proposal(searcher, "a")
     searcher.save(str(tmp_path / "state"))
-    searcher.after_search = lambda over: [{"lr": 1e-3, "seed": 7, names.CONFIRMS: 1}]
+    searcher.configs_after_search = lambda search_is_over: [{"lr": 1e-3, "seed": 7, names.CONFIRMS: 1}]
     proposal(searcher, "b")
     searcher.num_trials = 2  # a person adds one
     proposal(searcher, "c")
-    assert [number_of(trial) for trial in trials(searcher)] == [1, 3]
+    assert [number_in_sweep(trial) for trial in trials(searcher)] == [1, 3]
     again = crashed(searcher, tmp_path / "state", num_trials=2)
     proposal(again, "d")
-    assert [number_of(trial) for trial in trials(again)] == [1, 2]
+    assert [number_in_sweep(trial) for trial in trials(again)] == [1, 2]
 
 
 def test_a_trial_queued_by_somebody_else_is_left_alone(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_snapshot_has_what_the_database_does_not_have_yet(tmp_path: Path) -> N
 def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(study_record, "SAY_EVERY_S", 0.2)
+    monkeypatch.setattr(study_record, "WARN_EVERY_S", 0.2)
     searcher = searcher_in(tmp_path)
     proposal(searcher, "a")
     assert states(searcher) == [TrialState.RUNNING]
@@ -485,7 +485,7 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
         searcher.suggest(name)
         searcher.on_trial_result(name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
     searcher.on_trial_complete("b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
-    model = Surrogate(searcher.study, searcher._objectives).study(make_sampler("tpe", 0))
+    model = SamplerView(searcher.study, searcher._objectives).study_for(make_sampler("tpe", 0))
     assert [trial.constraints for trial in model.trials] == [{"memory_gb": 3.0}, {"memory_gb": -1.0}]
     assert trials(searcher)[1].constraints == {"memory_gb": -1.0}
     assert isinstance(searcher.suggest("c"), dict)
@@ -537,7 +537,7 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
     assert [trial.values for trial in trials(searcher)] == [[0.7, 2.0], None, None, None]
     assert trials(searcher)[1].user_attrs["point"] == [0.4, 5.0]
     assert trials(searcher)[2].user_attrs["failure"] == "diverged: seconds is inf after epoch 2"
-    model = Surrogate(searcher.study, searcher._objectives).study(optuna.samplers.RandomSampler())
+    model = SamplerView(searcher.study, searcher._objectives).study_for(optuna.samplers.RandomSampler())
     # The one that diverged counts as the worst in each.
     assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
 

@@ -26,7 +26,7 @@ from gaudi_tune.sweep.search.gaussian_process.acquisition import (
 from gaudi_tune.sweep.search.gaussian_process.maximize import maximize
 from gaudi_tune.sweep.search.gaussian_process.process import Array, GaussianProcess, KernelParameters
 from gaudi_tune.sweep.search.gaussian_process.space import Space
-from gaudi_tune.sweep.search.surrogate import ATTR_SECONDS
+from gaudi_tune.sweep.search.sampler_view import ATTR_SECONDS
 
 N_BEST_STARTS = 2
 """How many of the best trials are starts of the search for a proposal; with one objective only if they are equal."""

@@ -10,9 +10,9 @@ from optuna.trial import TrialState
 
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
+from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.searcher import TOLD
-from gaudi_tune.sweep.search.surrogate import Surrogate, Told
+from gaudi_tune.sweep.search.searcher import LIMITS
 from tests.helpers.searchers import proposal, searcher_in, seen, states, told, train, trials
 
 
@@ -24,7 +24,7 @@ def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
     proposal(searcher, "a")
     for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
         searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
-    (known,) = Surrogate(searcher.study, searcher._objectives).study(optuna.samplers.RandomSampler()).trials
+    (known,) = SamplerView(searcher.study, searcher._objectives).study_for(optuna.samplers.RandomSampler()).trials
     assert known.user_attrs.get("seconds_each") == seconds_each
 
 
@@ -69,7 +69,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
 
 def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, sampler="random")
-    kept = Surrogate(searcher._record.memory, searcher._objectives)
+    kept = SamplerView(searcher._record.memory, searcher._objectives)
     random = optuna.samplers.RandomSampler()
     for number in range(70):  # more than there is room for at first
         name = str(number)
@@ -77,12 +77,12 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
         for epoch in range(1, 1 + number % 4):
             searcher.on_trial_result(name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
             if number % 5 == 0:
-                kept.study(random)
+                kept.study_for(random)
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
             searcher.on_trial_complete(name, last, error=number % 11 == 0)
-    rebuilt = Surrogate(searcher._record.memory, searcher._objectives).study(random).get_trials()
-    assert kept.study(random).get_trials() == rebuilt
+    rebuilt = SamplerView(searcher._record.memory, searcher._objectives).study_for(random).get_trials()
+    assert kept.study_for(random).get_trials() == rebuilt
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
 
 
@@ -96,9 +96,9 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
             searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
     for number in range(3):
         searcher.suggest(f"has not reported {number}")
-    surrogate = Surrogate(searcher._record.memory, searcher._objectives)
-    every = surrogate.study(make_sampler(sampler, 0)).get_trials(deepcopy=False)
-    model = surrogate.study(make_sampler(sampler, 0), of=Told(best=2, others=18))
+    view = SamplerView(searcher._record.memory, searcher._objectives)
+    every = view.study_for(make_sampler(sampler, 0)).get_trials(deepcopy=False)
+    model = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=2, sampled=18))
     told = model.get_trials(deepcopy=False)
     assert [trial.number for trial in told[-3:]] == [60, 61, 62]
     assert all(trial is every[trial.number] for trial in told)
@@ -110,21 +110,21 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
     assert model.best_trial.values == values[:1]
     assert set(model.ask(searcher._space.study_ranges).params) == set(every[0].params)
     searcher.on_trial_complete("has not reported 0", error=True)
-    few = surrogate.study(make_sampler(sampler, 0), of=Told(best=30, others=30))
+    few = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=30, sampled=30))
     assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
 
 
 def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TOLD, type(make_sampler("gp", 0)), Told(best=6, others=6))
-    made, seen = Surrogate.study, list[int]()
+    monkeypatch.setitem(LIMITS, type(make_sampler("gp", 0)), TrialLimits(best=6, sampled=6))
+    made, seen = SamplerView.study_for, list[int]()
 
     def watched(*arguments: Any, **named: Any) -> optuna.Study:
         seen.append(len((study := made(*arguments, **named)).get_trials(deepcopy=False)))
         return study
 
-    monkeypatch.setattr(Surrogate, "study", watched)
+    monkeypatch.setattr(SamplerView, "study_for", watched)
     searcher = searcher_in(tmp_path, sampler="gp")
     for number in range(30):
         searcher.suggest(str(number))

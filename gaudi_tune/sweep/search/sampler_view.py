@@ -1,0 +1,188 @@
+"""The study that a sampler sees: every trial, running ones included, with its best value (or point) so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from gaudi_tune.define.objective import Objective, scores_of
+from gaudi_tune.devices.device import OUT_OF_MEMORY
+from gaudi_tune.private import optuna as internals
+from gaudi_tune.sweep.record.front import in_order
+
+ATTR_CONSTRAINTS = "constraints"
+"""User attribute of a trial: the soft constraints it last reported."""
+ATTR_POINT = "point"
+"""User attribute of a trial: all objectives in its best report, if the sweep has several."""
+ATTR_FAILURE = "failure"
+"""User attribute of a trial: why it failed."""
+ATTR_NUMBER = "trial"
+"""User attribute of a trial: its number in the sweep, from 1, if that is not its number in the study plus one."""
+ATTR_SECONDS = "seconds_each"
+"""User attribute of a trial: how long it trains from one report to the next."""
+
+
+class TrialLimits(NamedTuple):
+    """How many trials with a value a sampler sees at most: with thousands, a proposal would take too long."""
+
+    best: int
+    """How many of the best."""
+    sampled: int
+    """How many of the rest, drawn at random."""
+
+
+class SamplerView:
+    """Makes the study that a sampler sees from the study of the sweep, and keeps it up from proposal to proposal.
+
+    A trial that has reported is complete there, with its best value so far. Optuna alone would count running trials as
+    bad, the promising ones for longest. A trial that has not reported is running. A failed trial has no value, unless
+    it diverged or did not fit into the device's memory: then it has the worst value of all, so that the sampler keeps
+    away from it.
+    """
+
+    def __init__(self, study: optuna.Study, objectives: Sequence[Objective]) -> None:
+        """Begin with no trial.
+
+        Args:
+            study: The study of the sweep, in memory. It replaces the object of a trial that changes.
+            objectives: The objectives that the study's values are of.
+        """
+        self._study, self._objectives = study, objectives
+        self._values = np.empty((0, len(objectives)))
+        """The best point of each trial, NaN where it has none; (trials, objectives)."""
+        self._scores = np.empty((0, len(objectives)))
+        """The scores of these points, more being better."""
+        self._trials: list[FrozenTrial] = []
+        """The trials of the study as they were at the last :meth:`update`."""
+        self._shown: list[FrozenTrial] = []
+        """The same trials as the sampler sees them."""
+        self._unfinished: set[int] = set()
+        self._hopeless: dict[int, list[float]] = {}
+        """Trials that get the worst values of all, with the values that each was shown with last."""
+        self.out_of_memory: set[int] = set()
+        """Trials that did not fit into the device's memory, at the last :meth:`update`."""
+
+    def update(self) -> None:
+        """Take what has changed in the study, in which a trial that has ended no longer changes."""
+        trials = self._study.get_trials(deepcopy=False)
+        new = range(len(self._trials), len(trials))
+        no_values = np.full((len(new), len(self._objectives)), math.nan)
+        self._values = np.append(self._values, no_values, axis=0)
+        self._scores = np.append(self._scores, no_values, axis=0)
+        self._trials += trials[new.start :]
+        self._shown += trials[new.start :]
+        changed = [number for number in self._unfinished if self._trials[number] is not trials[number]]
+        for number in [*changed, *new]:
+            self._take(number, trials[number])
+
+    def study_for(
+        self, sampler: BaseSampler, running: int | None = None, limits: TrialLimits | None = None
+    ) -> optuna.Study:
+        """Return a study in memory with trials in their order.
+
+        Args:
+            sampler: The sampler that is to propose, or to hear of the end of a trial.
+            running: A trial that is about to end, and is shown as running.
+            limits: How many trials to show, besides all without a value that run; None, or if there are fewer: all.
+        """
+        self.update()
+        scores = self._scores.copy()
+        worst_scores = worst_values = [math.nan] * len(self._objectives)
+        if np.isfinite(scores).any():
+            worst_cells = np.nanargmin(scores, axis=0), range(len(self._objectives))
+            worst_scores, worst_values = scores[worst_cells].tolist(), self._values[worst_cells].tolist()
+        for number, shown_values in self._hopeless.items():
+            scores[number] = worst_scores
+            if shown_values != worst_values:
+                self._shown[number] = _as_shown(self._trials[number], worst_values)
+                self._hopeless[number] = worst_values
+        shown = list(self._shown)
+        if running is not None:
+            scores[running], shown[running] = math.nan, _as_shown(self._trials[running])
+        if limits is not None and np.isfinite(scores[:, 0]).sum() > sum(limits):
+            numbers = self._select(scores, limits)
+            scores, shown = scores[numbers], [shown[number] for number in numbers]
+        best = int(np.nanargmax(scores[:, 0])) if np.isfinite(scores).any() else None
+        study = internals.study_of(shown, best, self._study.directions, sampler)
+        copy_attributes(self._study, study)
+        return study
+
+    def _select(self, scores: npt.NDArray[np.float64], limits: TrialLimits) -> list[int]:
+        """Return the numbers of the trials that a sampler sees."""
+        has_value = np.isfinite(scores[:, 0])
+        valued = np.flatnonzero(has_value)
+        best, rest = np.split(valued[in_order(scores[valued].tolist())], [limits.best])
+        sampled = np.random.default_rng(len(scores)).choice(rest, limits.sampled, replace=False)
+        running = [number for number in np.flatnonzero(~has_value).tolist() if number in self._unfinished]
+        return sorted([*best.tolist(), *sampled.tolist(), *running])
+
+    def _take(self, number: int, trial: FrozenTrial) -> None:
+        """Take a new trial, or the new state of one."""
+        point = [] if trial.state == TrialState.FAIL else best_point(trial, self._objectives)
+        values = point or [math.nan] * len(self._objectives)
+        self._values[number], self._scores[number] = values, scores_of(self._objectives, values)
+        self._trials[number], self._shown[number] = trial, _as_shown(trial, values)
+        if trial.state.is_finished():
+            self._unfinished.discard(number)
+        else:
+            self._unfinished.add(number)
+        if ran_out_of_memory(trial):
+            self.out_of_memory.add(number)
+        has_diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
+        if has_diverged or number in self.out_of_memory:
+            self._hopeless[number] = []
+
+
+def best_point(trial: FrozenTrial, objectives: Sequence[Objective]) -> list[float]:
+    """Return all objectives in the best report of a trial of the sweep's study; empty if it has not reported."""
+    curve = trial.intermediate_values.values()
+    if not curve:
+        return []
+    return list(trial.user_attrs.get(ATTR_POINT) or [objectives[0].best(curve)])
+
+
+def ran_out_of_memory(trial: FrozenTrial) -> bool:
+    """Whether a trial failed because the device's memory was full."""
+    return trial.state == TrialState.FAIL and OUT_OF_MEMORY in str(trial.user_attrs.get(ATTR_FAILURE, ""))
+
+
+def copy_attributes(source: optuna.Study, target: optuna.Study) -> None:
+    """Copy what samplers keep in a study to another, such as how far a quasi-random sequence has got."""
+    target_attributes = internals.study_attributes(target)
+    for key, value in internals.study_attributes(source).items():
+        if target_attributes.get(key) != value:
+            internals.set_study_attribute(target, key, value)
+
+
+def _as_shown(trial: FrozenTrial, values: Sequence[float] = (math.nan,)) -> FrozenTrial:
+    """Return a trial as a sampler sees it: complete if it has values."""
+    has_values = not math.isnan(values[0])
+    # A trial that somebody put in the queue of the study must not wait here, too: it would be returned as a proposal.
+    state = TrialState.RUNNING if trial.state == TrialState.RUNNING else TrialState.FAIL
+    system_attributes: dict[str, Any] = trial.system_attrs
+    if not trial.state.is_finished():
+        constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
+        system_attributes = {**system_attributes, **internals.constraint_attributes(constraints)}
+    start = trial.datetime_start or datetime.now()
+    return FrozenTrial(
+        number=trial.number,
+        trial_id=trial.number,
+        state=TrialState.COMPLETE if has_values else state,
+        value=None,
+        values=[float(value) for value in values] if has_values else None,
+        datetime_start=start,
+        datetime_complete=start,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={key: value for key, value in trial.user_attrs.items() if key == ATTR_SECONDS},
+        system_attrs=system_attributes,
+        intermediate_values={} if trial.state == TrialState.FAIL else trial.intermediate_values,
+    )
