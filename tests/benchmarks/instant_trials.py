@@ -37,7 +37,7 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.sweep.record.device_time import IDLE
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
-from gaudi_tune.sweep.search.study_record import number_of, stored_trials
+from gaudi_tune.sweep.search.study_record import number_in_sweep, stored_trials
 
 sys.path[0] = str(PROJECT_ROOT)
 
@@ -119,7 +119,7 @@ def lock_study(file: Path, seconds: float) -> None:
 
 def numbers_kept(folder: Path, summary: dict[str, Any]) -> dict[str, list[int]]:
     """Return the numbers of the trials with a result that each place has."""
-    study = [number_of(trial) for trial in stored_trials(folder / NAME) if trial.state.is_finished()]
+    study = [number_in_sweep(trial) for trial in stored_trials(folder / NAME) if trial.state.is_finished()]
     log = [number for number, trial in read_log(folder / NAME)["sweep"][TRIALS].items() if trial["curve"]]
     with closing(sqlite3.connect(folder / "mlflow.db")) as database:
         query = (
