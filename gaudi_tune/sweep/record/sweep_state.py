@@ -45,14 +45,14 @@ class SweepState:
         self.objectives = tuple(objectives)
         self.objective = self.objectives[0]
         self.budget, self.num_trials = budget, num_trials
-        self._asked_for = num_trials
+        self._num_trials_uncut = num_trials
         """How many trials the search would have if it were not cut short."""
         self.confirm, self.seeds, self._has_baseline = confirm, seeds, has_baseline
         self.device_time = device_time
         self.trials: dict[int, TrialState] = {}
-        """By number, in the order in which they began."""
+        """All trials by their number, in the order in which they began."""
         self.unended: dict[int, TrialState] = {}
-        """Those that have not ended; of ten thousand trials few."""
+        """The trials that have not ended, few of perhaps ten thousand."""
         self.changed: set[int] = set()
         """Numbers of the trials that have changed since :meth:`forget_changes`."""
         self.front: list[TrialState] = []
@@ -115,7 +115,7 @@ class SweepState:
 
         No event follows but SweepEnded.
         """
-        self.num_trials = self._asked_for
+        self.num_trials = self._num_trials_uncut
         waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
         for trial in list(self.unended.values()):  # it may be another thread that closes
             saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
@@ -127,7 +127,7 @@ class SweepState:
     @property
     def cut(self) -> bool:
         """Whether fewer trials begin than were asked for."""
-        return self.num_trials < self._asked_for
+        return self.num_trials < self._num_trials_uncut
 
     @property
     def has_front(self) -> bool:
@@ -199,11 +199,11 @@ class SweepState:
             return None
         trials = self.trials.values()
         trial = next((trial for trial in trials if trial.reason.strip()), None)
-        why = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
+        cause = f" (trial {trial.number}: {last_line(trial.reason)})" if trial else ""
         if not any(trial.curve for trial in trials):
-            return f"no trial reported a finite {self.objective.name}{why}"
+            return f"no trial reported a finite {self.objective.name}{cause}"
         if all(trial.status == "failed" for trial in trials):
-            return f"all {counted(len(trials), 'trial')} failed{why}"
+            return f"all {counted(len(trials), 'trial')} failed{cause}"
         return self.ending.why if self.ending is not None and self.ending.status == 1 else None
 
     @property
@@ -221,9 +221,9 @@ class SweepState:
         if not self._search_is_over:
             return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
         numbers = {trial.number for trial in self.to_confirm}
-        # Those that were the best before more trials were added are here, too.
-        before = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
-        return self.num_trials + self.seeds * len(numbers) + before
+        # Trials that were the best before more were added have been confirmed, too.
+        outdated = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
+        return self.num_trials + self.seeds * len(numbers) + outdated
 
     @property
     def to_confirm(self) -> list[TrialState]:
@@ -231,12 +231,12 @@ class SweepState:
         :func:`~gaudi_tune.sweep.record.front.in_order`."""
         if not self.seeds:
             return []
-        sound = [trial for trial in self.searched if trial.can_be_confirmed]
-        scores = {trial.number: self._scores(trial) for trial in sound}
-        by_first = sorted(sound, key=lambda trial: (-scores[trial.number][0], trial.number))
-        ranked = [by_first[place] for place in in_order([scores[trial.number] for trial in by_first])]
-        first = [trial for trial in ranked if trial is self.baseline]
-        return first + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
+        candidates = [trial for trial in self.searched if trial.can_be_confirmed]
+        scores = {trial.number: self._scores(trial) for trial in candidates}
+        candidates.sort(key=lambda trial: (-scores[trial.number][0], trial.number))  # for points that are equal
+        ranked = [candidates[place] for place in in_order([scores[trial.number] for trial in candidates])]
+        baseline = [trial for trial in ranked if trial is self.baseline]
+        return baseline + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
 
     def counts(self) -> Counter[events.Status]:
         """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
@@ -269,13 +269,13 @@ class SweepState:
     def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over a :meth:`snapshot` of all trials, before the first event; a ValueError, KeyError or TypeError if it
         is none."""
-        kept = parts["sweep"]
-        if kept["version"] != VERSION:
-            raise ValueError(f"its version is {kept['version']}, and this code reads version {VERSION}")
-        trials = [TrialState.from_snapshot(trial) for trial in kept[TRIALS].values()]
+        snapshot = parts["sweep"]
+        if snapshot["version"] != VERSION:
+            raise ValueError(f"its version is {snapshot['version']}, and this code reads version {VERSION}")
+        trials = [TrialState.from_snapshot(trial) for trial in snapshot[TRIALS].values()]
         self.device_time.restore(parts["device_time"])
-        self.since_best = set(kept["since_best"])
-        self.steered = list(kept["steered"])
+        self.since_best = set(snapshot["since_best"])
+        self.steered = list(snapshot["steered"])
         self.trials = {trial.number: trial for trial in trials}
         self.unended = {trial.number: trial for trial in trials if not trial.has_ended}
         self.best_at_end = None
@@ -310,33 +310,33 @@ class SweepState:
         trial.reports = max(trial.reports, event.count)
         if trial.value is None:
             return
-        # Of several reports in the same epoch or second the best.
+        # A trial may report several times in an epoch or second; the best report counts.
         trial.curve[event.step] = self.objective.better_of(trial.value, trial.curve.get(event.step))
         if trial.point and scores_of(self.objectives, event.point) <= self._scores(trial):
             return
-        before, points_before = trial.point, [leading.point for leading in self.front]
+        earlier_point, front_points = trial.point, [leading.point for leading in self.front]
         trial.point, trial.best_step, trial.best_config = event.point, event.step, trial.config
         trial.test_point = self._on_test_data(event.metrics, event.point)
         trial.tested = isinstance(event.metrics.get(names.test_metric(self.objective.name)), Real)
         if trial.confirms:
             return
-        self._join_front(trial, before)
-        if trial in self.front and [leading.point for leading in self.front] != points_before:
+        self._join_front(trial, earlier_point)
+        if trial in self.front and [leading.point for leading in self.front] != front_points:
             self.since_best = set()
 
-    def _join_front(self, trial: TrialState, before: tuple[float, ...]) -> None:
-        """Put a trial on the front if it belongs there with its new point. Its point ``before`` may have been there."""
+    def _join_front(self, trial: TrialState, earlier_point: tuple[float, ...]) -> None:
+        """Put a trial on the front if its new point belongs there, and take its ``earlier_point`` off."""
         if trial not in self.front:
             self._take_front([*self.front, trial])
-        elif dominates(self._scores(trial), scores_of(self.objectives, before)):
+        elif dominates(self._scores(trial), scores_of(self.objectives, earlier_point)):
             self._take_front(self.front)
-        else:  # what only the point before has dominated joins the front again
+        else:  # points that only the earlier point dominated join the front again
             self._take_front(self.searched)
 
     def _take_front(self, trials: Sequence[TrialState]) -> None:
-        """Take those of some trials for the front that belong there."""
-        known = [trial for trial in trials if trial.point]
-        front = [known[place] for place in on_front([self._scores(trial) for trial in known])]
+        """Choose the front among these trials."""
+        candidates = [trial for trial in trials if trial.point]
+        front = [candidates[place] for place in on_front([self._scores(trial) for trial in candidates])]
         front.sort(key=lambda trial: (*(-score for score in self._scores(trial)), trial.number))
         self.front = front if self.has_front else front[:1]
 
@@ -397,15 +397,15 @@ class SweepState:
         if isinstance(event, events.StopAsked):
             self.trials[event.trial].to_stop = True
         elif isinstance(event, events.TrialsAsked):
-            self.num_trials = self._asked_for = event.num_trials
+            self.num_trials = self._num_trials_uncut = event.num_trials
 
     def _count_since_best(self, trial: TrialState) -> None:
         if trial.status == "running" and not trial.confirms:
             self.since_best.add(trial.number)
 
     def _lead_at_end(self, trial: TrialState) -> None:
-        before = self.best_at_end
-        leader = None if before is None or before.value is None else (before.value, before.number)
+        best = self.best_at_end
+        leader = None if best is None or best.value is None else (best.value, best.number)
         value = math.nan if trial.value is None else trial.value
         if trial.status != "failed" and self.objective.leads(value, trial.number, leader):
             self.best_at_end = trial

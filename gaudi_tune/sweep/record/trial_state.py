@@ -35,15 +35,15 @@ class TrialState:
     """A trial of the sweep, from its start on."""
 
     number: int
-    """From 1, the baseline."""
+    """The number of the trial, from 1, the baseline."""
     trial_id: str
-    """Tune's. A trial that is proposed again after a crash has another."""
+    """Tune's id. A trial that is proposed again after a crash has another one."""
     began_with: dict[str, Any]
-    """Hyperparameters and seed that it was proposed with."""
+    """The hyperparameters and the seed with which it was proposed."""
     config: dict[str, Any]
-    """Those that it trains with: pbt changes them."""
+    """The hyperparameters and the seed with which it trains; pbt changes them."""
     best_config: dict[str, Any]
-    """Those of its best report."""
+    """The hyperparameters and the seed of its best report."""
     status: Status = "running"
     reason: str = ""
     """Why it ended, or what was decided last."""
@@ -115,15 +115,15 @@ class TrialState:
         }
 
     @classmethod
-    def from_snapshot(cls, kept: dict[str, Any]) -> TrialState:
-        """Return the trial of a :meth:`snapshot`; a TypeError, ValueError or KeyError if it is none."""
+    def from_snapshot(cls, snapshot: dict[str, Any]) -> TrialState:
+        """Return the trial of a :meth:`snapshot`; what is not a snapshot raises a TypeError, ValueError or KeyError."""
         return cls(
             **{
-                **kept,
-                "decision": Decision(*kept["decision"]),
-                "checkpoints": [SavedCheckpoint(*saved) for saved in kept["checkpoints"]],
-                "curve": {int(step): float(value) for step, value in kept["curve"].items()},
-                "status": kept["status"] if kept["status"] in (*ENDED, "paused") else "interrupted",
+                **snapshot,
+                "decision": Decision(*snapshot["decision"]),
+                "checkpoints": [SavedCheckpoint(*saved) for saved in snapshot["checkpoints"]],
+                "curve": {int(step): float(value) for step, value in snapshot["curve"].items()},
+                "status": snapshot["status"] if snapshot["status"] in (*ENDED, "paused") else "interrupted",
             }
         )
 
