@@ -27,7 +27,7 @@ from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, r
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.private import ray_tune, tune_state
 from gaudi_tune.show.plan_text import plan_lines
-from gaudi_tune.show.reproduction import compared
+from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
 from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
@@ -201,7 +201,7 @@ class SweepTuner(tune.Tuner):
         published = plan.experiment.published
         if not plan.options.baseline_only or not plan.repeats_published or published is None or not summary["best"]:
             return lines
-        return [*compared(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
+        return [*compare_with_published(reports_of(plan.folder, summary["best"]["trial"]), plan, published), "", *lines]
 
     def _trainable(self) -> Any:
         plan, experiment, options = self.plan, self.plan.experiment, self.plan.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
@@ -13,93 +14,113 @@ from gaudi_tune.training.training_config import TrainingConfig
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return the plan in words, a line each."""
-    options, kept = plan.options, "as it began" if plan.resumed else None
-    mode_matters = plan.devices.type.compiles or (plan.mode is not None and plan.mode.name != "eager")
     rows = [
-        ("sweep", _search(plan)),
-        ("", _weak_trials(plan)),
-        ("", f"then trains {_confirmation(plan)}" if plan.seeds else ""),
-        ("", f"on {describe_test_data(plan.test_data_seen_by)}" if plan.seeds and plan.test_data_seen_by else ""),
-        ("metric", _metric(plan.experiment.objective, asked=bool(options.objectives))),
-        *(("", _metric(other, asked=True)) for other in plan.objectives[1:]),
-        ("limits", _limits(plan)),
-        ("recipe", f"{plan.recipe}: {kept or plan.recipe_reason}" if plan.experiment.has_recipes else ""),
-        (
-            "device",
-            f"{plan.devices.type.kind}: {kept or plan.devices.reason}; {counted(plan.groups, 'trial')} at a time, "
-            f"{counted(options.workers_per_trial, 'worker')} each",
-        ),
-        *(("", said) for said in _left_to_the_loop(plan)),
-        ("mode", f"{plan.mode.name}: {plan.mode.reason}" if plan.mode and mode_matters else ""),
-        *(("", fact) for fact in plan.facts),
-        ("graphs", _graphs(plan)),
+        *_rows_of_search(plan),
+        *_rows_of_devices(plan),
         ("grow", _growth(plan)),
-        ("start", f"from {_baseline(plan)}" if options.baseline else ""),
-        *(("known", said) for said in plan.learning_notes),
-        ("config", f"{options.config}{_ranges(plan)}" if options.config is not None else ""),
-        (
-            "ray",
-            f"joins the cluster at {plan.cluster}; devices that other sweeps there use are not free for this one"
-            if plan.cluster
-            else "",
-        ),
-        ("time", _hours(plan)),
+        ("start", f"from {_baseline(plan)}" if plan.options.baseline else ""),
+        *(("known", note) for note in plan.learning_notes),
+        ("config", f"{plan.options.config}{_ranges(plan)}" if plan.options.config is not None else ""),
+        ("ray", _cluster(plan)),
+        ("time", _duration(plan)),
         ("files", str(plan.folder)),
         ("mlflow", plan.tracking_uri),
     ]
-    return [f"{word:<6}  {said}" for word, said in rows if said]
+    return [f"{label:<6}  {text}" for label, text in rows if text]
+
+
+def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
+    """Return label and text of the lines about trials, objectives and limits."""
+    first, *others = plan.objectives
+    rows = [("sweep", _search(plan)), ("", _weak_trials(plan))]
+    if plan.seeds:
+        rows.append(("", f"then trains {_confirmation(plan)}"))
+        if plan.test_data_seen_by:
+            rows.append(("", f"on {describe_test_data(plan.test_data_seen_by)}"))
+    rows.append(("metric", _metric(first, from_option=bool(plan.options.objectives))))
+    rows += [("", _metric(objective, from_option=True)) for objective in others]
+    rows.append(("limits", _limits(plan)))
+    return rows
+
+
+def _rows_of_devices(plan: Plan) -> list[tuple[str, str]]:
+    """Return label and text of the lines about the recipe, the devices and what runs on them."""
+    kept_reason = "as it began" if plan.resumed else None
+    rows = []
+    if plan.experiment.has_recipes:
+        rows.append(("recipe", f"{plan.recipe}: {kept_reason or plan.recipe_reason}"))
+    groups, workers = counted(plan.groups, "trial"), counted(plan.options.workers_per_trial, "worker")
+    reason = kept_reason or plan.devices.reason
+    rows.append(("device", f"{plan.devices.type.kind}: {reason}; {groups} at a time, {workers} each"))
+    rows += [("", duty) for duty in _duties_of_loop(plan)]
+    if plan.mode and (plan.devices.type.compiles or plan.mode.name != "eager"):
+        rows.append(("mode", f"{plan.mode.name}: {plan.mode.reason}"))
+    rows += [("", fact) for fact in plan.facts]
+    rows.append(("graphs", _graphs(plan)))
+    return rows
 
 
 def _search(plan: Plan) -> str:
     options, name = plan.options, f"{plan.name}{' continues' if plan.resumed else ''}"
     if options.baseline_only:
-        alone = "the baseline" if plan.repeats_published else _baseline(plan)
-        return f"{name}: {alone} alone, at most {plan.budget}"
-    first = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
-    rungs = ", ".join(map(str, plan.budget.rungs())) if options.scheduler in WITH_RUNGS else ""
-    return (
-        f"{name}: {counted(plan.num_samples, 'trial')}, {first}, at most {plan.budget} each, {options.search} search, "
-        f"{options.scheduler} scheduler{rungs and f', rungs at {plan.budget.unit} {rungs}'}"
+        baseline = "the baseline" if plan.repeats_published else _baseline(plan)
+        return f"{name}: {baseline} alone, at most {plan.budget}"
+    start = "the baseline first" if plan.experiment.baseline else "no baseline, the sampler proposes the first"
+    line = (
+        f"{name}: {counted(plan.num_samples, 'trial')}, {start}, at most {plan.budget} each, {options.search} search, "
+        f"{options.scheduler} scheduler"
     )
+    rungs = plan.budget.rungs() if options.scheduler in WITH_RUNGS else []
+    if rungs:
+        line += f", rungs at {plan.budget.unit} {', '.join(map(str, rungs))}"
+    return line
 
 
 def _weak_trials(plan: Plan) -> str:
-    """Say what becomes of weak trials where that is not obvious."""
+    """Return what happens to weak trials, if that is not obvious."""
     scheduler = plan.options.scheduler
     if plan.options.baseline_only:
         return ""
     if scheduler == "asha-promote" and plan.budget.rungs():
-        if plan.mode is None:  # a train loop that nobody has seen save
+        if plan.mode is None:  # the train loop is not the shared one, and may not save
             return "weak trials pause at a rung and keep a checkpoint, or stop there if the train loop saves none"
         return "weak trials pause at a rung and keep a checkpoint (--scheduler asha stops them instead)"
     if scheduler == "pbt":
-        every = counted(plan.budget.exchange_every(), plan.budget.unit)
+        interval = counted(plan.budget.exchange_every(), plan.budget.unit)
         return (
-            f"the {plan.groups} that train at the same time are the population; every {every} the weak ones take over "
-            f"the weights of the strong"
+            f"the {plan.groups} that train at the same time are the population; every {interval} the weak ones take "
+            f"over the weights of the strong"
         )
     return ""
 
 
 def _confirmation(plan: Plan) -> str:
-    best = ["the best trial" if plan.confirm == 1 else f"the best {plan.confirm} trials"] if plan.confirm else []
-    if plan.has_front and plan.confirm > 1:
-        best = [f"{plan.confirm} trials, of the front first and far from each other,"]
-    baseline = ["the baseline"] if plan.experiment.baseline else []
-    each = " each" if plan.confirm + bool(baseline) > 1 else ""
+    trials = []
+    if plan.confirm == 1:
+        trials.append("the best trial")
+    elif plan.confirm and plan.has_front:
+        trials.append(f"{plan.confirm} trials, of the front first and far from each other,")
+    elif plan.confirm:
+        trials.append(f"the best {plan.confirm} trials")
+    if plan.experiment.baseline:
+        trials.append("the baseline")
+    num_trials = plan.confirm + bool(plan.experiment.baseline)
+    seeds = f"{plan.seeds} seeds each" if num_trials > 1 else f"{plan.seeds} seeds"
     options = "--confirm, --seeds" if plan.confirm else "--seeds"
-    return f"{' and '.join(best + baseline)} again in full, with {plan.seeds} seeds{each} ({options})"
+    return f"{' and '.join(trials)} again in full, with {seeds} ({options})"
 
 
-def _metric(objective: Objective, *, asked: bool) -> str:
-    """Say what is better, and doubt that a loss is to be maximized unless an option ``asked`` for it."""
-    metric = objective.name
-    doubt = objective.maximizes and not asked and usual_mode(metric) == "min"
-    return f"{metric}: {objective.rule}" + ('; if less is, give the Experiment mode="min"' if doubt else "")
+def _metric(objective: Objective, *, from_option: bool) -> str:
+    """Return which values are better, with a hint if a loss is to be maximized and no option says so."""
+    line = f"{objective.name}: {objective.rule}"
+    if objective.maximizes and not from_option and usual_mode(objective.name) == "min":
+        line += '; if less is, give the Experiment mode="min"'
+    return line
 
 
 def _limits(plan: Plan) -> str:
-    options, ends = plan.options, []
+    options = plan.options
+    ends = []
     if options.time_budget is not None:
         ends.append(f"after {duration(60 * options.time_budget)}")
     if options.target is not None:
@@ -109,8 +130,8 @@ def _limits(plan: Plan) -> str:
     return f"the sweep ends {', or '.join(ends)}" if ends else ""
 
 
-def _left_to_the_loop(plan: Plan) -> Iterator[str]:
-    """Say what a train loop must do itself that the shared one does; nothing shows whether it does."""
+def _duties_of_loop(plan: Plan) -> Iterator[str]:
+    """Yield what a user's train loop must do itself. Nothing shows whether it does; the shared loop does it."""
     if issubclass(plan.experiment.config_class, TrainingConfig):
         return
     if plan.options.workers_per_trial > 1:
@@ -132,8 +153,10 @@ def _graphs(plan: Plan) -> str:
             f"each of {trials} compiles a new one, because {names} can have any value: give it few values (step=), or "
             f"one (--set)"
         )
-    of = ", ".join(f"{number} of {name}" for name, number in plan.graphs.values.items())
-    return f"this space has {counted(plan.graphs.signatures, 'graph signature')} for {trials}{of and f' ({of})'}"
+    line = f"this space has {counted(plan.graphs.signatures, 'graph signature')} for {trials}"
+    if plan.graphs.values:
+        line += f" ({', '.join(f'{number} of {name}' for name, number in plan.graphs.values.items())})"
+    return line
 
 
 def _growth(plan: Plan) -> str:
@@ -141,8 +164,8 @@ def _growth(plan: Plan) -> str:
         return f"off: {plan.growth} (--grow on allows it, and changes a trial's numbers)"
     if not plan.grows:
         return ""
-    how = ", which changes their numbers" if plan.options.grow == "on" else " (--grow off: never)"
-    return f"running trials take up to {plan.growth} {plan.devices.type.kind} each when no trial waits for them{how}"
+    note = ", which changes their numbers" if plan.options.grow == "on" else " (--grow off: never)"
+    return f"running trials take up to {plan.growth} {plan.devices.type.kind} each when no trial waits for them{note}"
 
 
 def _baseline(plan: Plan) -> str:
@@ -153,19 +176,26 @@ def _baseline(plan: Plan) -> str:
 
 
 def _ranges(plan: Plan) -> str:
-    words = plan.experiment.search_space.in_words()
-    ranges = [f"{name} in {words[name]}" for name in plan.options.space or {} if name in words]
+    """Return the ranges that the configuration file changes."""
+    ranges_in_words = plan.experiment.search_space.in_words()
+    ranges = [f"{name} in {ranges_in_words[name]}" for name in plan.options.space or {} if name in ranges_in_words]
     return f": {', '.join(ranges)}" if ranges else ""
 
 
-def _hours(plan: Plan) -> str:
-    """Say how long the sweep takes if no trial is stopped early; nothing where that is unknown or no time at all."""
-    if plan.seconds_each is None or plan.resumed:  # what is left of a sweep is not in the plan
+def _cluster(plan: Plan) -> str:
+    if not plan.cluster:
         return ""
-    seconds, sweep = plan.seconds_each
-    rounds = -(-plan.num_samples // plan.groups) + -(-plan.confirmations // plan.groups)
-    whole, unit = rounds * plan.budget.total * seconds, plan.budget.unit
-    if whole < 1:
+    return f"joins the cluster at {plan.cluster}; devices that other sweeps there use are not free for this one"
+
+
+def _duration(plan: Plan) -> str:
+    """Return how long the sweep takes if no trial is stopped early; "" if that is unknown or below a second."""
+    if plan.seconds_each is None or plan.resumed:  # the plan does not know what is left of a resumed sweep
         return ""
-    how = f"if no trial is stopped early and each {unit} takes {seconds:.3g} s, the average in {sweep}"
-    return f"about {duration(whole)} once the workers are up, {how}"
+    unit_s, sweep = plan.seconds_each
+    rounds = math.ceil(plan.num_samples / plan.groups) + math.ceil(plan.confirmations / plan.groups)
+    total_s, unit = rounds * plan.budget.total * unit_s, plan.budget.unit
+    if total_s < 1:
+        return ""
+    condition = f"if no trial is stopped early and each {unit} takes {unit_s:.3g} s, the average in {sweep}"
+    return f"about {duration(total_s)} once the workers are up, {condition}"

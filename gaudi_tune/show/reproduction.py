@@ -1,4 +1,4 @@
-"""The baseline as it was measured beside the run that it repeats."""
+"""The measured baseline beside the published run that it repeats."""
 
 from __future__ import annotations
 
@@ -13,49 +13,72 @@ from gaudi_tune.define.published_run import Published
 from gaudi_tune.define.sweep_plan import Plan
 
 SETTINGS = ("data", "mixed_precision")
-"""What makes a run comparable to the published one, or not."""
+"""The settings that decide whether a run is comparable to the published one."""
 RATES = (names.SAMPLES_PER_SECOND, names.LAST_STEP_SAMPLES_PER_SECOND)
-"""What a report has of the speed of its steps."""
+"""The entries of a report with the speed of its steps."""
 
 
-def compared(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[str]:
-    """Return the reports of a trial in a table, its figures beside the published ones, and what differs."""
+def compare_with_published(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[str]:
+    """Return lines with the reports of a trial in a table, its figures beside the published ones, and differences."""
+    lines = [f"published by {published.source}, on {published.devices}"]
+    if plan.recipe == "sample":
+        lines.append("the sample recipe trains on other data: its figures are not comparable")
+    lines += in_columns(_report_table(reports, plan))
+    lines += in_columns(_figure_table(reports, plan, published))
+    conditions = [
+        f"{counted(plan.options.workers_per_trial, plan.devices.type.kind + ' worker')}, recipe {plan.recipe}"
+    ]
+    if plan.mode:
+        conditions.append(plan.mode.name)
+    settings = format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})
+    if settings:
+        conditions.append(settings)
+    lines.append(f"here: {', '.join(conditions)}")
+    return lines + [f"of the published run: {note}" for note in published.notes]
+
+
+def _report_table(reports: Sequence[Mapping[str, Any]], plan: Plan) -> list[Sequence[str]]:
+    """Return a row for each report: its metric, its seconds, and three kinds of samples per second."""
+    metric, unit = plan.experiment.metric, plan.budget.unit
+    batch_size = {**plan.settings, **reports[0].get("config", {})}.get("batch_size", 0)
+    steps = [0, *(report.get(names.STEP, 0) for report in reports)]
+    table: list[Sequence[str]] = [(unit, metric, "seconds", "samples/s", "last step", "overall")]
+    for report, (first_step, last_step) in zip(reports, pairwise(steps), strict=True):
+        seconds = seconds_of(report)
+        overall_rate = batch_size * (last_step - first_step) / seconds if seconds else 0.0
+        rates = [*(report.get(name, 0.0) for name in RATES), overall_rate]
+        row = [str(report.get(unit)), f"{report.get(metric):.4f}", f"{seconds:.2f}"]
+        table.append(row + [f"{rate:.1f}" for rate in rates])
+    return table
+
+
+def _figure_table(reports: Sequence[Mapping[str, Any]], plan: Plan, published: Published) -> list[Sequence[str]]:
+    """Return a row for each figure: its name, the published value and the value of this run."""
     metric, unit = plan.experiment.metric, plan.budget.unit
     seconds = [seconds_of(report) for report in reports]
-    steps = [0, *(report.get(names.STEP, 0) for report in reports)]
-    batch = {**plan.settings, **reports[0].get("config", {})}.get("batch_size", 0)
-    table: list[Sequence[str]] = [(unit, metric, "seconds", "samples/s", "last step", "overall")]
-    for report, taken, (before, after) in zip(reports, seconds, pairwise(steps), strict=True):
-        over_all = batch * (after - before) / taken if taken else 0.0
-        each_second = [report.get(name, 0.0) for name in RATES] + [over_all]
-        cells = [str(report.get(unit)), f"{report.get(metric):.4f}", f"{taken:.2f}", *map("{:.1f}".format, each_second)]
-        table.append(cells)
-    later = median(seconds[1:]) if len(seconds) > 1 else None
-    rates, last_rates = ([report[name] for report in reports if name in report] for name in RATES)
+    later_seconds = median(seconds[1:]) if len(seconds) > 1 else None
+    rate, last_rate = (_median_of(name, reports) for name in RATES)
     figures = [
         (metric, published.accuracy, reports[-1].get(metric)),
         (f"first {unit}, s", published.first_epoch_s, seconds[0]),
-        (f"each later {unit}, s", published.later_epoch_s, later),
+        (f"each later {unit}, s", published.later_epoch_s, later_seconds),
         ("in all, s", published.total_s, sum(seconds)),
-        ("samples/s", published.samples_per_s, median(rates) if rates else None),
-        ("samples/s, last step", published.last_step_samples_per_s, median(last_rates) if last_rates else None),
+        ("samples/s", published.samples_per_s, rate),
+        ("samples/s, last step", published.last_step_samples_per_s, last_rate),
     ]
-    other_data = ["the sample recipe trains on other data: its figures are not comparable"]
-    here = f"{counted(plan.options.workers_per_trial, plan.devices.type.kind + ' worker')}, recipe {plan.recipe}"
-    settings = format_params({name: plan.settings[name] for name in SETTINGS if name in plan.settings})
-    return [
-        f"published by {published.source}, on {published.devices}",
-        *(other_data if plan.recipe == "sample" else []),
-        *in_columns(table),
-        *in_columns(
-            [("", "published", "here"), *((what, *(format_value(v) or "-" for v in of)) for what, *of in figures)]
-        ),
-        f"here: {', '.join(filter(None, [here, plan.mode and plan.mode.name, settings]))}",
-        *(f"of the published run: {note}" for note in published.notes),
-    ]
+    table: list[Sequence[str]] = [("", "published", "here")]
+    for label, published_value, value in figures:
+        table.append((label, format_value(published_value) or "-", format_value(value) or "-"))
+    return table
+
+
+def _median_of(name: str, reports: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the median of an entry over the reports that have it; None if none has."""
+    values = [report[name] for report in reports if name in report]
+    return median(values) if values else None
 
 
 def seconds_of(report: Mapping[str, Any]) -> float:
-    """Return what training took since the report before, with compilation and validation."""
+    """Return the seconds of training since the previous report, with compilation and validation."""
     parts = (names.TRAIN_SECONDS, names.COMPILE_SECONDS, names.EVAL_SECONDS)
     return float(sum(report.get(part, 0.0) for part in parts))

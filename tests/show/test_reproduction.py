@@ -10,7 +10,7 @@ from experiments.tune_resnet50 import EXPERIMENT
 from gaudi_tune import SweepOptions
 from gaudi_tune.on_ray.tune_files import reports_of
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.reproduction import compared
+from gaudi_tune.show.reproduction import compare_with_published
 
 
 def report(epoch: int, accuracy: float, compile_s: float = 0.0) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def test_measured_stands_beside_published(storage: Path) -> None:
     made = [report(1, 0.5, compile_s=20.0), report(2, 0.8), report(2, 0.7), report(3, 0.9)]  # the second twice
     file.write_text("".join(json.dumps(one) + "\n" for one in made))
     assert EXPERIMENT.published is not None
-    said = compared(reports_of(plan.folder, 1), plan, EXPERIMENT.published)
+    said = compare_with_published(reports_of(plan.folder, 1), plan, EXPERIMENT.published)
     assert said[0].startswith("published by Ray 2.53 documentation")
     assert said[1] == "the sample recipe trains on other data: its figures are not comparable"
     rows = [line.split() for line in said[2:]]
@@ -52,5 +52,5 @@ def test_a_batch_that_is_fixed_counts_as_one_that_is_searched(storage: Path) -> 
     fixed = SweepOptions(storage=storage, name="again", device="cpu", baseline_only=True, settings=("batch_size=64",))
     plan = make_plan(EXPERIMENT, fixed)
     assert EXPERIMENT.published is not None
-    said = compared([report(1, 0.5) | {"config": {}}], plan, EXPERIMENT.published)
+    said = compare_with_published([report(1, 0.5) | {"config": {}}], plan, EXPERIMENT.published)
     assert said[3].split()[-1] == f"{64 * 7 / 1.5:.1f}"
