@@ -24,9 +24,10 @@ MAX_CLASS_BYTES: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
 
 
 LEAN: dict[str, Any] = {
-    # Imports no Ray, which Ray's own does before each process, and the process once more: 0.4 s of CPU.
+    # Ray's own script imports Ray before it starts each process, which imports it again. That takes 0.4 s of CPU.
     "setup_worker_path": str(Path(__file__).with_name("setup_worker.py")),
-    # One sends what workers print to the driver, which does not want it; the other asks a cloud for machines.
+    # The log monitor sends the output of workers to the driver, which does not use it. The other requests machines from
+    # a cloud.
     "include_log_monitor": False,
     "no_monitor": True,
 }
@@ -34,29 +35,26 @@ LEAN: dict[str, Any] = {
 
 @contextmanager
 def lean_ray() -> Iterator[None]:
-    """Have ``ray.init("local")`` inside the block start less: three processes fewer, and its workers sooner.
+    """Have ``ray.init("local")`` inside the block start three processes less, and its workers faster.
 
     ``include_dashboard=False`` is not enough (Ray 2.60, two busy cores):
 
-    - :data:`LEAN` has no public way. Its script is what makes workers copies of the fork server.
+    - There is no public way to set :data:`LEAN`. Its script makes workers from copies of the fork server.
     - The dashboard's process starts all the same, and ``ray.init()`` waits for it: 4.2 to 6.4 s in place of 2.3 to 3.4,
       0.6 s of CPU and 70 MB.
     - The dashboard's agent on the node, without which Ray ends, opens port 52365 on the machine's network address and
       takes jobs there. It starts here as if the dashboard were not installed, and then opens no such port.
     """
-    usual, start_dashboard, why_minimal = (
-        parameter.RayParams,
-        services.start_api_server,
-        utils.get_dashboard_dependency_error,
-    )
-    parameter.RayParams = partial(usual, **LEAN)
-    services.start_api_server = lambda *given, **more: ("", None)
+    ray_params, start_dashboard = parameter.RayParams, services.start_api_server
+    dashboard_error = utils.get_dashboard_dependency_error
+    parameter.RayParams = partial(ray_params, **LEAN)
+    services.start_api_server = lambda *arguments, **options: ("", None)
     utils.get_dashboard_dependency_error = lambda: ImportError("there is to be none")
     try:
         yield
     finally:
-        parameter.RayParams, services.start_api_server = usual, start_dashboard
-        utils.get_dashboard_dependency_error = why_minimal
+        parameter.RayParams, services.start_api_server = ray_params, start_dashboard
+        utils.get_dashboard_dependency_error = dashboard_error
 
 
 def free_orphans() -> None:

@@ -206,8 +206,9 @@ class _Trial:
         loss_sum = torch.zeros((), device=self.device)
         self.correct = torch.zeros(2, dtype=torch.int64, device=self.device)  # predictions that are right, and all
         timer = StepTimer(self.compiling.clock, self.device_type.synchronize)
-        wanted = 0 if self.rank or start else self.config.profile  # only rank 0 traces, and only a trial's first steps
-        with traced(self.device_type, end - start, wanted, trial_folder()) as trace_step:
+        # Only rank 0 traces, and only a trial's first steps.
+        traced_steps = 0 if self.rank or start else self.config.profile
+        with traced(self.device_type, end - start, traced_steps, trial_folder()) as trace_step:
             while self.steps_done < end:
                 if self.steps_done == end - 1:
                     timer.last_step_begins()
