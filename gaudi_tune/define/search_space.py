@@ -299,8 +299,8 @@ class SearchSpace:
         Raises:
             SweepError: See :meth:`draw_with`.
         """
-        ranges = {name: ranges for name, ranges in self.ranges.items() if name in params}
-        impossible = [name for name, choices in ranges.items() if not any(holds(r, params[name]) for r in choices)]
+        searched = {name: ranges for name, ranges in self.ranges.items() if name in params}
+        impossible = [name for name, ranges in searched.items() if not any(holds(r, params[name]) for r in ranges)]
         if impossible or not self.always_searched <= set(params):
             return impossible
         # A value may lie in the range of another branch than the one that these values take.
