@@ -32,7 +32,7 @@ from gaudi_tune.define.options import DEFAULT_STORAGE, TRAITS
 COMMAND = "gaudi-tune"
 """The command of an installation."""
 RERUN_SEEDS = 5
-"""How many seeds ``rerun`` trains, unless ``--seeds`` says another number."""
+"""How many seeds ``rerun`` trains, unless ``--seeds`` gives another number."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
