@@ -1,4 +1,4 @@
-"""Why a worker group ends, and whether its trial can go on in another group."""
+"""Why a worker group ends, and whether its trial can continue in another group."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WorkerRaisedError(WorkerGroupError):
 
 
 class WorkersLostError(WorkerGroupError):
-    """A process of the group, or its node, is gone; in a new group the trial can go on from its last checkpoint."""
+    """A process of the group, or its node, is gone; in a new group the trial can continue from its last checkpoint."""
 
 
 class LostTooOftenError(WorkersLostError):

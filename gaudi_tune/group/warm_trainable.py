@@ -81,12 +81,12 @@ class WarmTrainable(tune.Trainable):
             settings: Entries of every trial's configuration besides its hyperparameters.
             environment_of: Returns the variables that the workers for a configuration must have been started with.
             objectives: Metrics that every report must have, as numbers.
-            retries: How often a trial that loses its workers goes on from its last checkpoint, in a new group.
+            retries: How often a trial that loses its workers continues from its last checkpoint, in a new group.
             folder: The folder of the sweep, on every node.
         """
         self.spec, self.settings, self.environment_of = spec, settings, environment_of
         self.objectives, self.retries, self.folder = objectives, retries, folder
-        self._usual = Place(spec.num_workers)
+        self._usual_place = Place(spec.num_workers)
         self.group: WorkerGroup | None = None
         self._begin(config)
 
@@ -114,18 +114,18 @@ class WarmTrainable(tune.Trainable):
         assert self.group is not None, "it has just reported"
         step_s = time.monotonic() - ordered_at
         self._trained_s += max(0.0, step_s - sum(reported.get(name, 0.0) for name in names.NOT_TRAINED))
-        booked: dict[str, Any] = {
+        additions: dict[str, Any] = {
             names.STEP_SECONDS: step_s,
             names.SECOND: self._trained_s,
             names.DEVICES: self.group.devices,
         }
-        if self._place.workers != self._usual.workers:
-            booked[names.WORKERS] = self._place.workers
+        if self._place.workers != self._usual_place.workers:
+            additions[names.WORKERS] = self._place.workers
         if not (report["saves"] and report["reads_checkpoint"]):
-            booked[names.STARTS_OVER] = True
+            additions[names.STARTS_OVER] = True
         if not report["saves"]:  # the loop gives nothing to save, so Tune must not ask for a checkpoint
-            booked[SHOULD_CHECKPOINT] = False
-        return {**reported, **booked}
+            additions[SHOULD_CHECKPOINT] = False
+        return {**reported, **additions}
 
     def _report_unless_lost(self) -> dict[str, Any] | None:
         """Return the next report, or None if the workers were lost and the trial may continue in a new group."""
@@ -134,7 +134,7 @@ class WarmTrainable(tune.Trainable):
                 return self._first_report()
             return self._check_report(self.group.next_report())
         except (WorkerRaisedError, DevicesNotReadyError) as error:
-            if self._place == self._usual:
+            if self._place == self._usual_place:
                 raise
             self._lose_group(error)
             return None
@@ -150,7 +150,7 @@ class WarmTrainable(tune.Trainable):
         reason = str(error).strip().splitlines()[-1]
         logger.warning("workers lost, continuing from report %d (%s)", self._saved_at, reason)
         self._end_group()
-        self._started, self._place, self._next_place = False, self._usual, None
+        self._started, self._place, self._next_place = False, self._usual_place, None
 
     def _first_report(self) -> dict[str, Any]:
         """Start the trial, from its last checkpoint if there is one, and return its first report that is new.
@@ -235,7 +235,7 @@ class WarmTrainable(tune.Trainable):
         """Start a group, and wait for devices that another process is still releasing."""
         name = f"workers-of-{self.trial_id}"
         # A trial that was to move is better off on its usual devices than waiting.
-        pauses_s = PAUSES_S if self._place == self._usual else ()
+        pauses_s = PAUSES_S if self._place == self._usual_place else ()
         for pause_s in pauses_s:
             try:
                 return WorkerGroup(self.spec, name)
@@ -312,7 +312,7 @@ class WarmTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self.trial_config, self._started, self._losses, self._from_0 = config, False, 0, False
         self._checkpoint, self._saved_at, self._trained_s = None, 0, 0.0
-        self._place, self._next_place = self._usual, None
+        self._place, self._next_place = self._usual_place, None
 
 
 def warm_trainable(**parameters: Any) -> type[WarmTrainable]:
