@@ -35,7 +35,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
 
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
         """Append to the log what has changed since the last call."""
-        everything = self._log.wants_all
+        everything = self._log.needs_whole_state
         changed = [
             trial_id
             for trial_id, state in trials.items()

@@ -133,7 +133,7 @@ class Steering:
             unended = ", ".join(map(str, sorted(self._state.unended))) or "none is"
             raise SweepError(f"trial {number}: {reason}; give one that is running or paused ({unended})")
         if not trial.to_stop:
-            self._tell(StopAsked(what=f"stop {trial_name(number)}", trial=number))
+            self._tell(StopAsked(request=f"stop {trial_name(number)}", trial=number))
         return f"trial {number} ends" + (" at its next report" if trial.status == "running" else "")
 
     def cut_search(self) -> None:
@@ -163,7 +163,7 @@ class Steering:
         self._check_search()
         config = self._plan.experiment.read_config(self._plan.settings, params)
         num_trials = self._searcher.request(config)
-        self._tell(Steered(what=f"try {format_params(config)}"))
+        self._tell(Steered(request=f"try {format_params(config)}"))
         missing = num_trials - self._state.num_trials
         if missing > 0:
             self._want_trials(num_trials, f"add {counted(missing, 'trial')} for that")
@@ -188,7 +188,7 @@ class Steering:
         """Have the search propose this many trials in all, also after a resume."""
         keep_num_samples(self._plan.folder, number)
         self._propose(number)
-        self._tell(TrialsAsked(what=description, num_trials=number))
+        self._tell(TrialsAsked(request=description, num_trials=number))
 
     def _propose(self, number: int) -> None:
         self._scheduler.expect(number)

@@ -48,7 +48,7 @@ class ShowProgress:
                 self._cut_short = set(state.unended)
                 self._begin(state)
             case events.Steered():
-                self._print(f"by hand: {event.what}")
+                self._print(f"by hand: {event.request}")
             case events.SearchCut():
                 self._print(
                     "--time-budget: no more trials begin; those that run and the confirmation need the time left"

@@ -106,7 +106,7 @@ def _device_entries(state: SweepState) -> dict[str, Any]:
             sums.update({name: count for name, count in counts.items() if name in SUMMED_COUNTS})
     return {
         "wall_s": round(device_time.ended - device_time.began, 2),
-        "device_seconds": _rounded(device_time.in_all()),
+        "device_seconds": _rounded(device_time.total()),
         **sums,
         "device_counts": trial_counts,
         "device_time": {

@@ -278,7 +278,7 @@ def device_seconds(tuner: SweepTuner) -> tuple[float, float, float]:
     began = min(one.trained_from for one in time_of.intervals)
     ended = max(one.ended for one in time_of.intervals)
     held = sum(one.ended - max(began, one.began) for one in time_of.intervals)
-    seconds = time_of.in_all()
+    seconds = time_of.total()
     return ended - began, held, seconds[TRAINING] + seconds[EVALUATING]
 
 

@@ -130,7 +130,7 @@ def test_a_loop_that_ends_its_trials_itself_is_confirmed_too_and_what_a_person_s
         fed.begin(number, confirms=confirms, seed=number)
         fed.report(number, 1, score)
         if score == 0.1:
-            fed.state.apply(StopAsked(trial=number, what="stop"))
+            fed.state.apply(StopAsked(trial=number, request="stop"))
         fed.end(number, "stopped early", "its train loop returned after epoch 1 of 4")
     result = confirmed(fed.state)
     assert result is not None

@@ -136,7 +136,7 @@ def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: p
     fed.begin(1, 2)
     fed.report(2, 1, 0.5)
     fed.save(2)
-    shown.show(TrialsAsked(what="2 more trials", num_trials=5), fed.state)
+    shown.show(TrialsAsked(request="2 more trials", num_trials=5), fed.state)
     for trial in (1, 2):
         shown.show(TrialRecovered(trial=trial), fed.state)
     shown.show(PlaceChanged(trial=1, workers=4), fed.state)

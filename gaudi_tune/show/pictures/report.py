@@ -68,7 +68,7 @@ class DrawPictures:
         start, thread_start = time.monotonic(), time.thread_time()
         try:
             write_report(view, draw_pictures(view), view.plan.report_file)
-            self._tell(PicturesDrawn(files=[view.plan.report_file], last=not view.running))
+            self._tell(PicturesDrawn(files=[view.plan.report_file], is_final=not view.running))
         except Exception:  # nobody else would report an error in a thread
             logger.exception("the sweep could not be drawn")
         cpu_s = time.thread_time() - thread_start  # without the time of other work on these cores

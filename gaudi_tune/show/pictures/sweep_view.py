@@ -100,7 +100,7 @@ class SweepView:
 
         Finding the ranges of a configuration takes most of the time: they are copied from an ``earlier`` view.
         """
-        device_time = state.device_time if state.over else state.device_time.up_to_now()
+        device_time = state.device_time if state.over else state.device_time.frozen_copy()
         earlier_trials = {trial.number: trial for trial in earlier.trials} if earlier is not None else {}
         trials = []
         for number, trial in sorted(state.trials.items()):
@@ -183,7 +183,7 @@ class SweepView:
                 *([("On the front", str(len(self.front)), "trials")] if plan.has_front else []),
                 *(baseline if plan.experiment.baseline else []),
                 ("Trials", f"{len(self.trials)} of {summary['expected']}", ""),
-                ("Time", duration(end - device_time.began), shares_of(device_time.in_all())),
+                ("Time", duration(end - device_time.began), shares_of(device_time.total())),
             ],
             "counts": {status: counts[status] for status in COLOURS if counts[status]},
             "best": self._best(),

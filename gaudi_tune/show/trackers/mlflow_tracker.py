@@ -106,7 +106,7 @@ class MlflowTracker:
                 self._end_trial(event, state, time_ms)
             case events.PicturesDrawn():
                 files = [self._relative(file) for file in event.files]
-                self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=files, may_be_skipped=not event.last))
+                self._put(records.LogFiles(run=SWEEP, time_ms=time_ms, files=files, may_be_skipped=not event.is_final))
             case events.SweepEnded():
                 self._end_sweep(event, state, time_ms)
 

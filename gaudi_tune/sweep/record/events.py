@@ -1,6 +1,6 @@
 """What happens in a sweep, as typed events.
 
-``on_ray`` makes them of what Ray says, :class:`~gaudi_tune.sweep.record.sweep_state.SweepState` applies them, and the
+``on_ray`` makes them from what Ray says, :class:`~gaudi_tune.sweep.record.sweep_state.SweepState` applies them, and the
 views in ``show`` read them.
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
-"""What became of a trial that has ended, in the words that the terminal, MLflow, summary.json and pictures share."""
+"""How a trial has ended, in the words that the terminal, MLflow, summary.json and pictures share."""
 Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
-"""An interrupted trial goes on when the sweep is resumed."""
+"""The state of a trial. An interrupted trial continues when the sweep is resumed."""
 Verdict: TypeAlias = Literal["continue", "pause"] | Outcome
-"""What follows from a report: the trial goes on, waits, or ends as said."""
+"""What follows from a report: the trial continues, waits, or ends with that outcome."""
 HUNG_UP, CTRL_C, TERMINATED = 129, 130, 143
 """Exit statuses of a process that SIGHUP, SIGINT or SIGTERM ended, as shells have them."""
 
@@ -27,11 +27,11 @@ class Ending(NamedTuple):
 
     why: str
     status: int
-    """Exit status of the process; 0 where the user asked for this end beforehand."""
+    """The exit status of the process; 0 if the user asked for this end beforehand."""
     at_once: bool = False
-    """Whether running trials are not waited for."""
+    """Whether the sweep ends without waiting for running trials."""
     option: str = ""
-    """The option that asked for it, and would again at once if the sweep went on with it."""
+    """The option that asked for it. A resumed sweep goes without that option, or it would end at once."""
 
 
 class Decision(NamedTuple):
@@ -63,8 +63,8 @@ class TrialEvent(Event):
     """Something that happened to a trial."""
 
     trial: int
-    """Its number in the sweep, from 1, the baseline. A resumed sweep gives the same number to the same configuration;
-    Tune's id may differ."""
+    """The trial's number in the sweep, from 1, the baseline. A resumed sweep gives the same number to the same
+    configuration; Tune's id may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Reported(TrialEvent):
     config: Mapping[str, Any]
     """The configuration that it trained with; pbt changes it while a trial runs."""
     count: int = 0
-    """Which report of the trial it is, from 1; one that is made again has the same."""
+    """The number of the report among those of the trial, from 1; a report that is made again has the same number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +109,15 @@ class CheckpointSaved(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecovered(TrialEvent):
-    """A trial lost its trial actor, and goes on from its last checkpoint or from its beginning."""
+    """A trial lost its trial actor, and continues from its last checkpoint or from its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceChanged(TrialEvent):
-    """A trial is to go on with more or fewer devices, from the checkpoint that it writes now."""
+    """A trial is to continue with more or fewer devices, from the checkpoint that it writes now."""
 
     workers: int
-    """That train it then."""
+    """The number of workers after the move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class TrialEnded(TrialEvent):
 
     outcome: Outcome
     reason: str
-    """Why: of a failed trial its error, else what decided so."""
+    """The error of a failed trial, else the reason for the decision that ended it."""
     raised: bool = False
     """Whether an error ended it; one that diverged has failed without an error."""
 
@@ -135,8 +135,8 @@ class TrialEnded(TrialEvent):
 class Steered(Event):
     """A person asked something of the running sweep."""
 
-    what: str
-    """In words."""
+    request: str
+    """What the person asked, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class TrialsAsked(Steered):
     """The search is to have more trials, or no more than it has begun."""
 
     num_trials: int
-    """With those that it has had."""
+    """The new number of trials, including those that have begun."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +179,13 @@ class SweepEnded(Event):
     """The sweep is over."""
 
     summary: Mapping[str, Any]
-    """As in summary.json."""
+    """The contents of summary.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PicturesDrawn(Event):
-    """The report with its pictures was written into the sweep's folder, over the earlier one."""
+    """Pictures and report were drawn into the sweep's folder, in place of earlier ones with their names."""
 
     files: Sequence[Path]
-    last: bool
-    """Whether the sweep is over, and this report stays."""
+    is_final: bool
+    """Whether the sweep is over, so that these are not drawn again."""

@@ -1,4 +1,4 @@
-"""Whether a sweep runs: a lock on a file in its folder, which the system releases when the process ends."""
+"""The lock of a running sweep: on a file in its folder, released by the system when the process ends."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from pathlib import Path
 from gaudi_tune.base.errors import SweepError
 
 LOCK_FILE = "running.lock"
-"""In a sweep's folder; locked while a process runs the sweep."""
+"""A file in the sweep's folder; locked while a process runs the sweep."""
 
 
 class SweepLock:
     """The right to run a sweep."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock; a SweepError if another process, or another Tuner of this one, runs the sweep."""
+        """Take the lock.
+
+        Raises:
+            SweepError: Another process, or another Tuner in this process, runs the sweep.
+        """
         self._file = (folder / LOCK_FILE).open("ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -24,12 +28,12 @@ class SweepLock:
             raise SweepError(f"{folder.name}: this sweep is running; wait for it, or end it first") from error
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._file.close()
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process runs the sweep in ``folder``; False where that may not be read."""
+    """Return whether a process runs the sweep in ``folder``; False if the lock file may not be read."""
     try:
         file = (folder / LOCK_FILE).open("rb")
     except (FileNotFoundError, PermissionError):

@@ -1,4 +1,4 @@
-"""What the numbers of a report mean: whether the trial diverged, and which soft constraints it violates."""
+"""The meaning of a report's numbers: whether the trial diverged, and which soft constraints it violates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gaudi_tune.base import names
 
 
 def why_diverged(metrics: Mapping[str, Any], *objectives: str) -> str | None:
-    """Return which reported number is not finite, if an objective or a loss is not."""
+    """Return which objective or loss in a report is not finite; None if all are."""
     for name, value in metrics.items():
-        watched = name in objectives or name.endswith("loss")
-        if watched and isinstance(value, Real) and not math.isfinite(value):
-            at = f" after epoch {metrics[names.EPOCH]}" if names.EPOCH in metrics else ""
-            return f"diverged: {name} is {value}{at}"
+        is_watched = name in objectives or name.endswith("loss")
+        if is_watched and isinstance(value, Real) and not math.isfinite(value):
+            epoch = f" after epoch {metrics[names.EPOCH]}" if names.EPOCH in metrics else ""
+            return f"diverged: {name} is {value}{epoch}"
     return None
 
 

@@ -15,7 +15,7 @@ from gaudi_tune.base.words import counted, last_line
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.sweep.record import events
-from gaudi_tune.sweep.record.device_time import LOST, OF_A_STEP, WAITING, DeviceTime
+from gaudi_tune.sweep.record.device_time import LOST, STEP_KINDS, WAITING, DeviceTime
 from gaudi_tune.sweep.record.front import dominates, in_order, on_front
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
@@ -169,7 +169,7 @@ class SweepState:
         trials = self.trials.values() if trials is None else trials
         steps, seconds_by_trial = sum(trial.step for trial in trials), self.device_time.by_trial
         timed = [seconds_by_trial[trial.number] for trial in trials if trial.number in seconds_by_trial]
-        seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in OF_A_STEP)
+        seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in STEP_KINDS)
         return seconds / steps if steps else None
 
     @property
@@ -306,7 +306,7 @@ class SweepState:
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
         trial.last_point = event.point if all(map(math.isfinite, event.point)) else ()
-        self.device_time.reported(trial.number, event.metrics, again=0 < event.count <= trial.reports)
+        self.device_time.reported(trial.number, event.metrics, is_repeat=0 < event.count <= trial.reports)
         trial.reports = max(trial.reports, event.count)
         if trial.value is None:
             return
@@ -393,7 +393,7 @@ class SweepState:
             self._take_front(self.searched)
 
     def _steer(self, event: events.Steered) -> None:
-        self.steered.append((event.time, event.what))
+        self.steered.append((event.time, event.request))
         if isinstance(event, events.StopAsked):
             self.trials[event.trial].to_stop = True
         elif isinstance(event, events.TrialsAsked):

@@ -285,7 +285,7 @@ def test_a_person_stops_a_trial_adds_some_tries_one_and_ends_the_sweep(seen: See
     assert not sweep.wishes  # it asks first
     seen.press("stop trial 5?")
     seen.until(lambda: sweep.wishes)
-    sweep.happens(StopAsked(what="stop trial-005", trial=5))
+    sweep.happens(StopAsked(request="stop trial-005", trial=5))
     seen.until(lambda: "running, stops" in seen.row(5))
     assert "stop trial-005" in seen.browser.find_element(By.ID, "steered").text
     seen.press("add")

@@ -331,7 +331,7 @@ def test_a_running_sweep_is_drawn_in_a_thread_and_the_end_once_more(tmp_path: Pa
     state.close()
     state.apply(SweepEnded(summary={}))
     pictures.show(SweepEnded(summary={}), state)
-    assert [event.last for event in drawn] == [False, True]
+    assert [event.is_final for event in drawn] == [False, True]
     assert drawn[0].files == [plan.report_file]
     assert plan.report_file.is_file()
 

@@ -123,7 +123,7 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     happen(tracker, state, ended(2, "stopped early", "not among the best third of 4 at epoch 1"))
     happen(tracker, state, reported(1, 2, 0.375), ended(1, "finished", "it has had its 4 epochs"))
     happen(tracker, state, ended(3, "failed", "Traceback\nRuntimeError: on purpose"))
-    happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], last=True))
+    happen(tracker, state, SweepEnding(ending=INTERRUPTED), PicturesDrawn(files=[report], is_final=True))
     over(tracker, state, checkpoint)
 
     runs = runs_of(plan)
@@ -161,7 +161,7 @@ def test_pictures_of_a_running_sweep_arrive_but_not_each_time(storage: Path) -> 
     first, soon, last = (plan.folder / f"{name}.html" for name in ("first", "soon", "last"))
     for file in (first, soon, last):
         file.write_text("drawn")
-    drawn = [PicturesDrawn(files=[file], last=file is last) for file in (first, soon, last)]
+    drawn = [PicturesDrawn(files=[file], is_final=file is last) for file in (first, soon, last)]
     happen(tracker, state, SweepBegan(), *drawn)
     tracker.close()
     assert artifacts(plan, runs_of(plan)["sweep"]) == {"space.json", "first.html", "last.html"}

@@ -93,7 +93,7 @@ def test_two_trials_one_after_the_other_and_the_time_between_them(clock: Clock) 
         {STARTING: 5, TRAINING: 11, WAITING: 2, LOST: 4, IDLE: 8}
     )
     assert seconds["unused 1"][IDLE] == 30
-    assert shares_of(time.in_all()) == "8 % starting, 18 % training, 3 % waiting for a decision, 7 % lost, 63 % idle"
+    assert shares_of(time.total()) == "8 % starting, 18 % training, 3 % waiting for a decision, 7 % lost, 63 % idle"
     view: Any = SimpleNamespace(device_time=time)
     assert timeline(view).layout.yaxis.categoryarray == ("hpu 5", "unused 1")
 
@@ -124,7 +124,7 @@ def test_a_trial_that_was_lost_before_its_first_report_had_no_devices_while_it_w
         clock.now = BEGAN + now
         time.leave(1, LOST)
     time.end()
-    assert {kind: seconds for kind, seconds in time.in_all().items() if seconds} == {LOST: 3, IDLE: 6}
+    assert {kind: seconds for kind, seconds in time.total().items() if seconds} == {LOST: 3, IDLE: 6}
 
 
 def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) -> None:
@@ -137,7 +137,7 @@ def test_a_trial_of_two_devices_that_moves_is_booked_where_it_was(clock: Clock) 
     time.end()
     seconds = time.by_device()
     assert sum(sum(kinds.values()) for kinds in seconds.values()) == pytest.approx(4 * 40)
-    assert time.in_all()[TRAINING] == pytest.approx(2 * 20)
+    assert time.total()[TRAINING] == pytest.approx(2 * 20)
     assert seconds["hpu 2"][TRAINING] == pytest.approx(15)  # three quarters of the time
     assert [s.trained_from - BEGAN for s in time.intervals] == [0, 0, 30, 30]
 
@@ -187,7 +187,7 @@ def test_the_time_in_which_a_sweep_was_interrupted_is_cut_out(clock: Clock) -> N
     resumed.end()
     assert resumed.ended - resumed.began == 15
     assert resumed.intervals[0].began == resumed.began
-    assert {k: v for k, v in resumed.in_all().items() if v} == pytest.approx({TRAINING: 10, IDLE: 5})
+    assert {k: v for k, v in resumed.total().items() if v} == pytest.approx({TRAINING: 10, IDLE: 5})
 
 
 def test_of_two_snapshots_that_are_read_the_last_counts(clock: Clock) -> None:

@@ -84,11 +84,11 @@ def test_what_a_full_disk_cut_off_gives_way_to_the_next_record(tmp_path: Path) -
 def test_another_process_begins_again_and_loses_nothing_if_the_disk_is_full(tmp_path: Path) -> None:
     StateLog(tmp_path).append(record(1, {1: "running"}))
     log = StateLog(tmp_path)
-    assert log.wants_all
+    assert log.needs_whole_state
     with disk_full_at(20), pytest.raises(OSError, match="File too large"):
         log.append(record(2, {1: "finished"}))
     assert read_log(tmp_path) == record(1, {1: "running"})
-    assert log.wants_all
+    assert log.needs_whole_state
     log.append(record(2, {1: "finished"}))
     assert read_log(tmp_path) == record(2, {1: "finished"})
 
@@ -96,13 +96,13 @@ def test_another_process_begins_again_and_loses_nothing_if_the_disk_is_full(tmp_
 def test_it_begins_again_before_it_is_much_longer_than_its_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_log, "MAY_GROW", 2000)
+    monkeypatch.setattr(state_log, "MAX_GROWTH", 2000)
     draw = np.random.default_rng(0)
     log, trials, sizes = StateLog(tmp_path), dict[int, bytes](), list[int]()
     for number in range(50):
         changed = {number % 20: draw.bytes(300)}  # which cannot be packed smaller
         trials |= changed
-        log.append(record(number, trials if log.wants_all else changed))
+        log.append(record(number, trials if log.needs_whole_state else changed))
         assert read_log(tmp_path)["sweep"] == {"at": number, "trials": trials}
         sizes.append((tmp_path / STATE_LOG).stat().st_size)
     assert max(sizes) < 2000 + 2 * 20 * 400 + 500
@@ -147,7 +147,7 @@ def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
     (tmp_path / STATE_LOG).unlink()
     with pytest.raises(FileNotFoundError):
         log.append(record(2, {1: "finished"}))
-    assert log.wants_all
+    assert log.needs_whole_state
     log.append(record(3, {1: "finished"}))
     assert read_log(tmp_path) == record(3, {1: "finished"})
 
