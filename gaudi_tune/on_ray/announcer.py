@@ -18,7 +18,7 @@ class Announcer:
     """Applies events to the state and shows them. An error while showing is logged, and the sweep goes on."""
 
     def __init__(self, state: SweepState, trackers: Sequence[Tracker]) -> None:
-        """Begin with no views; whoever makes one appends it to ``views``."""
+        """Begin without views: they are appended to ``views`` as they are made."""
         self.state, self.trackers = state, list(trackers)
         self.views: list[View] = []
 

@@ -58,7 +58,7 @@ class DeviceMoves:
             self._tell(PlaceChanged(trial=trial_state.number, workers=place.workers))
 
     @property
-    def need_devices(self) -> bool:
+    def trials_wait_for_devices(self) -> bool:
         """Whether a trial may wait for devices to which another has grown, or is to grow."""
         running = self._state.running if self._growth.has_ever_grown else []
         return any(self.is_moving(trial.number) or not self._growth.width_of(self._state, trial) for trial in running)

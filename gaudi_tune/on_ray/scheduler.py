@@ -63,6 +63,6 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
                     if trial.status == Trial.PAUSED and trial.trial_id in stopped:
                         end_paused(tune_controller, trial)
         next_trial = self._policy.choose_trial_to_run(tune_controller)
-        if next_trial is None and self._run.need_devices:
+        if next_trial is None and self._run.trials_wait_for_devices:
             end_idle_actors(tune_controller)
         return next_trial

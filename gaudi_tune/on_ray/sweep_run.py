@@ -101,9 +101,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         return self.conclusion.summary
 
     @property
-    def need_devices(self) -> bool:
+    def trials_wait_for_devices(self) -> bool:
         """Whether a trial may wait for devices to which another has grown, or is to grow."""
-        return self._device_moves.need_devices
+        return self._device_moves.trials_wait_for_devices
 
     # Tune calls these.
 
@@ -116,7 +116,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the sweep itself says how it ended
         # Tune would warn of each trial without a file of reports, such as one that ended before its first report.
         logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-        # Tune would warn of each step that takes half a second. A user cannot change that: one imports what draws.
+        # Tune would warn of each step of half a second. A user cannot avoid them: one imports the drawing libraries.
         logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
         self.on_disk.check_restored()
         self.early_end.signals.take_over(self.plan.options.limits)

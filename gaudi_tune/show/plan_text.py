@@ -31,14 +31,13 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
     """Return label and text of the lines about trials, objectives and limits."""
-    first, *others = plan.objectives
     rows = [("sweep", _search(plan)), ("", _weak_trials(plan))]
     if plan.seeds:
         rows.append(("", f"then trains {_confirmation(plan)}"))
         if plan.test_data_seen_by:
             rows.append(("", f"on {describe_test_data(plan.test_data_seen_by)}"))
-    rows.append(("metric", _metric(first, from_option=bool(plan.options.objectives))))
-    rows += [("", _metric(objective, from_option=True)) for objective in others]
+    rows.append(("metric", _metric(plan.objectives[0], from_option=bool(plan.options.objectives))))
+    rows += [("", _metric(objective, from_option=True)) for objective in plan.objectives[1:]]
     rows.append(("limits", _limits(plan)))
     return rows
 

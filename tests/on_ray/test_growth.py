@@ -89,6 +89,6 @@ def test_a_group_on_devices_that_may_not_train_together_ends_the_simulation(
 def test_where_idle_trial_actors_keep_their_devices_trials_wait_for_them_in_vain(
     tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SweepRun, "need_devices", False)
+    monkeypatch.setattr(SweepRun, "trials_wait_for_devices", False)
     swept(tmp_path, groups, seed=1)
     assert groups.in_vain > 0

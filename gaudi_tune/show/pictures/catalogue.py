@@ -85,7 +85,7 @@ class Picture:
 
 
 def draw_pictures(view: SweepView) -> list[Picture]:
-    """Draw the pictures of a sweep, without those that do not apply to it. An error in one leaves the others alone."""
+    """Draw the pictures that apply to a sweep. An error in one leaves the others alone."""
     pictures = [draw_picture(name, view) for name in PICTURES]
     return [picture for picture in pictures if picture is not None]
 

@@ -73,7 +73,7 @@ class Sender(threading.Thread):
             is_open = True
             while is_open:
                 is_open = not self._closed.wait(SEND_EVERY_S)
-                while (records := self._outbox.read()) is not None:
+                while (records := self._outbox.read_batch()) is not None:
                     self._deliver_all(records)
 
     def _deliver_all(self, records: list[Record]) -> None:

@@ -98,9 +98,9 @@ class Outbox:
 
     def __iter__(self) -> Iterator[Record]:
         """Yield every record, delivered or not."""
-        return iter(self._read_from(0)[0])
+        return iter(self._read_records(0)[0])
 
-    def _read_from(self, start: int, max_lines: int | None = None) -> tuple[list[Record], int]:
+    def _read_records(self, start: int, max_lines: int | None = None) -> tuple[list[Record], int]:
         """Return the records of the lines from byte ``start`` on, and the byte at which the last of these lines ends.
 
         A line that a crash of the machine damaged is skipped, and logged as an error. A last line that is not whole yet
@@ -128,10 +128,10 @@ class Outbox:
                 num_bytes = retry_while_disk_is_full(partial(self._file.write, line), str(self._records))
                 line = line[num_bytes:]
 
-    def read(self) -> list[Record] | None:
+    def read_batch(self) -> list[Record] | None:
         """Return the records of the next lines, at most :data:`MAX_BATCH`; None if there are no more."""
         start = self._read_bytes
-        records, self._read_bytes = self._read_from(start, MAX_BATCH)
+        records, self._read_bytes = self._read_records(start, MAX_BATCH)
         return records if self._read_bytes > start else None
 
     def flush_to_disk(self) -> None:

@@ -31,7 +31,7 @@ def delivered(folder: Path, count: int) -> Outbox:
     """An outbox of RECORDS, the first of them delivered, whose process has ended."""
     with closing(outbox_in(folder, RECORDS[:count])) as outbox:
         outbox.ids[""] = "a run"
-        outbox.read()
+        outbox.read_batch()
         outbox.mark_delivered()
         for record in RECORDS[count:]:
             outbox.put(record)
@@ -40,7 +40,7 @@ def delivered(folder: Path, count: int) -> Outbox:
 
 def test_what_was_delivered_is_not_read_again(tmp_path: Path) -> None:
     outbox = delivered(tmp_path / "sweep", 2)
-    assert (outbox.read(), outbox.read(), outbox.ids) == (RECORDS[2:], None, {"": "a run"})
+    assert (outbox.read_batch(), outbox.read_batch(), outbox.ids) == (RECORDS[2:], None, {"": "a run"})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_all_is_delivered_again_if_it_is_not_known_what_was(
     (tmp_path / "sweep" / STATE_FILE).write_bytes(torn)
     outbox = Outbox(tmp_path / "sweep")
     assert f"{STATE_FILE} is torn: all records beside it are delivered again" in caplog.text
-    assert (outbox.read(), outbox.ids, outbox.reopened) == (RECORDS, {}, True)
+    assert (outbox.read_batch(), outbox.ids, outbox.reopened) == (RECORDS, {}, True)
     outbox.mark_delivered()
     assert Outbox(tmp_path / "sweep").waiting == 0
 
@@ -69,7 +69,7 @@ def test_records_that_are_put_after_delivered_ones_were_lost_are_read_whole(
     assert outbox.waiting == 0
     outbox.put(RECORDS[0])
     assert outbox.reopened
-    assert (outbox.read(), outbox.read()) == ([RECORDS[0]], None)
+    assert (outbox.read_batch(), outbox.read_batch()) == ([RECORDS[0]], None)
 
 
 def test_a_line_that_a_crash_made_unreadable_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -80,7 +80,7 @@ def test_a_line_that_a_crash_made_unreadable_is_skipped(tmp_path: Path, caplog: 
     file.write_bytes(b"".join(lines))
     outbox = Outbox(tmp_path / "sweep")
     assert list(outbox) == [RECORDS[0], RECORDS[1], RECORDS[3]]
-    assert outbox.read() == [RECORDS[1], RECORDS[3]]
+    assert outbox.read_batch() == [RECORDS[1], RECORDS[3]]
     assert "is not a record and is skipped" in caplog.text
     outbox.mark_delivered()
     assert outbox.waiting == 0
@@ -90,9 +90,9 @@ def test_a_line_that_is_not_a_record_is_delivered_when_it_is_the_last(tmp_path: 
     outbox = delivered(tmp_path / "sweep", 5)
     with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
         file.write(b"\0\n")
-    assert outbox.read() == []
+    assert outbox.read_batch() == []
     outbox.mark_delivered()
-    assert (outbox.waiting, outbox.read()) == (0, None)
+    assert (outbox.waiting, outbox.read_batch()) == (0, None)
 
 
 def test_a_line_that_its_process_had_not_finished_is_cut_off(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_line_that_its_process_had_not_finished_is_cut_off(tmp_path: Path) -> 
         file.write(to_line(RECORDS[0])[:-9])
     outbox = Outbox(tmp_path / "sweep")
     outbox.put(RECORDS[4])
-    assert outbox.read() == [*RECORDS[2:], RECORDS[4]]
+    assert outbox.read_batch() == [*RECORDS[2:], RECORDS[4]]
 
 
 RECORDS_OF_EACH_KIND = [
@@ -134,7 +134,7 @@ def test_a_record_of_another_version_is_skipped_and_both_versions_named(
     outbox = outbox_in(tmp_path / "sweep", RECORDS[:1])
     with (tmp_path / "sweep" / RECORDS_FILE).open("ab") as file:
         file.write(to_line(RECORDS[1]).replace(b'"version": 1', b'"version": 99'))
-    assert outbox.read() == RECORDS[:1]
+    assert outbox.read_batch() == RECORDS[:1]
     assert "it is of version 99, and this code reads version 1" in caplog.text
 
 
