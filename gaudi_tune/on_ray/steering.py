@@ -85,7 +85,7 @@ class Steering:
         """
         answer: Future[str] = Future()
         self._requests.put((request, answer))
-        if self._state.over:  # Tune's event loop has ended
+        if self._state.has_ended:  # Tune's event loop has ended
             self.heed()
         return answer
 
@@ -122,7 +122,7 @@ class Steering:
     def _check_running(self) -> None:
         """Raise a SweepError if the sweep has ended or is ending."""
         state = self._state
-        if state.over or state.ending is not None:
+        if state.has_ended or state.ending is not None:
             status = "has ended" if state.ending is None else f"is ending: {state.ending.why}"
             raise SweepError(f"the sweep {status}; resume it with: {self._plan.how_to_resume()}")
 

@@ -192,7 +192,7 @@ def test_a_sweep_that_ends_and_a_search_that_is_over_take_no_more(run: SweepRun)
     with pytest.raises(SweepError, match=r"the search is over; .*add trials with: .*resume='x'.*, add_trials=N\)"):
         asked(run, do="add", trials=1)
     run.early_end.heed_signals()
-    run.state.over = True
+    run.state.has_ended = True
     with pytest.raises(SweepError, match=r"the sweep has ended; resume it with: build_tuner"):
         asked(run, do="end")
 

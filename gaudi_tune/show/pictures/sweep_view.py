@@ -100,7 +100,7 @@ class SweepView:
 
         Finding the ranges of a configuration takes most of the time: they are copied from an ``earlier`` view.
         """
-        device_time = state.device_time if state.over else state.device_time.frozen_copy()
+        device_time = state.device_time if state.has_ended else state.device_time.frozen_copy()
         earlier_trials = {trial.number: trial for trial in earlier.trials} if earlier is not None else {}
         trials = []
         for number, trial in sorted(state.trials.items()):
@@ -119,7 +119,7 @@ class SweepView:
             device_time=device_time,
             summary=summarise(plan, state, {}),
             address=address,
-            running=not state.over,
+            running=not state.has_ended,
             front=[trial.number for trial in state.front],
         )
 

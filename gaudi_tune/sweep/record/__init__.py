@@ -1,5 +1,5 @@
-"""What is true of a sweep: its trials, its best, its device time, and whether it runs; and the log of it on disk.
+"""The record of a sweep: its trials, its best, its device time and what it began with, in memory and on disk.
 
-The state changes by events, which ``on_ray`` makes. Everybody else reads it. A fact that is kept anywhere else is a
-bug.
+Events alone change the state, and ``on_ray`` makes them; everything else reads it. The searcher books reports and ends
+of trials a second time, in the study that its sampler learns from.
 """

@@ -15,9 +15,10 @@ Scores = Sequence[float]
 """A point: one score for each objective, more being better; all finite."""
 
 
-def dominates(one: Scores, other: Scores) -> bool:
-    """Whether one point dominates another."""
-    return all(mine >= theirs for mine, theirs in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+def dominates(point: Scores, other_point: Scores) -> bool:
+    """Whether a point dominates another."""
+    is_worse_in_none = all(score >= other for score, other in zip(point, other_point, strict=True))
+    return is_worse_in_none and tuple(point) != tuple(other_point)
 
 
 def on_front(points: Sequence[Scores]) -> list[int]:

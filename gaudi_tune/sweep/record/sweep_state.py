@@ -1,4 +1,8 @@
-"""What is true of a sweep: one object, fed by events, read by everything that decides or shows."""
+"""The state of a sweep: one object that events change, and that everything reads which decides or shows something.
+
+It books what happens to each trial (:meth:`SweepState.apply`), and ranks the trials: the best, the front of several
+objectives, and the trials to confirm. :mod:`gaudi_tune.sweep.record.forecast` says from it what is still to come.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,11 @@ VERSION = 5
 
 
 class SweepState:
-    """The sweep so far. It changes by events alone, which ``on_ray.sweep_run`` makes."""
+    """The sweep so far. Events alone change it; ``on_ray.sweep_run`` makes them.
+
+    A sweep has a search, of ``num_trials`` trials, and after it the confirmation: the baseline and the best trials are
+    trained again with other seeds. Both kinds of trials are in ``trials``; :attr:`searched` are those of the search.
+    """
 
     def __init__(
         self,
@@ -39,8 +47,14 @@ class SweepState:
     ) -> None:
         """Begin with no trial.
 
-        The first of the ``objectives`` leads. The search is to have ``num_trials``; a person may change that while it
-        runs. After it, the ``confirm`` best and the baseline are trained again, each ``seeds`` times (0: none is).
+        Args:
+            objectives: What trials are ranked by, the most important first.
+            budget: The budget of a full trial.
+            num_trials: How many trials the search has; a person may change that while it runs.
+            device_time: Counts what each device does.
+            confirm: How many trials besides the baseline are confirmed.
+            seeds: How often each of them is trained again; 0 for no confirmation.
+            has_baseline: Whether trial 1 is the baseline.
         """
         self.objectives = tuple(objectives)
         self.objective = self.objectives[0]
@@ -56,23 +70,25 @@ class SweepState:
         self.changed: set[int] = set()
         """Numbers of the trials that have changed since :meth:`forget_changes`."""
         self.front: list[TrialState] = []
-        """The trials of the search whose points no other dominates, the best in the first objective first. Of one
-        objective it is the best trial alone, and of equal ones that of the lowest number."""
+        """The trials of the search whose points no other dominates, the best in the first objective first. With one
+        objective it has the best trial alone: of equal ones, the one with the lowest number."""
         self.best_at_end: TrialState | None = None
-        """The best by the last value of all trials that have ended, but for failed ones: what Tune calls the best."""
+        """The best trial by its last value, of all that have ended and not failed: what Tune calls the best."""
         self.since_best: set[int] = set()
-        """Trials of the search that have paused or ended since the front got its last point; one that a scheduler
+        """The trials of the search that have paused or ended since the front last got a new point. A trial that had
         paused before does not count when it ends."""
         self._outcomes: Counter[events.Status] = Counter()
         self.ended_in_a_row: list[TrialState] = []
-        """Trials that have ended in this process, in their order. Where one pauses that got further than those that
-        failed, the row begins again."""
+        """The trials that have ended in this process, in their order. It is emptied when a trial pauses that got
+        further than every failed trial in it: then not all trials fail."""
         self.steered: list[tuple[float, str]] = []
-        """What people asked of the sweep while it ran: clock time, and what in words."""
+        """What people asked of the sweep while it ran: clock time, and the request in words."""
         self.ending: events.Ending | None = None
         """Why the sweep ends early; None while it does not."""
-        self.over = False
+        self.has_ended = False
         """Whether the sweep has ended, early or not."""
+
+    # What happens.
 
     def apply(self, event: events.Event) -> None:
         """Take note of what happened."""
@@ -92,7 +108,7 @@ class SweepState:
             case events.EndingWithdrawn():
                 self.ending = None
             case events.SweepEnded():
-                self.over = True
+                self.has_ended = True
             case events.TrialEvent():
                 self._apply_to(self.trials[event.trial], event)
 
@@ -111,23 +127,58 @@ class SweepState:
                 self._end(trial, event)
 
     def close(self) -> None:
-        """Stop the clocks, call the trials that run interrupted, and expect again the trials that a cut search lacks.
+        """Stop the clocks, and call the running trials interrupted. No event follows but SweepEnded.
 
-        No event follows but SweepEnded.
+        If the search was cut, it has its whole number of trials again, for a resumed sweep.
         """
         self.num_trials = self._num_trials_uncut
-        waited = self.ending is not None and not self.ending.at_once  # until all that run had saved
-        for trial in list(self.unended.values()):  # it may be another thread that closes
-            saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
-            self.device_time.leave(trial.number, WAITING if waited and saved else LOST)
+        was_awaited = self.ending is not None and not self.ending.at_once  # until all that run had saved
+        for trial in list(self.unended.values()):  # another thread may close the sweep
+            has_saved = bool(trial.checkpoints) and trial.checkpoints[-1].step == trial.step
+            self.device_time.leave(trial.number, WAITING if was_awaited and has_saved else LOST)
             if trial.status != "paused":
                 trial.status = "interrupted"
         self.device_time.end()
 
+    # The trials.
+
     @property
-    def cut(self) -> bool:
-        """Whether fewer trials begin than were asked for."""
-        return self.num_trials < self._num_trials_uncut
+    def searched(self) -> list[TrialState]:
+        """The trials of the search, in the order in which they began."""
+        return [trial for trial in self.trials.values() if not trial.confirms]
+
+    @property
+    def running(self) -> list[TrialState]:
+        """The trials that have a worker group, in the order in which they began."""
+        return [trial for trial in self.unended.values() if trial.status == "running"]
+
+    @property
+    def paused(self) -> list[TrialState]:
+        """The trials that a scheduler has paused."""
+        return [trial for trial in self.unended.values() if trial.status == "paused"]
+
+    @property
+    def baseline(self) -> TrialState | None:
+        """Trial 1; None before it has begun, or if there is no baseline."""
+        return self.trials.get(1) if self._has_baseline else None
+
+    def counts(self) -> Counter[events.Status]:
+        """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
+        return +self._outcomes
+
+    def seconds_each(self, trials: Collection[TrialState] | None = None) -> float | None:
+        """Return the seconds that a group needs for an epoch or a step, on average over some trials, or over all.
+
+        Returns:
+            None before a trial has reported.
+        """
+        trials = self.trials.values() if trials is None else trials
+        steps, seconds_by_trial = sum(trial.step for trial in trials), self.device_time.by_trial
+        timed = [seconds_by_trial[trial.number] for trial in trials if trial.number in seconds_by_trial]
+        seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in STEP_KINDS)
+        return seconds / steps if steps else None
+
+    # Ranking.
 
     @property
     def has_front(self) -> bool:
@@ -141,12 +192,15 @@ class SweepState:
 
     @property
     def leader(self) -> tuple[float, int] | None:
-        """Value and number of the best trial."""
+        """The value and the number of the best trial; None if there is none."""
         return None if self.best is None or self.best.best is None else (self.best.best, self.best.number)
 
     def leads(self, trial: TrialState) -> bool:
-        """Whether the last report of a trial put it on the front. Of one objective, a tie with the best leads, too: the
-        trial may be the best by another rule, such as the lower number."""
+        """Whether the last report of a trial put it on the front.
+
+        With one objective, a tie with the best leads, too: the trial may be the best by another rule, such as the lower
+        number.
+        """
         if not trial.last_point:
             return False
         if self.has_front:
@@ -154,47 +208,74 @@ class SweepState:
         return self.leader is None or not self.objective.better(self.leader[0], than=trial.last_point[0])
 
     @property
-    def running(self) -> list[TrialState]:
-        """The trials that have a worker group, in the order in which they began."""
-        return [trial for trial in self.unended.values() if trial.status == "running"]
+    def to_confirm(self) -> list[TrialState]:
+        """The trials to be trained again as the search stands: the baseline, if there is one, and the best others.
+
+        They are in the order of :func:`~gaudi_tune.sweep.record.front.in_order`.
+        """
+        if not self.seeds:
+            return []
+        candidates = [trial for trial in self.searched if trial.can_be_confirmed]
+        scores = {trial.number: self._scores(trial) for trial in candidates}
+        candidates.sort(key=lambda trial: (-scores[trial.number][0], trial.number))  # for points that are equal
+        ranked = [candidates[place] for place in in_order([scores[trial.number] for trial in candidates])]
+        baseline = [trial for trial in ranked if trial is self.baseline]
+        return baseline + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
+
+    def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
+        """Return the checkpoint with the best value of these trials that is still in the sweep's folder.
+
+        Of equal ones, it is the last.
+        """
+        best: SavedCheckpoint | None = None
+        for saved in [saved for trial in trials for saved in trial.checkpoints]:
+            is_best = best is None or not self.objective.better(best.value, than=saved.value)
+            if math.isfinite(saved.value) and is_best and (folder / saved.place).is_dir():
+                best = saved
+        return best
+
+    # The end, and what is to come.
 
     @property
-    def paused(self) -> list[TrialState]:
-        """The trials that a scheduler has paused."""
-        return [trial for trial in self.unended.values() if trial.status == "paused"]
-
-    def seconds_each(self, trials: Collection[TrialState] | None = None) -> float | None:
-        """Return the seconds that a group needs for an epoch or a step, on average over some trials, or over all; None
-        before there is one."""
-        trials = self.trials.values() if trials is None else trials
-        steps, seconds_by_trial = sum(trial.step for trial in trials), self.device_time.by_trial
-        timed = [seconds_by_trial[trial.number] for trial in trials if trial.number in seconds_by_trial]
-        seconds = sum(kinds.get(kind, 0.0) for kinds in timed for kind in STEP_KINDS)
-        return seconds / steps if steps else None
+    def expected(self) -> int:
+        """How many trials the sweep has in all, with the confirmation: fewer if too few trials can be confirmed."""
+        if not self._search_is_over:
+            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
+        numbers = {trial.number for trial in self.to_confirm}
+        # Trials that were the best before more were added have been confirmed, too.
+        outdated = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
+        return self.num_trials + self.seeds * len(numbers) + outdated
 
     @property
     def to_begin(self) -> int:
-        """How many trials could begin now if there were devices: those that confirm begin when the search has ended."""
-        return self.confirmations_to_begin if self._search_is_over else max(0, self.num_trials - len(self.searched))
+        """How many trials could begin now if there were devices."""
+        if self._search_is_over:
+            return self.confirmations_to_begin
+        return max(0, self.num_trials - len(self.searched))
 
     @property
     def confirmations_to_begin(self) -> int:
-        """How many trials of the confirmation have yet to begin."""
+        """How many trials of the confirmation have yet to begin, now or once the search is over."""
         return self.expected - self.num_trials - (len(self.trials) - len(self.searched))
 
     @property
-    def baseline(self) -> TrialState | None:
-        """Trial 1; None before it has begun, or if there is no baseline."""
-        return self.trials.get(1) if self._has_baseline else None
+    def cut(self) -> bool:
+        """Whether the search was cut: fewer trials begin than it was to have."""
+        return self.num_trials < self._num_trials_uncut
+
+    @property
+    def _search_is_over(self) -> bool:
+        """Whether all trials of the search have begun and ended."""
+        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.unended.values())
 
     @property
     def complete(self) -> bool:
-        """Whether every trial that the sweep is to have has ended."""
+        """Whether every trial of the sweep has begun and ended."""
         return len(self.trials) == self.expected and not self.unended
 
     @property
     def failure(self) -> str | None:
-        """Why the sweep has failed, if all trials have ended and it has; else None."""
+        """Why the sweep has failed; None if it has not, or not all trials have ended."""
         if not self.complete:
             return None
         trials = self.trials.values()
@@ -206,54 +287,14 @@ class SweepState:
             return f"all {counted(len(trials), 'trial')} failed{cause}"
         return self.ending.why if self.ending is not None and self.ending.status == 1 else None
 
-    @property
-    def _search_is_over(self) -> bool:
-        return len(self.searched) >= self.num_trials and all(trial.confirms for trial in self.unended.values())
-
-    @property
-    def searched(self) -> list[TrialState]:
-        """The trials of the search, in the order in which they began."""
-        return [trial for trial in self.trials.values() if not trial.confirms]
-
-    @property
-    def expected(self) -> int:
-        """How many trials the sweep is to have with those that confirm; they are fewer where too few can be."""
-        if not self._search_is_over:
-            return self.num_trials + (self.seeds * (self._has_baseline + self.confirm))
-        numbers = {trial.number for trial in self.to_confirm}
-        # Trials that were the best before more were added have been confirmed, too.
-        outdated = sum(trial.confirms > 0 and trial.confirms not in numbers for trial in self.trials.values())
-        return self.num_trials + self.seeds * len(numbers) + outdated
-
-    @property
-    def to_confirm(self) -> list[TrialState]:
-        """The baseline, if there is one, and then the best others of the search as it stands, in the order of
-        :func:`~gaudi_tune.sweep.record.front.in_order`."""
-        if not self.seeds:
-            return []
-        candidates = [trial for trial in self.searched if trial.can_be_confirmed]
-        scores = {trial.number: self._scores(trial) for trial in candidates}
-        candidates.sort(key=lambda trial: (-scores[trial.number][0], trial.number))  # for points that are equal
-        ranked = [candidates[place] for place in in_order([scores[trial.number] for trial in candidates])]
-        baseline = [trial for trial in ranked if trial is self.baseline]
-        return baseline + [trial for trial in ranked if trial is not self.baseline][: self.confirm]
-
-    def counts(self) -> Counter[events.Status]:
-        """Return how many trials have ended, by outcome, in the order in which an outcome was first seen."""
-        return +self._outcomes
-
-    def best_checkpoint(self, folder: Path, trials: Iterable[TrialState]) -> SavedCheckpoint | None:
-        """Return the checkpoint with the best value of these trials that is still in the sweep's folder."""
-        best: SavedCheckpoint | None = None
-        for saved in [saved for trial in trials for saved in trial.checkpoints]:
-            better = best is None or not self.objective.better(best.value, than=saved.value)
-            if math.isfinite(saved.value) and better and (folder / saved.place).is_dir():
-                best = saved
-        return best
+    # Snapshots.
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, dict[str, Any]]:
-        """Return what a resumed sweep must know of itself and of these trials, of all if None: parts by name, as plain
-        data that is not copied."""
+        """Return what a resumed sweep must know of itself and of these trials, or of all.
+
+        Returns:
+            Parts by name, as plain data, which is not copied.
+        """
         sweep = {
             "version": VERSION,
             "since_best": sorted(self.since_best),
@@ -267,8 +308,11 @@ class SweepState:
         self.changed.clear()
 
     def restore(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over a :meth:`snapshot` of all trials, before the first event; a ValueError, KeyError or TypeError if it
-        is none."""
+        """Take over a :meth:`snapshot` of all trials, before the first event.
+
+        Raises:
+            ValueError, KeyError, TypeError: It is of another version, or is not a snapshot.
+        """
         snapshot = parts["sweep"]
         if snapshot["version"] != VERSION:
             raise ValueError(f"its version is {snapshot['version']}, and this code reads version {VERSION}")
@@ -283,9 +327,12 @@ class SweepState:
         ended = [trial for trial in trials if trial.has_ended]
         self._outcomes = Counter(trial.status for trial in ended)
         for trial in ended:
-            self._lead_at_end(trial)
+            self._update_best_at_end(trial)
+
+    # Booking.
 
     def _begin(self, event: events.TrialBegan) -> None:
+        """Note that a trial has a worker group, for the first time or again."""
         trial = self.trials.get(event.trial)
         if trial is None:
             config = dict(event.config)
@@ -293,9 +340,9 @@ class SweepState:
                 number=event.trial, trial_id=event.trial_id, began_with=config, config=config, best_config=config
             )
             self.trials[event.trial] = trial
-        if trial.has_ended:  # it goes on after all
+        if trial.has_ended:  # it continues after all
             self._outcomes[trial.status] -= 1
-        if event.config != trial.config:  # it takes over another's weights, and may go back
+        if event.config != trial.config:  # pbt: it takes over another trial's weights, and may make reports again
             trial.reports = 0
         self.unended[trial.number] = trial
         trial.trial_id, trial.config, trial.status = event.trial_id, dict(event.config), "running"
@@ -303,6 +350,7 @@ class SweepState:
         self.device_time.started(trial.number)
 
     def _report(self, trial: TrialState, event: events.Reported) -> None:
+        """Note a report, and whether the trial has become better and leads."""
         trial.status = "running"
         trial.step, trial.metrics, trial.config = event.step, dict(event.metrics), dict(event.config)
         trial.last_point = event.point if all(map(math.isfinite, event.point)) else ()
@@ -323,6 +371,68 @@ class SweepState:
         self._join_front(trial, earlier_point)
         if trial in self.front and [leading.point for leading in self.front] != front_points:
             self.since_best = set()
+
+    def _decide(self, trial: TrialState, decision: events.Decision) -> None:
+        """Note what follows from a trial's last report."""
+        trial.decision, trial.reason = decision, decision.reason
+        if decision.verdict == "pause":
+            self._count_since_best(trial)
+            trial.status = "paused"
+            # Trials may fail at a step that this one has not reached yet.
+            failed_steps = [ended.step for ended in self.ended_in_a_row if ended.status == "failed"]
+            if trial.step > max(failed_steps, default=0):
+                self.ended_in_a_row = []
+            self.device_time.paused(trial.number)
+
+    def _save(self, trial: TrialState, place: str) -> None:
+        """Note a checkpoint of a trial's last report."""
+        earlier = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
+        point = trial.last_point or (math.nan,) * len(self.objectives)
+        trial.checkpoints = [*earlier, SavedCheckpoint(place, trial.step, point, trial.config)]
+        trial.safe_since = time.monotonic()
+
+    def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
+        """Note that a trial has ended for good."""
+        self._count_since_best(trial)
+        trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
+        self._outcomes[event.outcome] += 1
+        self.unended.pop(trial.number, None)
+        self.device_time.leave(trial.number, LOST if event.raised else WAITING)
+        if event.raised:
+            self._fall_back_to_saved(trial)
+        self.ended_in_a_row.append(trial)
+        self._update_best_at_end(trial)
+
+    def _fall_back_to_saved(self, trial: TrialState) -> None:
+        """Let a trial that an error ended count with the best report that it saved.
+
+        Its best report may be lost: the error may have come while that was being saved.
+        """
+        saved = [checkpoint for checkpoint in trial.checkpoints if math.isfinite(checkpoint.value)]
+        if trial.best is None or any(checkpoint.value == trial.best for checkpoint in saved):
+            return
+        if saved:
+            best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
+            trial.point, trial.best_step, trial.best_config = best.point, best.step, best.config
+        else:
+            trial.point = ()
+        if trial in self.front:
+            self._take_front(self.searched)
+
+    def _steer(self, event: events.Steered) -> None:
+        """Note what a person asked."""
+        self.steered.append((event.time, event.request))
+        if isinstance(event, events.StopAsked):
+            self.trials[event.trial].to_stop = True
+        elif isinstance(event, events.TrialsAsked):
+            self.num_trials = self._num_trials_uncut = event.num_trials
+
+    def _count_since_best(self, trial: TrialState) -> None:
+        """Count a trial that pauses or ends, unless it had paused before."""
+        if trial.status == "running" and not trial.confirms:
+            self.since_best.add(trial.number)
+
+    # Ranking, kept up report by report.
 
     def _join_front(self, trial: TrialState, earlier_point: tuple[float, ...]) -> None:
         """Put a trial on the front if its new point belongs there, and take its ``earlier_point`` off."""
@@ -345,65 +455,13 @@ class SweepState:
         return scores_of(self.objectives, trial.point)
 
     def _on_test_data(self, metrics: Mapping[str, Any], point: Sequence[float]) -> tuple[float, ...]:
-        """Return what a report has of the objectives on test data, and the values of the point where it has nothing."""
-        tested = [metrics.get(names.test_metric(objective.name)) for objective in self.objectives]
-        pairs = zip(tested, point, strict=True)
-        return tuple(float(on_test) if isinstance(on_test, Real) else value for on_test, value in pairs)
+        """Return the objectives on test data, and the values of the point where a report has none."""
+        test_values = [metrics.get(names.test_metric(objective.name)) for objective in self.objectives]
+        pairs = zip(test_values, point, strict=True)
+        return tuple(float(test_value) if isinstance(test_value, Real) else value for test_value, value in pairs)
 
-    def _decide(self, trial: TrialState, decision: events.Decision) -> None:
-        trial.decision, trial.reason = decision, decision.reason
-        if decision.verdict == "pause":
-            self._count_since_best(trial)
-            trial.status = "paused"
-            # One that fails may fail where this one has not been yet.
-            failed_at = [ended.step for ended in self.ended_in_a_row if ended.status == "failed"]
-            if trial.step > max(failed_at, default=0):
-                self.ended_in_a_row = []
-            self.device_time.paused(trial.number)
-
-    def _save(self, trial: TrialState, place: str) -> None:
-        earlier = [saved for saved in trial.checkpoints if saved.place != place]  # it may be written a second time
-        point = trial.last_point or (math.nan,) * len(self.objectives)
-        trial.checkpoints = [*earlier, SavedCheckpoint(place, trial.step, point, trial.config)]
-        trial.safe_since = time.monotonic()
-
-    def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
-        self._count_since_best(trial)
-        trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
-        self._outcomes[event.outcome] += 1
-        self.unended.pop(trial.number, None)
-        self.device_time.leave(trial.number, LOST if event.raised else WAITING)
-        if event.raised:
-            self._keep_what_is_saved(trial)
-        self.ended_in_a_row.append(trial)
-        self._lead_at_end(trial)
-
-    def _keep_what_is_saved(self, trial: TrialState) -> None:
-        """Have a trial that an error ended stand for the best that it saved: it may be the save of a better one that
-        failed."""
-        saved = [checkpoint for checkpoint in trial.checkpoints if math.isfinite(checkpoint.value)]
-        if trial.best is None or any(checkpoint.value == trial.best for checkpoint in saved):
-            return
-        if saved:
-            best = max(saved, key=lambda checkpoint: self.objective.score(checkpoint.value))
-            trial.point, trial.best_step, trial.best_config = best.point, best.step, best.config
-        else:
-            trial.point = ()
-        if trial in self.front:
-            self._take_front(self.searched)
-
-    def _steer(self, event: events.Steered) -> None:
-        self.steered.append((event.time, event.request))
-        if isinstance(event, events.StopAsked):
-            self.trials[event.trial].to_stop = True
-        elif isinstance(event, events.TrialsAsked):
-            self.num_trials = self._num_trials_uncut = event.num_trials
-
-    def _count_since_best(self, trial: TrialState) -> None:
-        if trial.status == "running" and not trial.confirms:
-            self.since_best.add(trial.number)
-
-    def _lead_at_end(self, trial: TrialState) -> None:
+    def _update_best_at_end(self, trial: TrialState) -> None:
+        """See whether a trial that has ended is the best by its last value."""
         best = self.best_at_end
         leader = None if best is None or best.value is None else (best.value, best.number)
         value = math.nan if trial.value is None else trial.value

@@ -1,4 +1,4 @@
-"""What is true of one trial."""
+"""The state of one trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SavedCheckpoint(NamedTuple):
     point: tuple[float, ...]
     """The value of each objective at that step; NaN where one of them was not finite."""
     config: dict[str, Any]
-    """What it was trained with until then; pbt changes it later."""
+    """The configuration with which it was trained until then; pbt changes it later."""
 
     @property
     def value(self) -> float:
@@ -32,7 +32,7 @@ class SavedCheckpoint(NamedTuple):
 
 @dataclass(kw_only=True)
 class TrialState:
-    """A trial of the sweep, from its start on."""
+    """A trial of the sweep, from its start on. The fields are also the keys of its snapshot."""
 
     number: int
     """The number of the trial, from 1, the baseline."""
@@ -48,14 +48,15 @@ class TrialState:
     reason: str = ""
     """Why it ended, or what was decided last."""
     raised: bool = False
+    """Whether an error ended it; a trial that diverged has failed without an error."""
     decision: Decision = field(default_factory=lambda: Decision("continue"))
-    """What followed from its last report."""
+    """The decision that followed from its last report."""
     to_stop: bool = False
     """Whether a person asked that it end."""
     step: int = 0
-    """Epochs or optimizer steps of its last report."""
+    """The epoch or optimizer step of its last report."""
     reports: int = 0
-    """How many it has made; those that it makes again after a failure count once."""
+    """How many reports it has made; those that it makes again after a failure count once."""
     last_point: tuple[float, ...] = ()
     """All objectives in its last report; empty if one of them was not finite, or there was no report."""
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -71,9 +72,9 @@ class TrialState:
     tested: bool = False
     """Whether the first objective of ``test_point`` is of test data."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
-    """In the order in which they were written; those that were deleted since are here, too."""
+    """Its checkpoints, in the order in which they were written; some may have been deleted since."""
     safe_since: float = field(default_factory=time.monotonic)
-    """Monotonic time of its last checkpoint, or of its last start: what came later would be lost in a crash."""
+    """The monotonic time of its last checkpoint, or of its last start. A crash would lose what came later."""
 
     @property
     def value(self) -> float | None:
@@ -92,7 +93,7 @@ class TrialState:
 
     @property
     def name(self) -> str:
-        """Its name, and that of its folder."""
+        """The name of the trial, and of its folder."""
         return trial_name(self.number)
 
     @property
@@ -106,7 +107,7 @@ class TrialState:
         return self.best is not None and self.status != "failed"
 
     def snapshot(self) -> dict[str, Any]:
-        """Return it as plain data, which is not copied."""
+        """Return the state as plain data, which is not copied."""
         return {
             **vars(self),
             "safe_since": 0.0,

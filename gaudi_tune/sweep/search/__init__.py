@@ -1,1 +1,1 @@
-"""The search: Optuna behind Tune's interface, with every trial in view."""
+"""Search: which configurations to try. Tune asks a searcher, which asks a sampler and keeps the books of its study."""

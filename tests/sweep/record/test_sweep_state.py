@@ -69,7 +69,7 @@ def test_what_became_of_the_trials() -> None:
     fed.state.close()
     fed.state.apply(SweepEnded(summary={}))
     assert (fed.state.trials[4].status, fed.state.trials[5].status) == ("interrupted", "paused")
-    assert fed.state.over
+    assert fed.state.has_ended
 
 
 def test_the_time_after_a_checkpoint_is_lost_unless_the_trial_waited_for_others_to_save() -> None:
