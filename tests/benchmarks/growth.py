@@ -242,7 +242,12 @@ def sweep(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def tuner_of(
-    folder: Path, grow: Any, arguments: argparse.Namespace, seed: int, trackers: Sequence[Tracker] | None = None
+    folder: Path,
+    grow: Any,
+    arguments: argparse.Namespace,
+    seed: int,
+    trackers: Sequence[Tracker] | None = None,
+    **more_options: Any,
 ) -> SweepTuner:
     """Return a sweep that is planned."""
     experiment = Experiment(
@@ -262,6 +267,7 @@ def tuner_of(
         storage=folder / "results",
         name=f"growing-{grow}",
         tracking_uri=f"sqlite:///{folder}/mlflow.db",
+        **more_options,
     )
     plan = make_plan(experiment, options)
     print("\n".join(plan_lines(plan)), flush=True)

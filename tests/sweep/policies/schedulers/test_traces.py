@@ -1,0 +1,87 @@
+"""What each scheduler decides in a whole sweep: the decisions of seeded, simulated sweeps are as they were recorded.
+
+The sweeps run on Tune's own controller, with simulated groups. To record again, after a change of decisions that is
+meant: ``python -m tests.sweep.policies.schedulers.test_traces``.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from gaudi_tune.devices.hpu import HPU
+from gaudi_tune.sweep.record.events import Decided, Event, TrialBegan, TrialEnded
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from tests.benchmarks.growth import tuner_of
+from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
+
+RECORDED = Path(__file__).with_name("traces.json")
+TWO = ("val_accuracy", "train_s:min")
+SWEEPS: dict[str, dict[str, Any]] = {
+    "asha-promote": {},
+    "asha": {},
+    "hyperband": {},
+    "median": {},
+    "fifo": {},
+    "asha-promote, two objectives": {"objectives": TWO},
+    "asha, two objectives": {"objectives": TWO},
+    "asha-promote, confirmed": {"confirm": 1, "seeds": 2},
+}
+"""The sweeps by name, which begins with that of the scheduler, and their options. There is none with pbt: Ray's class
+waits for a checkpoint in a way that has no simulation."""
+
+
+class Trace:
+    """Notes when trials begin, with which learning rate, when they pause, and when they end."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def show(self, event: Event, state: SweepState) -> None:
+        match event:
+            case TrialBegan():
+                self.lines.append(f"{event.trial} begins with {event.config['lr']:.3g}")
+            case Decided() if event.decision.verdict == "pause":
+                self.lines.append(f"{event.trial} pauses at {state.trials[event.trial].step}")
+            case TrialEnded():
+                self.lines.append(f"{event.trial} {event.outcome} at {state.trials[event.trial].step}")
+
+    def tick(self, state: SweepState) -> None:
+        """Nothing is due."""
+
+
+def trace_of(name: str, folder: Path) -> list[str]:
+    """Run a sweep of 16 trials with four groups, and return what became of its trials."""
+    arguments = Namespace(trials=16, epochs=27, scheduler=name.split(",")[0])
+    options = {"confirm": 0, **SWEEPS[name]}
+    trace = Trace()
+    with without_ray(folder, Groups(Clock(), 4), HPU), redirect_stdout(StringIO()):
+        tuner = tuner_of(folder, "off", arguments, 1, trackers=(), **options)
+        tuner.run.views[:] = [trace]
+        tuner.fit()
+    assert tuner.run.state.complete
+    return trace.lines
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_decisions_of_a_sweep_are_those_that_were_recorded(name: str, tmp_path: Path) -> None:
+    assert trace_of(name, tmp_path) == json.loads(RECORDED.read_text())[name].split(", ")
+
+
+def record() -> None:
+    traces = {}
+    for name in SWEEPS:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            traces[name] = ", ".join(trace_of(name, Path(folder)))
+    RECORDED.write_text(json.dumps(traces, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()
