@@ -45,14 +45,14 @@ class EarlyEnd:
         if ending is None:
             return
         if current is None:
-            self._begin(ending)
+            self._begin_ending(ending)
         elif ending.at_once:
             # A limit that the user set (status 0) makes the end immediate, but is not why the sweep ends.
             combined = current._replace(at_once=True) if ending.status == 0 else ending
             if combined != current:
-                self._begin(combined)
+                self._begin_ending(combined)
 
-    def _begin(self, ending: Ending) -> None:
+    def _begin_ending(self, ending: Ending) -> None:
         self._searcher.set_max_concurrency(0)  # a new trial would fail in the same way, or be cut short
         self._tell(SweepEnding(ending=ending))
 

@@ -195,7 +195,8 @@ class SweepTuner(tune.Tuner):
     def _result_lines(self) -> list[str]:
         plan, summary, trackers = self.plan, self.run.summary, self.run.trackers
         assert summary is not None, "the sweep is over"
-        models = [("model", line) for tracker in trackers if (line := tracker.load_line()) is not None]
+        load_lines = [tracker.load_line() for tracker in trackers]
+        models = [("model", line) for line in load_lines if line is not None]
         addresses = [(tracker.name, in_words(tracker)) for tracker in trackers]
         lines = result_lines(plan.folder, summary, [*models, *addresses])
         published = plan.experiment.published

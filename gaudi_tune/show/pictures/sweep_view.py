@@ -159,15 +159,9 @@ class SweepView:
 
     def head(self) -> dict[str, Any]:
         """Return everything on the page but the trials and the pictures."""
-        summary, plan, device_time = self.summary, self.plan, self.device_time
-        end = time.monotonic() if self.running else device_time.ended
-        best, unit = summary["best"], plan.budget.unit
+        summary, plan = self.summary, self.plan
         counts = Counter(trial.status for trial in self.trials)
         address, _, note = self.address.partition("  ")
-        best_note = f"trial {best['trial']}, {unit} {best[unit]}" if best else ""
-        baseline = [
-            ("Baseline", format_value(summary["baseline"]) or "none yet", summary["baseline_note"] or "trial 1")
-        ]
         recipe = f"{summary['recipe']} recipe, " if plan.experiment.has_recipes else ""
         return {
             "intro": f"A sweep of {summary['experiment']}, {recipe}on {summary['device']}",
@@ -177,14 +171,8 @@ class SweepView:
             "metric": summary["metric"],
             "others": [objective.name for objective in plan.objectives[1:]],
             "front": list(self.front),
-            "unit": unit,
-            "facts": [
-                (f"Best {summary['metric']}", format_value(best["value"]) if best else "none yet", best_note),
-                *([("On the front", str(len(self.front)), "trials")] if plan.has_front else []),
-                *(baseline if plan.experiment.baseline else []),
-                ("Trials", f"{len(self.trials)} of {summary['expected']}", ""),
-                ("Time", duration(end - device_time.began), shares_of(device_time.total())),
-            ],
+            "unit": plan.budget.unit,
+            "facts": self._facts(),
             "counts": {status: counts[status] for status in COLOURS if counts[status]},
             "best": self._best(),
             "confirmed": in_lines(summary["confirmation"]) if summary["confirmation"] else [],
@@ -209,6 +197,24 @@ class SweepView:
         if not early_end:
             return "interrupted"
         return f"{'ends' if self.running else 'ended'} early ({early_end['why']})"
+
+    def _facts(self) -> list[tuple[str, str, str]]:
+        """Return the figures at the top of the page: the name, the value and a note of each."""
+        summary, device_time, unit = self.summary, self.device_time, self.plan.budget.unit
+        best, name = summary["best"], f"Best {summary['metric']}"
+        if best:
+            facts = [(name, format_value(best["value"]), f"trial {best['trial']}, {unit} {best[unit]}")]
+        else:
+            facts = [(name, "none yet", "")]
+        if self.plan.has_front:
+            facts.append(("On the front", str(len(self.front)), "trials"))
+        if self.plan.experiment.baseline:
+            baseline = format_value(summary["baseline"]) or "none yet"
+            facts.append(("Baseline", baseline, summary["baseline_note"] or "trial 1"))
+        end = time.monotonic() if self.running else device_time.ended
+        facts.append(("Trials", f"{len(self.trials)} of {summary['expected']}", ""))
+        facts.append(("Time", duration(end - device_time.began), shares_of(device_time.total())))
+        return facts
 
     def _best(self) -> dict[str, Any] | None:
         best = self.summary["best"]

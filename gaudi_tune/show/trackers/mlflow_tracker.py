@@ -139,41 +139,33 @@ class MlflowTracker:
         self._outbox = Outbox(plan.folder)
         self._load(self._outbox)
         if SWEEP not in self._runs:
-            experiment, options = plan.experiment, plan.options
-            facts = {
-                "device": plan.devices.type.kind, "groups": plan.groups,
-                **({"recipe": plan.recipe} if plan.experiment.has_recipes else {}),
-                "workers_per_trial": options.workers_per_trial, "num_samples": plan.num_samples,
-                "search": options.search, "scheduler": options.scheduler, "sweep_seed": options.seed,
-                **({"objectives": ", ".join(map(str, plan.objectives))} if plan.has_front else {}),
-                **({"learn_from": ", ".join(options.learn_from)} if options.learn_from else {}),
-            }  # fmt: skip
-            self._put(
-                records.BeginSweep(
-                    run=SWEEP,
-                    time_ms=time_ms,
-                    name=plan.name,
-                    # Another sweep may have had this name: the time of this outbox tells them apart.
-                    tags={
-                        "metric": experiment.metric,
-                        "mode": experiment.mode,
-                        "kind": "sweep",
-                        "outbox": str(time_ms),
-                    },
-                    params={_mlflow_name(name): str(value) for name, value in {**plan.settings, **facts}.items()},
-                    tracking_uri=plan.tracking_uri,
-                    experiment=experiment.name,
-                    artifacts=artifact_folder(plan.tracking_uri, experiment.name),
-                    data=str(plan.settings.get("data", "")),
-                    facts=plan.facts,
-                )
-            )
-            space = experiment.search_space.in_words()
-            self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="space.json", content=space))
+            self._begin_sweep(time_ms)
         tags = {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
         self._sender = Sender(plan.tracking_uri, self._outbox)
         self._sender.start()
+
+    def _begin_sweep(self, time_ms: int) -> None:
+        """Put the records that begin the sweep's run, with its settings and options as parameters."""
+        plan, experiment = self._plan, self._plan.experiment
+        params = {**plan.settings, **_option_params(plan)}
+        self._put(
+            records.BeginSweep(
+                run=SWEEP,
+                time_ms=time_ms,
+                name=plan.name,
+                # Another sweep may have had this name: the time of this outbox tells them apart.
+                tags={"metric": experiment.metric, "mode": experiment.mode, "kind": "sweep", "outbox": str(time_ms)},
+                params={_mlflow_name(name): str(value) for name, value in params.items()},
+                tracking_uri=plan.tracking_uri,
+                experiment=experiment.name,
+                artifacts=artifact_folder(plan.tracking_uri, experiment.name),
+                data=str(plan.settings.get("data", "")),
+                facts=plan.facts,
+            )
+        )
+        space = experiment.search_space.in_words()
+        self._put(records.LogDocument(run=SWEEP, time_ms=time_ms, name="space.json", content=space))
 
     def _load(self, outbox: Outbox) -> None:
         """Read which records an earlier process has put into the outbox."""
@@ -262,16 +254,13 @@ class MlflowTracker:
             metrics[_mlflow_name(f"best_{state.objective.name}")] = best["value"]
             if state.has_front:
                 metrics |= _front_metrics(state)
-        tags = {"ended_early": state.ending.why} if state.ending is not None else {}
+        tags = {}
+        if state.ending is not None:
+            tags["ended_early"] = state.ending.why
         confirmation = event.summary.get("confirmation")
         if confirmation is not None:
-            rows = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
-            for role, row in rows.items():
-                scores = {confirmation["metric"]: row, **row.get("others", {})} if row else {}
-                for name, score in scores.items():
-                    metrics[_mlflow_name(f"confirmed/{name} of {role}")] = score["mean"]
+            metrics |= _confirmation_metrics(confirmation)
             if confirmation["gain"] is not None:
-                metrics["confirmed/gain"] = confirmation["gain"]["mean"]
                 tags["confirmed"] = verdict(confirmation)
         finished = state.complete or (state.ending is not None and state.ending.status == 0)
         status: RunStatus = "FAILED" if state.failure else "FINISHED" if finished else "KILLED"
@@ -317,6 +306,41 @@ def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, Real):
             numbers[_mlflow_name(name)] = float(value)
     return numbers
+
+
+def _option_params(plan: Plan) -> dict[str, Any]:
+    """Return what the plan adds to the settings as parameters of the sweep's run."""
+    options = plan.options
+    params: dict[str, Any] = {"device": plan.devices.type.kind, "groups": plan.groups}
+    if plan.experiment.has_recipes:
+        params["recipe"] = plan.recipe
+    params |= {
+        "workers_per_trial": options.workers_per_trial,
+        "num_samples": plan.num_samples,
+        "search": options.search,
+        "scheduler": options.scheduler,
+        "sweep_seed": options.seed,
+    }
+    if plan.has_front:
+        params["objectives"] = ", ".join(map(str, plan.objectives))
+    if options.learn_from:
+        params["learn_from"] = ", ".join(options.learn_from)
+    return params
+
+
+def _confirmation_metrics(confirmation: Mapping[str, Any]) -> dict[str, float]:
+    """Return the means of the baseline and of the winner in the confirmation, and the winner's gain."""
+    metrics = {}
+    rows = {"baseline": confirmation["baseline"], "winner": next(iter(confirmation["rivals"]), None)}
+    for role, row in rows.items():
+        if row is None:
+            continue
+        scores = {confirmation["metric"]: row, **row.get("others", {})}
+        for name, score in scores.items():
+            metrics[_mlflow_name(f"confirmed/{name} of {role}")] = score["mean"]
+    if confirmation["gain"] is not None:
+        metrics["confirmed/gain"] = confirmation["gain"]["mean"]
+    return metrics
 
 
 def _front_metrics(state: SweepState) -> dict[str, float]:
