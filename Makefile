@@ -27,9 +27,10 @@ check: $(READY) ## Check style and types, and run the tests that start no proces
 test: $(READY) ## Run all tests; installs PostgreSQL, Chromium and a C++ compiler if they are missing
 	$(MAKE) --no-print-directory --jobs=2 test-workers test-others
 
-lint: $(READY) ## Check style and types
+lint: $(READY) ## Check style, names and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.style
 	$(BIN)/mypy
 
 # Halves of the tests, side by side, about equally long: those that share a Ray, and the others, one after another. A
