@@ -60,7 +60,7 @@ class End(_StrictModel):
 
 
 Request: TypeAlias = Annotated[Stop | Add | Try | End, Field(discriminator="do")]
-REQUEST = TypeAdapter[Stop | Add | Try | End](Request)
+REQUEST_READER = TypeAdapter[Stop | Add | Try | End](Request)
 
 
 class Steering:
@@ -106,7 +106,7 @@ class Steering:
     def _grant(self, request: Mapping[str, Any]) -> str:
         self._check_running()
         try:
-            validated = REQUEST.validate_python(request)
+            validated = REQUEST_READER.validate_python(request)
         except ValidationError:
             raise SweepError(f"{dict(request)}: not a request that a sweep knows; send {EXAMPLES}") from None
         match validated:

@@ -167,6 +167,8 @@ def test_what_was_wanted_and_never_proposed_is_kept(run: SweepRun, tmp_path: Pat
         ({"do": "add", "trials": 0}, "0 trials: give a number from 1 to 10000"),
         ({"do": "add", "trials": None}, "not a request that a sweep knows; send {.do.: .stop., .trial.: 7}"),
         ({"do": "add", "trials": True}, "not a request that a sweep knows"),
+        ({"do": "stop", "trial": "1"}, "not a request that a sweep knows"),
+        ({"trial": 1}, "not a request that a sweep knows"),
         ({"do": "try", "config": {}}, "x: every trial needs a value; give one in its range, -1 to 1"),
         ({"do": "try", "config": {"x": "", "y": 1}}, "y: no such hyperparameter is searched; there are x"),
         ({"do": "try", "config": {"x": "far"}}, "x must be a valid number, but got 'far'; its range is -1 to 1"),
