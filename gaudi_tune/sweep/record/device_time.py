@@ -128,9 +128,9 @@ class DeviceTime:
             self.intervals += self._open_intervals[trial]
         self._yet_to_report.discard(trial)
         if trial in self._open_intervals:
-            now = time.monotonic()
-            self.by_trial[trial][kind] += now - self._counted_until[trial]
-            self._count_until(trial, now)
+            moment = time.monotonic()
+            self.by_trial[trial][kind] += moment - self._counted_until[trial]
+            self._count_until(trial, moment)
             del self._open_intervals[trial]
 
     def devices_of(self, trial: int) -> list[tuple[str, str]]:

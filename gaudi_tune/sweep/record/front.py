@@ -17,7 +17,7 @@ Scores = Sequence[float]
 
 def dominates(point: Scores, other_point: Scores) -> bool:
     """Whether a point dominates another."""
-    is_worse_in_none = all(score >= other for score, other in zip(point, other_point, strict=True))
+    is_worse_in_none = all(score >= other_score for score, other_score in zip(point, other_point, strict=True))
     return is_worse_in_none and tuple(point) != tuple(other_point)
 
 

@@ -226,13 +226,13 @@ class StudyRecord:
         n_writes, last_write = self._n_writes, time.monotonic()
         warned_at = last_write
         while n_unwritten := self._writes.unfinished_tasks:
-            now = time.monotonic()
+            moment = time.monotonic()
             if self._n_writes != n_writes:
-                n_writes, last_write = self._n_writes, now
-            if now - last_write >= GIVE_UP_AFTER_S:
+                n_writes, last_write = self._n_writes, moment
+            if moment - last_write >= GIVE_UP_AFTER_S:
                 return
-            if now - warned_at >= WARN_EVERY_S:
-                warned_at = now
+            if moment - warned_at >= WARN_EVERY_S:
+                warned_at = moment
                 logger.warning(
                     "the study's database does not have everything yet: %d changes are to be written", n_unwritten
                 )
