@@ -41,9 +41,9 @@ test-others: $(READY)
 	tests/helpers/install_services.sh
 	$(BIN)/python -m pytest -m "not workers or with_the_others"
 test-quick-sweep: $(READY)
-	$(BIN)/python -m pytest -m "not workers and not processes" tests/sweep
+	$(BIN)/python -m pytest -m "not workers and not processes" tests/sweep tests/show tests/cli
 test-quick-rest: $(READY)
-	$(BIN)/python -m pytest -m "not workers and not processes" --ignore=tests/sweep
+	$(BIN)/python -m pytest -m "not workers and not processes" --ignore=tests/sweep --ignore=tests/show --ignore=tests/cli
 
 audit: $(READY) ## Look the pinned versions up among the known vulnerabilities (needs PyPI itself; a mirror tells nothing)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
