@@ -64,7 +64,7 @@ def test_help_says_what_it_does_and_touches_no_device(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("usage: gaudi-tune doctor")
+    assert done.stdout.startswith("usage: python -m gaudi_tune doctor")
     assert "multiplies on every HPU" in done.stdout
     assert not list(tmp_path.iterdir())
 
