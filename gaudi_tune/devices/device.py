@@ -16,8 +16,6 @@ from gaudi_tune.devices.worker_side import WorkerSide
 
 CPUS_PER_WORKER = 1
 """CPU cores (and torch threads) of one worker. With one thread, sums have one order and results repeat."""
-OUT_OF_MEMORY = "out of memory on the device"
-"""The last line of an error begins with this text when a trial needed more memory than the device has."""
 
 
 @dataclass(frozen=True)

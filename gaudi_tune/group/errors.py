@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from ray.exceptions import (
     LocalRayletDiedError,
@@ -15,7 +17,8 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from gaudi_tune.private.ray_core import HOST_OUT_OF_MEMORY
+from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, name_of_type
+from gaudi_tune.private.ray_core import was_killed_for_memory
 from gaudi_tune.private.ray_train import (
     WorkerGroupStartupFailedError,
     WorkerGroupStartupTimeoutError,
@@ -29,14 +32,21 @@ LOSS_ERRORS = (
 )  # fmt: skip
 """What Ray and Ray Train raise when a process or its node is gone. With an OutOfMemoryError, Ray has killed the process
 because the host's memory was full."""
-NODE_DIED = "its node has died"
-"""This is in the text of Ray's errors about actors that ended with their node."""
-UNUSABLE_REPORT = "the train loop's report is unusable"
-"""The error begins with this text when a trial reports something that a sweep cannot use, or nothing at all."""
 
 
 class WorkerGroupError(RuntimeError):
-    """The group cannot be used again."""
+    """The group cannot be used again. The error carries why, also when Ray has sent it to another process."""
+
+    kind: ClassVar[FailureKind] = FailureKind.GROUP_ERROR
+    """The kind of the failure if the error is raised with a text."""
+
+    def __init__(self, failure: Failure | str) -> None:
+        super().__init__(failure)
+        self.failure = Failure(self.kind, failure) if isinstance(failure, str) else failure
+
+    def __str__(self) -> str:
+        """Return what happened, for people."""
+        return self.failure.text
 
 
 class WorkerRaisedError(WorkerGroupError):
@@ -49,6 +59,8 @@ class WorkerRaisedError(WorkerGroupError):
 class WorkersLostError(WorkerGroupError):
     """A process of the group, or its node, is gone; in a new group the trial can continue from its last checkpoint."""
 
+    kind = FailureKind.LOST
+
 
 class LostTooOftenError(WorkersLostError):
     """The trial has lost its workers more often than ``--retries`` allows."""
@@ -60,33 +72,79 @@ class StartHungError(WorkerGroupError):
     They end with their trial actor, and another trial actor may succeed.
     """
 
+    kind = FailureKind.START_FAILED
+
 
 class DevicesNotReadyError(WorkerGroupError):
     """Another process still has the devices, or they are being reset; a new group may get them soon."""
 
+    kind = FailureKind.START_FAILED
+
+
+class LostActorError(RayActorError):
+    """A trial actor is lost, of which Ray has told by another error than a RayActorError."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(error_msg=failure.text)
+        self.args = (failure,)  # with which it is unpickled
+        self.failure = failure
+
+
+def lost_actor(error: BaseException) -> LostActorError:
+    """Return the loss of a trial actor that an error of :data:`LOSS_ERRORS` stands for."""
+    return LostActorError(failure_of(error))
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what an error stands for that Ray or Ray Train raised, or that a trial actor raised and Ray passed on."""
+    cause = getattr(error, "cause", None)  # of a RayTaskError: what was raised in the actor
+    for carrier in (error, cause):
+        if isinstance(carrier, WorkerGroupError | LostActorError):
+            return carrier.failure
+    raised = cause if isinstance(cause, BaseException) else error
+    if not is_loss(raised):
+        types = sorted({name_of_type(one) for one in _errors_in(raised)})
+        return Failure(FailureKind.GROUP_ERROR, str(error), " ".join(types))
+    if was_killed_for_memory(raised):
+        hint = "out of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
+        return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{error}\n{hint}")
+    failure = Failure(FailureKind.LOST, str(error))
+    if any(isinstance(one, LOSS_ERRORS) for one in _errors_of_workers(raised)):
+        hint = (
+            "a worker's process ended without raising an error: its node went down, it was killed, it crashed, or your "
+            "train loop called os._exit()"
+        )
+        failure = replace(failure, text=f"{error}\n{hint}")
+    return failure
+
+
+def failure_of_loop(error: BaseException, *, out_of_memory: bool) -> Failure:
+    """Return the failure that an error in a train loop is.
+
+    Args:
+        error: The error, with its traceback.
+        out_of_memory: Whether it says that the device's memory is full.
+    """
+    text = text_of_loop(error)
+    if out_of_memory:
+        hint = "out of memory on the device: a smaller micro_batch or batch_size needs less"
+        return Failure(FailureKind.OUT_OF_MEMORY, f"{text}\n{hint}")
+    return Failure(FailureKind.LOOP_ERROR, text, fingerprint_of(error))
+
+
+def unusable_report(problem: str) -> WorkerRaisedError:
+    """Return the error of a trial that reports something that a sweep cannot use, or nothing at all."""
+    return WorkerRaisedError(Failure(FailureKind.UNUSABLE_REPORT, f"the train loop's report is unusable: {problem}"))
+
 
 def is_loss(failure: BaseException | None) -> bool:
     """Whether a TorchTrainer failed because processes or nodes are gone, not because of an error in what they ran."""
-    errors = (failure, getattr(failure, "controller_failure", None), *_errors_of_workers(failure))
-    return any(isinstance(error, LOSS_ERRORS) for error in errors)
+    return any(isinstance(error, LOSS_ERRORS) for error in _errors_in(failure))
 
 
 def timed_out(failure: BaseException | None) -> bool:
     """Whether a TorchTrainer gave up waiting for its devices."""
     return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
-
-
-def text_of(failure: BaseException | None) -> str:
-    """Return the text of an error that Ray raised. Its last line, which users see, says what happened."""
-    text = str(failure)
-    if HOST_OUT_OF_MEMORY in text:
-        text += "\nout of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
-    elif any(isinstance(e, LOSS_ERRORS) for e in _errors_of_workers(failure)) and NODE_DIED not in text:
-        text += (
-            "\na worker's process ended without raising an error: it was killed, it crashed, or your train loop called "
-            "os._exit()"
-        )
-    return text
 
 
 def text_of_loop(error: BaseException) -> str:
@@ -103,6 +161,12 @@ def text_of_loop(error: BaseException) -> str:
     elif not str(error):
         text += f"\n{type(error).__name__} without a message, raised{place}"
     return text
+
+
+def _errors_in(failure: BaseException | None) -> list[BaseException]:
+    """Return an error that Ray or Ray Train raised, with that of the controller and those of the workers inside it."""
+    controller_failure = getattr(failure, "controller_failure", None)
+    return [error for error in (failure, controller_failure, *_errors_of_workers(failure)) if error is not None]
 
 
 def _errors_of_workers(failure: BaseException | None) -> Iterable[BaseException]:

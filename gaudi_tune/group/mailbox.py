@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
+from gaudi_tune.base.failure import Failure
 from gaudi_tune.private.ray_train import RayTrainWorker
 
 
@@ -27,9 +28,9 @@ class Mailbox:
         self._report.set_result(report)
         return self._commands.get()
 
-    def fail(self, error: str) -> None:
-        """Hand in an error. No command follows it."""
-        self._report.set_result({"kind": "error", "error": error})
+    def fail(self, failure: Failure) -> None:
+        """Hand in why the trial failed. No command follows it."""
+        self._report.set_result({"kind": "error", "failure": failure.plain()})
 
     def put(self, command: dict[str, Any]) -> None:
         """Put in a command for the trial, which waits for one or soon will."""

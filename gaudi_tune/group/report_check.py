@@ -10,7 +10,7 @@ from typing import Any
 
 from gaudi_tune.base import names
 from gaudi_tune.devices.device_metrics import PREFIX
-from gaudi_tune.group.errors import UNUSABLE_REPORT, WorkerRaisedError
+from gaudi_tune.group.errors import unusable_report
 
 NOT_METRICS = {names.EPOCH, names.STEP, *names.TIME_METRICS, *names.DEVICE_COUNTS}
 """Entries of a report that a train loop or the project adds beside the metrics."""
@@ -32,7 +32,7 @@ def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: s
     """
     problem = _problem_of(metrics, objectives, unit)
     if problem is not None:
-        raise WorkerRaisedError(f"{UNUSABLE_REPORT}: {problem}")
+        raise unusable_report(problem)
 
 
 def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> str | None:

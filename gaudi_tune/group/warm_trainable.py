@@ -15,15 +15,16 @@ from ray import tune
 from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
 from gaudi_tune.base.place import Place
 from gaudi_tune.base.writing import retry_while_disk_is_full
 from gaudi_tune.group.errors import (
-    UNUSABLE_REPORT,
     DevicesNotReadyError,
     LostTooOftenError,
     WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
+    unusable_report,
 )
 from gaudi_tune.group.report_check import check_metrics, is_finite_number
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
@@ -141,7 +142,8 @@ class WarmTrainable(tune.Trainable):
         except WorkersLostError as error:
             self._losses += 1
             if self._losses > self.retries:
-                raise LostTooOftenError(f"{error} (lost {self._losses} times, --retries {self.retries})") from error
+                text = f"{error} (lost {self._losses} times, --retries {self.retries})"
+                raise LostTooOftenError(replace(error.failure, text=text)) from error
             self._lose_group(error)
             return None
 
@@ -165,18 +167,17 @@ class WarmTrainable(tune.Trainable):
             environment = dict(self.environment_of(config))
         except Exception as error:
             # Tune would take any other error of this actor for a lost actor, and would retry the trial.
-            raise WorkerRaisedError(
-                f"the trial actor cannot read the configuration of the trial: {type(error).__name__}: {error}"
-            ) from error
+            text = f"the trial actor cannot read the configuration of the trial: {type(error).__name__}: {error}"
+            raise WorkerRaisedError(Failure(FailureKind.CONFIG_ERROR, text, fingerprint_of(error))) from error
         group = self._group_with(environment)
         ready_s = time.monotonic() - ordered_at
         report = group.start(config, self._checkpoint, str(Path(self.folder, self.trial_name)))
         if report["kind"] == "finished":
             if self.iteration:  # the last checkpoint was written at the end of the training
                 return report
-            raise WorkerRaisedError(
-                f"{UNUSABLE_REPORT}: the loop returned without a report; call ray.train.report() or "
-                f"gaudi_tune.report() once an epoch (ray.tune.report() does nothing here)"
+            raise unusable_report(
+                "the loop returned without a report; call ray.train.report() or gaudi_tune.report() once an epoch "
+                "(ray.tune.report() does nothing here)"
             )
         if not report["reads_checkpoint"]:
             self._saved_at = 0  # the loop has ignored its checkpoint and begun again

@@ -27,10 +27,10 @@ from ray import cloudpickle
 from ray.train import Checkpoint
 
 from gaudi_tune.base.writing import retry_while_disk_is_full
-from gaudi_tune.devices.device import OUT_OF_MEMORY, DeviceType
+from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
-from gaudi_tune.group.errors import text_of_loop
+from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
@@ -144,15 +144,13 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
         next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
     except BaseException as error:
-        text = text_of_loop(error)
+        failure = failure_of_loop(error, out_of_memory=device.is_out_of_memory(error))
         if session.ended_by is None:
-            if device.is_out_of_memory(error):
-                text += f"\n{OUT_OF_MEMORY}: a smaller micro_batch or batch_size needs less"
-            MAILBOX.fail(text)
+            MAILBOX.fail(failure)
             # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a
             # SystemExit would end Ray Train, too.
-            raise RuntimeError(text) from None
-        logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", text)
+            raise RuntimeError(failure.text) from None
+        logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
     del session
     release_memory()

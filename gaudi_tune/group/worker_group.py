@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +27,20 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.group.device_backend import DeviceBackendConfig, RanksByDevice
 from gaudi_tune.group.errors import (
     LOSS_ERRORS,
-    UNUSABLE_REPORT,
     DevicesNotReadyError,
     StartHungError,
     WorkerGroupError,
     WorkerRaisedError,
     WorkersLostError,
+    failure_of,
     is_loss,
-    text_of,
     timed_out,
+    unusable_report,
 )
 from gaudi_tune.group.mailbox import WarmWorker
 from gaudi_tune.private import ray_train
@@ -126,7 +127,7 @@ class WorkerGroup:
         except WorkerGroupError as error:
             self.exit()
             if spec.device.is_being_released(str(error)) or timed_out(self._failure):
-                raise DevicesNotReadyError(str(error)) from error
+                raise DevicesNotReadyError(error.failure.text) from error
             raise
 
     @property
@@ -250,7 +251,8 @@ class WorkerGroup:
         except LOSS_ERRORS as error:
             self._trainer.join(DIAGNOSED_WITHIN_S)
             self._check_alive()
-            raise WorkersLostError(f"a worker is gone: {text_of(error)}") from error
+            loss = failure_of(error)
+            raise WorkersLostError(replace(loss, text=f"a worker is gone: {loss.text}")) from error
         if report["kind"] == "ending":
             self._trainer.join(EXIT_TIMEOUT_S)  # then its failure says why
             self._check_alive()
@@ -258,16 +260,21 @@ class WorkerGroup:
         if report["kind"] == "error":
             # The rank may have failed only because another one is gone, and then the trainer fails with that.
             self._trainer.join(DIAGNOSED_WITHIN_S)
-            loss = f"\n{text_of(self._failure)}" if is_loss(self._failure) else ""
-            raise self._error(report["error"] + loss)
+            failure = Failure.from_plain(report["failure"])
+            if self._failure is None or not is_loss(self._failure):
+                raise WorkerRaisedError(failure)
+            loss = failure_of(self._failure)
+            raise WorkersLostError(replace(loss, text=f"{failure.text}\n{loss.text}"))
         return report
 
     def _check_alive(self) -> None:
-        if not self._trainer.is_alive():
-            raise self._error(f"the worker group ended: {text_of(self._failure)}") from self._failure
-
-    def _error(self, text: str) -> WorkerGroupError:
-        return WorkersLostError(text) if is_loss(self._failure) else WorkerRaisedError(text)
+        if self._trainer.is_alive():
+            return
+        if self._failure is None:
+            raise WorkerRaisedError(Failure(FailureKind.GROUP_ERROR, "the worker group ended without an error"))
+        failure = failure_of(self._failure)
+        error_class = WorkersLostError if is_loss(self._failure) else WorkerRaisedError
+        raise error_class(replace(failure, text=f"the worker group ended: {failure.text}")) from self._failure
 
     def _no_report(self) -> str:
         return f"no report for {self._hung_after_s / 60:g} minutes"
@@ -332,9 +339,9 @@ def _check_all_report(reports: Sequence[Mapping[str, Any]]) -> None:
     reported = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "metrics"]
     returned = [str(rank) for rank, report in enumerate(reports) if report["kind"] == "finished"]
     if reported and returned:
-        raise WorkerRaisedError(
-            f"{UNUSABLE_REPORT}: report() must be called on every rank, equally often, but rank {', '.join(reported)} "
-            f"has reported and rank {', '.join(returned)} has returned; call it outside of any condition on the rank"
+        raise unusable_report(
+            f"report() must be called on every rank, equally often, but rank {', '.join(reported)} has reported and "
+            f"rank {', '.join(returned)} has returned; call it outside of any condition on the rank"
         )
 
 

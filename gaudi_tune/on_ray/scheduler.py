@@ -10,7 +10,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.on_ray.trials import error_of
+from gaudi_tune.on_ray.trials import last_failure
 from gaudi_tune.private.ray_tune import end_idle_actors, end_paused
 from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 
@@ -42,7 +42,9 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Pass on that a trial failed, or goes on after a failure. Tune tells the searcher later."""
-        self._run.searcher.on_error(trial.trial_id, error_of(trial))
+        failure = last_failure(trial)
+        if failure is not None:
+            self._run.searcher.on_error(trial.trial_id, failure)
         self._policy.on_trial_error(tune_controller, trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from ray.tune.result import AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT
 from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.define.budget import REPORTS
 from gaudi_tune.define.objective import point_in
@@ -26,7 +27,7 @@ from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
-from gaudi_tune.on_ray.trials import error_of, number_of
+from gaudi_tune.on_ray.trials import last_failure, number_of
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
 from gaudi_tune.show.notify import Notify
@@ -37,7 +38,7 @@ from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
 from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
-from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
+from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import DeviceTime
 from gaudi_tune.sweep.record.outcome import why_diverged
@@ -91,7 +92,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         self._pausing: list[Trial] = []  # trials that are being saved before they pause
         self._warned_of_starting_over = False
-        self._shown_errors = set[str]()  # kinds of errors whose traceback was shown
+        self._shown_errors = set[tuple[FailureKind, str]]()  # causes of errors whose traceback was shown
         self._freed_at = 0.0
         self._is_set_up = False
 
@@ -207,7 +208,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         trial_state = self.state.trials[number_of(trial)]
         divergence = why_diverged(result, *(objective.name for objective in self.state.objectives))
         if divergence:
-            return events.Decision("failed", divergence), TrialScheduler.STOP
+            return events.Decision("failed", divergence.text, divergence), TrialScheduler.STOP
         if self.plan.budget.spent(result):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if trial_state.to_stop:
@@ -261,7 +262,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         trial_state = self.state.trials.get(number_of(trial))
         if trial_state is None or trial_state.has_ended:
             return
-        verdict, reason = trial_state.decision
+        verdict, reason, failure = trial_state.decision
         waited_in_vain = verdict == "pause" and not trial_state.to_stop
         if verdict == "continue":
             budget = self.plan.budget
@@ -270,7 +271,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         elif verdict == "pause":
             verdict = "stopped early"
             reason = events.BY_HAND.reason if trial_state.to_stop else f"{reason}, and it was not promoted later"
-        self._end_trial(events.TrialEnded(trial=trial_state.number, outcome=verdict, reason=reason))
+        self._end_trial(events.TrialEnded(trial=trial_state.number, outcome=verdict, reason=reason, failure=failure))
         if waited_in_vain:
             self._cleanup.drop(trial_state)
 
@@ -279,12 +280,11 @@ class SweepRun(KeptInProcess, tune.Callback):
         number = number_of(trial)
         if number not in self.state.trials:  # its trial actor could not be made, so it has not begun
             self.on_trial_start(iteration, [], trial)
-        reason = error_of(trial)
-        kind = kind_of_error(reason)
-        if "\n" in reason and kind not in self._shown_errors:
-            self._shown_errors.add(kind)
-            logger.error("trial %03d failed with this error (shown once):\n%s", number, reason)
-        self._end_trial(events.TrialEnded(trial=number, outcome="failed", reason=reason, raised=True))
+        failure = last_failure(trial) or Failure(FailureKind.GROUP_ERROR, "an error ended it")
+        if "\n" in failure.text and failure.cause not in self._shown_errors:
+            self._shown_errors.add(failure.cause)
+            logger.error("trial %03d failed with this error (shown once):\n%s", number, failure.text)
+        self._end_trial(events.TrialEnded(trial=number, outcome="failed", reason=failure.text, failure=failure))
 
     def _end_trial(self, event: events.TrialEnded) -> None:
         self._announcer.tell(event)

@@ -1,13 +1,12 @@
-"""A trial of Tune as the sweep knows it: its number, its name, its error."""
+"""A trial of Tune as the sweep knows it: its number, its name, its failure."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from ray.tune.experiment import Trial
 
-from gaudi_tune.group import errors
+from gaudi_tune.base.failure import Failure
+from gaudi_tune.group.errors import failure_of
+from gaudi_tune.private.ray_tune import last_error
 from gaudi_tune.sweep.record.trial_state import trial_name
 
 
@@ -26,15 +25,7 @@ def name_of(trial: Trial) -> str:
     return trial_name(number_of(trial))
 
 
-OUR_ERROR = re.compile(rf"^{re.escape(errors.__name__)}\.\w+: ", re.MULTILINE)
-"""Matches where, after Ray's traceback, the text of an error of this project begins."""
-
-
-def error_of(trial: Trial) -> str:
-    """Return the text of the last error of a trial, which it may have survived, without Ray's own frames.
-
-    Returns "" if there was none.
-    """
-    # Not trial.get_error(): it reads the copy in the sweep's folder, which is made some time later.
-    text = "" if trial.error_file is None else Path(trial.error_file).read_text().strip()
-    return OUR_ERROR.split(text)[-1]
+def last_failure(trial: Trial) -> Failure | None:
+    """Return the last failure of a trial, which it may have survived; None if there was none in this process."""
+    error = last_error(trial)
+    return None if error is None else failure_of(error)

@@ -16,7 +16,7 @@ from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, text_of
+from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS, start_ray
@@ -261,4 +261,4 @@ class SweepTuner(tune.Tuner):
 def retry_losses_alone() -> None:
     """Have Tune retry a trial whose trial actor or node is lost, whichever error of Ray says so, and no other."""
     ray_tune.never_retry((WorkerRaisedError, LostTooOftenError))
-    ray_tune.take_for_lost_actors(LOSS_ERRORS, text_of)
+    ray_tune.take_for_lost_actors(LOSS_ERRORS, lost_actor)

@@ -14,11 +14,11 @@ from ray._private import parameter, ray_constants, services, utils
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 HOST_OUT_OF_MEMORY = "low on memory"
-"""This is in Ray's message for each process that it kills because the host's memory is full. Not every such error has a
-type: Ray Train's errors have only the text."""
+"""This is in Ray's message for each process that it kills because the host's memory is full."""
 MAX_CLASS_BYTES: int = ray_constants.FUNCTION_SIZE_ERROR_THRESHOLD
 """Most bytes of an actor's class when it is pickled, with everything that it refers to."""
 
@@ -55,6 +55,14 @@ def lean_ray() -> Iterator[None]:
     finally:
         parameter.RayParams, services.start_api_server = ray_params, start_dashboard
         utils.get_dashboard_dependency_error = dashboard_error
+
+
+def was_killed_for_memory(error: BaseException) -> bool:
+    """Whether an error about lost processes says that Ray killed them because the host's memory was full.
+
+    Not every such error has a type: of Ray Train's errors, only the text says so.
+    """
+    return isinstance(error, OutOfMemoryError) or HOST_OUT_OF_MEMORY in str(error)
 
 
 def free_orphans() -> None:

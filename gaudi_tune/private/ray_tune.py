@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from ray import tune
 from ray.air.execution._internal import RayActorManager
@@ -19,24 +20,35 @@ from ray.tune.search import Searcher
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
+_last_errors: WeakKeyDictionary[Trial, BaseException] = WeakKeyDictionary()
 
 
 def never_retry(errors: tuple[type[BaseException], ...]) -> None:
-    """Have Tune, in this process, not retry a trial that fails with one of these errors.
+    """Have Tune, in this process, not retry a trial that fails with one of these errors, and keep each trial's last
+    error for :func:`last_error`.
 
     ``max_failures`` counts lost actors and errors of the trainable together, and no callback runs between an error and
-    Tune's decision (Ray 2.60), so the method that handles errors of trials is wrapped.
+    Tune's decision (Ray 2.60), so the method that handles errors of trials is wrapped. Callbacks are not given the
+    error, and Tune's files may have an earlier one.
     """
 
     def handle_error(self: Trial, exc: Any = None) -> None:
         _handle_error(self, exc)
+        _last_errors[self] = exc
         if isinstance(getattr(exc, "cause", None), errors):
             self.max_failures = 0
 
     Trial.handle_error = handle_error
 
 
-def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Callable[[BaseException], str]) -> None:
+def last_error(trial: Trial) -> BaseException | None:
+    """Return the last error of a trial in this process, which it may have survived; None if there was none."""
+    return _last_errors.get(trial)
+
+
+def take_for_lost_actors(
+    errors: tuple[type[BaseException], ...], lost_actor: Callable[[BaseException], RayActorError]
+) -> None:
     """Have Tune, in this process, treat these errors of an actor's task as the loss of the actor.
 
     For example, Ray raises an OutOfMemoryError for an actor that it killed. Tune (Ray 2.60) expects only RayActorError,
@@ -45,12 +57,12 @@ def take_for_lost_actors(errors: tuple[type[BaseException], ...], text_of: Calla
 
     Args:
         errors: The errors that mean a lost actor. RayActorError and RayTaskError are passed on as they are.
-        text_of: Returns the text of the trial's error.
+        lost_actor: Returns the error that replaces one of these.
     """
 
     def actor_task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, errors) and not isinstance(exception, (RayActorError, RayTaskError)):
-            exception = RayActorError(error_msg=text_of(exception))
+            exception = lost_actor(exception)
         _actor_task_failed(self, tracked_actor_task, exception)
 
     RayActorManager._actor_task_failed = actor_task_failed

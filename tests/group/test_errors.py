@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ray.exceptions import ActorDiedError, OutOfMemoryError
+from ray import cloudpickle
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from ray.train import WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
-from gaudi_tune.group.errors import is_loss, text_of, text_of_loop
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.group.errors import (
+    StartHungError,
+    WorkerRaisedError,
+    WorkersLostError,
+    failure_of,
+    failure_of_loop,
+    is_loss,
+    lost_actor,
+    text_of_loop,
+    unusable_report,
+)
 
 KILLED = OutOfMemoryError("7 worker(s) were killed due to the node running low on memory.\nRefer to the documentation")
 
@@ -29,15 +42,87 @@ def test_a_killed_process_is_a_loss_and_an_error_of_the_loop_is_not(failure: Exc
 
 
 def test_the_last_line_says_that_the_hosts_memory_was_full() -> None:
-    assert text_of(KILLED).splitlines()[-1].startswith("out of memory on the host")
-    assert text_of(ValueError("no such column")) == "no such column"
+    failure = failure_of(KILLED)
+    assert failure.kind == FailureKind.HOST_OUT_OF_MEMORY
+    assert failure.text.splitlines()[-1].startswith("out of memory on the host")
+    untyped = WorkerGroupError("killed, as the node was running low on memory", {0: ActorDiedError()})
+    assert failure_of(untyped).kind == FailureKind.HOST_OUT_OF_MEMORY
 
 
-def test_the_last_line_says_what_may_have_ended_a_process_unless_its_node_is_gone() -> None:
+def test_the_last_line_says_what_may_have_ended_a_process() -> None:
     died = WorkerGroupError("2 workers failed", {0: ActorDiedError(), 1: ValueError("connection closed")})
-    assert text_of(died).splitlines()[-1].endswith("it crashed, or your train loop called os._exit()")
-    with_its_node = WorkerGroupError("The actor died because its node has died.", {0: ActorDiedError()})
-    assert text_of(with_its_node) == str(with_its_node)
+    failure = failure_of(died)
+    assert failure.kind == FailureKind.LOST
+    assert failure.text.splitlines()[-1].endswith("it crashed, or your train loop called os._exit()")
+    assert failure_of(ActorDiedError()) == Failure(FailureKind.LOST, str(ActorDiedError()))
+
+
+def test_an_error_outside_the_train_loop_is_told_by_its_types() -> None:
+    failures = [failure_of(WorkerGroupError(text, {0: OSError(text)})) for text in ("no device 3", "no device 4")]
+    assert failures[0].kind == FailureKind.GROUP_ERROR
+    assert failures[0].cause == failures[1].cause
+    assert failures[0].cause != failure_of(WorkerGroupError("no device 3", {0: KeyError("no device 3")})).cause
+    in_the_actor = failure_of(RayTaskError("save", "traceback", OSError("no space")))
+    assert in_the_actor.cause == (FailureKind.GROUP_ERROR, "OSError")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkerRaisedError(Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\ntoo large", "here")),
+        WorkersLostError("gone"),
+        StartHungError("no report"),
+        unusable_report("no score"),
+        lost_actor(KILLED),
+    ],
+)
+def test_a_failure_arrives_whole_in_the_process_that_hears_of_it(error: Any) -> None:
+    """Ray pickles an error, and wraps one that an actor raises."""
+    sent = cloudpickle.loads(cloudpickle.dumps(error))
+    assert type(sent) is type(error)
+    assert failure_of(sent) == error.failure
+    assert str(sent) == error.failure.text
+    raised = RayTaskError("train", "traceback", error)
+    assert failure_of(raised) == failure_of(raised.as_instanceof_cause()) == error.failure
+
+
+@pytest.mark.parametrize("text", ["", "diverged", "out of memory on the device", "low on memory", "node has died"])
+def test_what_an_error_of_the_loop_says_does_not_change_its_kind(text: str) -> None:
+    failure, other = _failure_of(ValueError(text)), _failure_of(ValueError("another text"))
+    assert failure.cause == other.cause
+    assert failure.kind == FailureKind.LOOP_ERROR
+    assert failure.cause != _failure_of(KeyError(text)).cause
+    too_large = _failure_of(ValueError(text), out_of_memory=True)
+    assert too_large.kind == FailureKind.OUT_OF_MEMORY
+    assert too_large.text.splitlines()[-1].startswith("out of memory on the device")
+
+
+def test_an_error_of_the_loop_is_told_by_where_it_was_raised() -> None:
+    with pytest.raises(ValueError, match="deep") as deep:
+        _raise_after(3)
+    with pytest.raises(ValueError, match="deep") as deeper:
+        _raise_after(30)
+    deep_failure, deeper_failure = (failure_of_loop(error.value, out_of_memory=False) for error in (deep, deeper))
+    assert deep_failure.fingerprint != deeper_failure.fingerprint, "this test calls it from two lines"
+    assert _failure_of_depth(3).fingerprint == _failure_of_depth(30).fingerprint
+    assert deep_failure.fingerprint.startswith("ValueError ")
+
+
+def test_code_that_torch_generates_does_not_count_where_an_error_was_raised() -> None:
+    fingerprints = set()
+    for file in (
+        "<eval_with_key>.1",
+        "<eval_with_key>.2",
+        "/tmp/torchinductor_me/ab/cab.py",
+        "/tmp/torchinductor_me/x.py",
+    ):
+        code = compile("def call():\n    raise ValueError('no')", file, "exec")
+        scope: dict[str, Any] = {}
+        exec(code, scope)
+        with pytest.raises(ValueError, match="no") as raised:
+            scope["call"]()
+        fingerprints.add(failure_of_loop(raised.value, out_of_memory=False).fingerprint)
+    assert len(fingerprints) == 1
 
 
 def test_an_error_of_the_loop_that_has_no_text_says_where_it_was_raised() -> None:
@@ -63,6 +148,24 @@ def test_what_would_end_the_process_is_named_with_what_to_do(error: BaseExceptio
     last = text_of_loop(error).splitlines()[-1]
     assert last.startswith(f"your train loop ended its process ({named})")
     assert last.endswith("return to end a trial, or raise an error to fail it")
+
+
+def _failure_of(error: Exception, out_of_memory: bool = False) -> Failure:
+    with pytest.raises(type(error)) as raised:
+        raise error
+    return failure_of_loop(raised.value, out_of_memory=out_of_memory)
+
+
+def _failure_of_depth(depth: int) -> Failure:
+    with pytest.raises(ValueError, match="deep") as raised:
+        _raise_after(depth)
+    return failure_of_loop(raised.value, out_of_memory=False)
+
+
+def _raise_after(depth: int) -> None:
+    if depth == 0:
+        raise ValueError("deep")
+    _raise_after(depth - 1)
 
 
 def _fail() -> None:

@@ -1,10 +1,12 @@
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.group.mailbox import Mailbox
 
 
@@ -35,8 +37,11 @@ def test_a_command_waits_for_a_worker_that_trains(thread: ThreadPoolExecutor) ->
 
 def test_an_error_is_a_report_that_nothing_answers() -> None:
     mailbox = Mailbox()
-    mailbox.fail("out of memory")
-    assert asyncio.run(mailbox.report()) == {"kind": "error", "error": "out of memory"}
+    failure = Failure(FailureKind.OUT_OF_MEMORY, "too large")
+    mailbox.fail(failure)
+    report = json.loads(json.dumps(asyncio.run(mailbox.report())))
+    assert report == {"kind": "error", "failure": {"kind": "out of memory", "text": "too large", "fingerprint": ""}}
+    assert Failure.from_plain(report["failure"]) == failure
 
 
 def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
@@ -51,5 +56,5 @@ def test_who_waits_for_a_report_is_let_go(thread: ThreadPoolExecutor) -> None:
     command = thread.submit(mailbox.hand_in, {"kind": "metrics"})  # a report that comes later disturbs nobody
     mailbox.put({"do": "exit"})
     assert command.result() == {"do": "exit"}
-    mailbox.fail("the last one")
+    mailbox.fail(Failure(FailureKind.LOOP_ERROR, "the last one"))
     mailbox.release_waiter()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gaudi_tune.base import names
-from gaudi_tune.group.errors import UNUSABLE_REPORT, WorkerRaisedError
+from gaudi_tune.base.failure import FailureKind
+from gaudi_tune.group.errors import WorkerRaisedError
 from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.sweep.record.device_time import REPORTED
 
@@ -36,8 +37,9 @@ def test_a_report_that_no_sweep_can_use_is_an_error_of_its_trial(wrong: dict[str
     check_metrics({**GOOD, "samples_per_s": 3}, ["score", "samples_per_s"], names.EPOCH)
     with pytest.raises(WorkerRaisedError, match=r"asks for 'samples_per_s', and the report has .*score"):
         check_metrics(GOOD, ["score", "samples_per_s"], names.EPOCH)
-    with pytest.raises(WorkerRaisedError, match=f"{UNUSABLE_REPORT}: .*{message}"):
+    with pytest.raises(WorkerRaisedError, match=f"the train loop's report is unusable: .*{message}") as raised:
         check_metrics({**GOOD, **wrong}, ["score"], names.EPOCH)
+    assert raised.value.failure.kind == FailureKind.UNUSABLE_REPORT
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Mode, Objective, point_in
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
@@ -63,7 +64,14 @@ class Fed:
         self.state.apply(CheckpointSaved(trial=number, place=f"{trial_name(number)}/checkpoint_{step:06d}"))
 
     def end(self, number: int, outcome: Outcome = "finished", reason: str = "", raised: bool = False) -> None:
-        self.state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason, raised=raised))
+        """End a trial; one that has failed without raising an error has diverged."""
+        if outcome == "failed":
+            self.fail(number, Failure(FailureKind.LOOP_ERROR if raised else FailureKind.DIVERGED, reason))
+        else:
+            self.state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason))
+
+    def fail(self, number: int, failure: Failure) -> None:
+        self.state.apply(TrialEnded(trial=number, outcome="failed", reason=failure.text, failure=failure))
 
     def trial(
         self, number: int, *scores: float, outcome: Outcome | None = "finished", reason: str = "", **config: Any

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune import SweepOptions
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.planner import make_plan
@@ -43,7 +44,8 @@ def reported(trial: int, step: int, score: float, also: Any = (), **more: Any) -
 
 
 def ended(trial: int, outcome: Outcome, reason: str = "") -> TrialEnded:
-    return TrialEnded(trial=trial, outcome=outcome, reason=reason, raised=outcome == "failed")
+    failure = Failure(FailureKind.LOOP_ERROR, reason) if outcome == "failed" else None
+    return TrialEnded(trial=trial, outcome=outcome, reason=reason, failure=failure)
 
 
 def over(tracker: Tracker, state: SweepState, checkpoint: Path | None = None) -> None:

@@ -15,6 +15,7 @@ from ray.air.execution._internal import RayActorManager
 from ray.tune.experiment import Trial
 
 from gaudi_tune import SweepError, SweepOptions, build_tuner
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
@@ -73,8 +74,9 @@ def ended(storage: Path, *trials: tuple[list[float], Outcome], ending: Ending | 
         state.apply(TrialBegan(trial=number, trial_id=str(number), config=config))
         for step, score in enumerate(scores, start=1):
             state.apply(Reported(trial=number, step=step, point=(score,), metrics={}, config=config))
-        raised = outcome == "failed"
-        state.apply(TrialEnded(trial=number, outcome=outcome, reason="KeyError: 'lr'" if raised else "", raised=raised))
+        failure = Failure(FailureKind.LOOP_ERROR, "KeyError: 'lr'") if outcome == "failed" else None
+        reason = failure.text if failure else ""
+        state.apply(TrialEnded(trial=number, outcome=outcome, reason=reason, failure=failure))
     if ending is not None:
         state.apply(SweepEnding(ending=ending))
     tuner.run.conclusion.write()

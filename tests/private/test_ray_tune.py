@@ -57,6 +57,8 @@ def test_tune_retries_an_error_of_the_trainable_until_it_is_told_never_to() -> N
     assert failed(other).should_recover()
     assert failed(RayActorError()).should_recover()
     assert failed(final).num_failures == 1
+    assert ray_tune.last_error(failed(other)) is other
+    assert ray_tune.last_error(Trial("any", stub=True)) is None
 
 
 def manager_with_actor(on_error: Callable[[Any, Exception], None]) -> tuple[RayActorManager, TrackedActorTask]:
@@ -74,7 +76,7 @@ def test_a_killed_actor_ends_the_sweep_unless_its_error_is_taken_for_a_loss() ->
     manager, task = manager_with_actor(lambda _, error: heard.append(error))
     with pytest.raises(RuntimeError, match="Caught unexpected exception"):
         manager._actor_task_failed(task, killed)
-    ray_tune.take_for_lost_actors((OutOfMemoryError,), lambda error: f"lost: {error}")
+    ray_tune.take_for_lost_actors((OutOfMemoryError,), lambda error: RayActorError(error_msg=f"lost: {error}"))
     manager, task = manager_with_actor(lambda _, error: heard.append(error))
     manager._actor_task_failed(task, killed)
     (error,) = heard

@@ -78,9 +78,7 @@ def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFix
 def test_an_error_of_several_lines_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     fed, shown = Fed(trials=3), progress("asha")
     fed.begin(1)
-    error = TrialEnded(
-        trial=1, outcome="failed", reason="...\nRuntimeError: cannot load:\n\tsize mismatch", raised=True
-    )
+    error = TrialEnded(trial=1, outcome="failed", reason="...\nRuntimeError: cannot load:\n\tsize mismatch")
     shown.show(error, fed.state)
     assert capsys.readouterr().out.endswith("failed: RuntimeError: cannot load: size mismatch\n")
 

@@ -29,7 +29,7 @@ PICTURES_SHARE = 0.05
 """The largest share of the time that pictures of a running sweep may take from its metrics, on a slow line."""
 EXPERIMENT = "experiment"
 """The key of the experiment's id among an outbox's ids of runs."""
-STATUS, FAILURE, STOPPED_BECAUSE = "status", "failure", "stopped_because"
+STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_kind", "stopped_because"
 """Tags of a trial's run that say how the trial ended."""
 ON_FRONT = "pareto_front"
 """The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
@@ -177,7 +177,7 @@ class MlflowRuns:
         if status == "RUNNING":
             self._client.update_run(run, status="RUNNING")
             existing_tags = self._client.get_run(run).data.tags
-            for name in {STATUS, FAILURE, STOPPED_BECAUSE} & set(existing_tags):
+            for name in {STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE} & set(existing_tags):
                 self._client.delete_tag(run, name)
         elif status is not None:
             self._client.set_terminated(run, status, updates[-1].time_ms)

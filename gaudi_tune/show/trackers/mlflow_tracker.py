@@ -21,6 +21,7 @@ from gaudi_tune.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
 from gaudi_tune.show.trackers.mlflow_runs import (
     EXPERIMENT,
     FAILURE,
+    FAILURE_KIND,
     MAX_NAME,
     MAX_TAG,
     ON_FRONT,
@@ -227,8 +228,8 @@ class MlflowTracker:
 
     def _end_trial(self, event: events.TrialEnded, state: SweepState, time_ms: int) -> None:
         run, tags = run_of(event.trial), {STATUS: str(event.outcome)}
-        if event.outcome == "failed":
-            tags[FAILURE] = event.reason[-MAX_TAG:]
+        if event.failure is not None:
+            tags |= {FAILURE: event.failure.text[-MAX_TAG:], FAILURE_KIND: event.failure.kind.value}
         elif event.outcome == "stopped early":
             tags[STOPPED_BECAUSE] = event.reason
         seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}

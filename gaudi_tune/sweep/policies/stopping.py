@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.base.words import duration, last_line
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.devices.device import OUT_OF_MEMORY
-from gaudi_tune.group.errors import UNUSABLE_REPORT
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
-VARIABLE_PARTS = re.compile(
-    r"""
-      (?<!\w)(?P<quote>['"])[^'"]*/[^'"]*(?P=quote)(?!\w)  # a path in quotes
-    | (?<![\w.])~?/[^\s'",;:()]+  # an absolute path
-    | \b[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}\b  # a UUID
-    | 0x[\da-f]+  # an address
-    | ((?<![\w.)\]])[-+])?\d[\d.]*(e[-+]?\d+)?(?!\w)  # a number
-    | [\da-f]*\d[\da-f.]*  # what else has digits, such as a hash
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-"""The parts of an error's text that differ from trial to trial though the error is the same."""
 CHECK_EVERY_S = 1.0
 """Seconds from one check whether the confirmation still fits to the next: a check goes through all trials."""
 
@@ -115,11 +101,11 @@ class StoppingRules:
 
     def _unusable_reports(self, state: SweepState) -> Ending | None:
         """Return an ending if nothing that the train loop has reported can be used, which will not change."""
-        if not state.ended_in_a_row:
+        if not state.ended_in_a_row or not _failed_with(FailureKind.UNUSABLE_REPORT, state.ended_in_a_row[-1]):
+            return None
+        if any(trial.metrics for trial in state.trials.values()):
             return None
         reason = state.ended_in_a_row[-1].reason
-        if UNUSABLE_REPORT not in reason or any(trial.metrics for trial in state.trials.values()):
-            return None
         return Ending(f"every trial would fail like this: {reason}", status=1, at_once=True)
 
     def _all_diverged(self, state: SweepState) -> Ending | None:
@@ -128,27 +114,25 @@ class StoppingRules:
         trials = state.ended_in_a_row[-count:]
         if count == 0 or len(trials) < count or state.leader is not None:
             return None
-        if not all(trial.status == "failed" and not trial.raised for trial in trials):
+        if not all(_failed_with(FailureKind.DIVERGED, trial) for trial in trials):
             return None
         return Ending(f"{count} trials in a row diverged, and no trial did better: {trials[-1].reason}", status=1)
 
     def _failed_alike(self, state: SweepState) -> Ending | None:
-        """Return an ending if ``--same-errors`` trials in a row raised the same error."""
+        """Return an ending if an error with the same cause ended ``--same-errors`` trials in a row.
+
+        Trials that do not fit into the device's memory do not count: their own configurations are the cause.
+        """
         count = self._options.same_errors or 0
         trials = state.ended_in_a_row[-count:]
         if count == 0 or len(trials) < count or not all(trial.raised for trial in trials):
             return None
-        kinds = {kind_of_error(trial.reason) for trial in trials}
-        if len(kinds) > 1 or "" in kinds:
+        causes = {trial.failure.cause for trial in trials if trial.failure is not None}
+        if len(causes) > 1 or _failed_with(FailureKind.OUT_OF_MEMORY, trials[-1]):
             return None
         return Ending(f"{count} trials in a row failed alike: {last_line(trials[-1].reason)}", status=1)
 
 
-def kind_of_error(reason: str) -> str:
-    """Return the last line of an error without what differs from trial to trial: paths, UUIDs, numbers, addresses.
-
-    Returns:
-        "" if the device's memory was full, an error that comes from the trial's own configuration.
-    """
-    error = last_line(reason)
-    return "" if OUT_OF_MEMORY in error else VARIABLE_PARTS.sub("#", error)
+def _failed_with(kind: FailureKind, trial: TrialState) -> bool:
+    """Whether a trial ended with this kind of failure."""
+    return trial.failure is not None and trial.failure.kind == kind

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from gaudi_tune.base.failure import Failure
+
 Outcome: TypeAlias = Literal["finished", "stopped early", "failed"]
 """How a trial has ended, in the words that the terminal, MLflow, summary.json and pictures share."""
 Status: TypeAlias = Outcome | Literal["running", "paused", "interrupted"]
@@ -39,6 +41,8 @@ class Decision(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
+    failure: Failure | None = None
+    """Why the trial has failed, if the verdict says so."""
 
 
 BY_HAND = Decision("stopped early", "stopped by hand")
@@ -126,9 +130,9 @@ class TrialEnded(TrialEvent):
 
     outcome: Outcome
     reason: str
-    """The error of a failed trial, else the reason for the decision that ended it."""
-    raised: bool = False
-    """Whether an error ended it; one that diverged has failed without an error."""
+    """Why, for people: the failure's text, or what decided so."""
+    failure: Failure | None = None
+    """Why it failed; None if it has not."""
 
 
 @dataclass(frozen=True, kw_only=True)

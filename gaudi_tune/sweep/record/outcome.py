@@ -8,15 +8,16 @@ from numbers import Real
 from typing import Any
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind
 
 
-def why_diverged(metrics: Mapping[str, Any], *objectives: str) -> str | None:
-    """Return which objective or loss in a report is not finite; None if all are."""
+def why_diverged(metrics: Mapping[str, Any], *objectives: str) -> Failure | None:
+    """Return the failure of a trial in whose report an objective or a loss is not finite; None if all are."""
     for name, value in metrics.items():
         is_watched = name in objectives or name.endswith("loss")
         if is_watched and isinstance(value, Real) and not math.isfinite(value):
             epoch = f" after epoch {metrics[names.EPOCH]}" if names.EPOCH in metrics else ""
-            return f"diverged: {name} is {value}{epoch}"
+            return Failure(FailureKind.DIVERGED, f"diverged: {name} is {value}{epoch}")
     return None
 
 

@@ -24,7 +24,7 @@ from gaudi_tune.sweep.record.front import dominates, in_order, on_front
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 5
+VERSION = 6
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
@@ -342,6 +342,7 @@ class SweepState:
             self.trials[event.trial] = trial
         if trial.has_ended:  # it continues after all
             self._outcomes[trial.status] -= 1
+            trial.failure = None
         if event.config != trial.config:  # pbt: it takes over another trial's weights, and may make reports again
             trial.reports = 0
         self.unended[trial.number] = trial
@@ -394,11 +395,11 @@ class SweepState:
     def _end(self, trial: TrialState, event: events.TrialEnded) -> None:
         """Note that a trial has ended for good."""
         self._count_since_best(trial)
-        trial.status, trial.reason, trial.raised = event.outcome, event.reason, event.raised
+        trial.status, trial.reason, trial.failure = event.outcome, event.reason, event.failure
         self._outcomes[event.outcome] += 1
         self.unended.pop(trial.number, None)
-        self.device_time.leave(trial.number, LOST if event.raised else WAITING)
-        if event.raised:
+        self.device_time.leave(trial.number, LOST if trial.raised else WAITING)
+        if trial.raised:
             self._fall_back_to_saved(trial)
         self.ended_in_a_row.append(trial)
         self._update_best_at_end(trial)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.sweep.record.events import Decision, Status
 
 ENDED: tuple[Status, ...] = ("finished", "stopped early", "failed")
@@ -47,8 +48,8 @@ class TrialState:
     status: Status = "running"
     reason: str = ""
     """Why it ended, or what was decided last."""
-    raised: bool = False
-    """Whether an error ended it; a trial that diverged has failed without an error."""
+    failure: Failure | None = None
+    """Why it failed; None if it has not."""
     decision: Decision = field(default_factory=lambda: Decision("continue"))
     """The decision that followed from its last report."""
     to_stop: bool = False
@@ -87,6 +88,11 @@ class TrialState:
         return self.point[0] if self.point else None
 
     @property
+    def raised(self) -> bool:
+        """Whether an error ended it; one that diverged has failed without an error."""
+        return self.failure is not None and self.failure.kind != FailureKind.DIVERGED
+
+    @property
     def confirms(self) -> int:
         """The number of the trial whose configuration it trains again; 0 for a trial of the search."""
         return int(self.began_with.get(names.CONFIRMS, 0))
@@ -111,22 +117,29 @@ class TrialState:
         return {
             **vars(self),
             "safe_since": 0.0,
-            "decision": tuple(self.decision),
+            "failure": self.failure and self.failure.plain(),
+            "decision": (*self.decision[:2], self.decision.failure and self.decision.failure.plain()),
             "checkpoints": [tuple(c) for c in self.checkpoints],
         }
 
     @classmethod
     def from_snapshot(cls, snapshot: dict[str, Any]) -> TrialState:
         """Return the trial of a :meth:`snapshot`; what is not a snapshot raises a TypeError, ValueError or KeyError."""
+        verdict, reason, failure = snapshot["decision"]
         return cls(
             **{
                 **snapshot,
-                "decision": Decision(*snapshot["decision"]),
+                "failure": _failure_in(snapshot["failure"]),
+                "decision": Decision(verdict, reason, _failure_in(failure)),
                 "checkpoints": [SavedCheckpoint(*saved) for saved in snapshot["checkpoints"]],
                 "curve": {int(step): float(value) for step, value in snapshot["curve"].items()},
                 "status": snapshot["status"] if snapshot["status"] in (*ENDED, "paused") else "interrupted",
             }
         )
+
+
+def _failure_in(plain: dict[str, Any] | None) -> Failure | None:
+    return None if plain is None else Failure.from_plain(plain)
 
 
 def trial_name(number: int) -> str:

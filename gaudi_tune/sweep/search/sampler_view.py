@@ -13,8 +13,8 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.define.objective import Objective, scores_of
-from gaudi_tune.devices.device import OUT_OF_MEMORY
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.front import in_order
 
@@ -23,7 +23,9 @@ ATTR_CONSTRAINTS = "constraints"
 ATTR_POINT = "point"
 """User attribute of a trial: all objectives in its best report, if the sweep has several."""
 ATTR_FAILURE = "failure"
-"""User attribute of a trial: why it failed."""
+"""User attribute of a trial: why it failed, for people."""
+ATTR_FAILURE_KIND = "failure_kind"
+"""User attribute of a trial that failed: the kind of failure."""
 ATTR_NUMBER = "trial"
 """User attribute of a trial: its number in the sweep, from 1, if that is not its number in the study plus one."""
 ATTR_SECONDS = "seconds_each"
@@ -136,8 +138,7 @@ class SamplerView:
             self._unfinished.add(number)
         if ran_out_of_memory(trial):
             self.out_of_memory.add(number)
-        has_diverged = str(trial.user_attrs.get(ATTR_FAILURE, "")).startswith("diverged")
-        if has_diverged or number in self.out_of_memory:
+        if _failed_with(FailureKind.DIVERGED, trial) or number in self.out_of_memory:
             self._hopeless[number] = []
 
 
@@ -151,7 +152,12 @@ def best_point(trial: FrozenTrial, objectives: Sequence[Objective]) -> list[floa
 
 def ran_out_of_memory(trial: FrozenTrial) -> bool:
     """Whether a trial failed because the device's memory was full."""
-    return trial.state == TrialState.FAIL and OUT_OF_MEMORY in str(trial.user_attrs.get(ATTR_FAILURE, ""))
+    return _failed_with(FailureKind.OUT_OF_MEMORY, trial)
+
+
+def _failed_with(kind: FailureKind, trial: FrozenTrial) -> bool:
+    """Whether a trial ended with this kind of failure."""
+    return trial.state == TrialState.FAIL and trial.user_attrs.get(ATTR_FAILURE_KIND) == kind.value
 
 
 def copy_attributes(source: optuna.Study, target: optuna.Study) -> None:

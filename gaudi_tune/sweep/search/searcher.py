@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray.tune.search import Searcher
 
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.base.words import last_line
 from gaudi_tune.define.budget import REPORTS, Budget
@@ -35,6 +36,7 @@ from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import (
     ATTR_CONSTRAINTS,
     ATTR_FAILURE,
+    ATTR_FAILURE_KIND,
     ATTR_NUMBER,
     ATTR_POINT,
     ATTR_SECONDS,
@@ -57,7 +59,8 @@ LIMITS: dict[type[BaseSampler], TrialLimits] = {
 """How many trials these samplers see, by class; others see all."""
 REQUESTED = "wanted"
 """User attribute of a trial whose configuration a person requested."""
-INTERRUPTED = "the sweep was interrupted before it had saved this trial"
+INTERRUPTED = Failure(FailureKind.INTERRUPTED, "the sweep was interrupted before it had saved this trial")
+UNKNOWN_FAILURE = Failure(FailureKind.GROUP_ERROR, "an error ended it")
 
 
 class StudySearcher(KeptInProcess, Searcher):
@@ -145,8 +148,8 @@ class StudySearcher(KeptInProcess, Searcher):
         # The record of the study.
         self._open_record: StudyRecord | None = None
         self._sampler_view: SamplerView  # made when the record is opened
-        self._errors: dict[str, str] = {}
-        """The last error of each trial, which may have ended it."""
+        self._failures: dict[str, Failure] = {}
+        """The last failure of each trial, which may have ended it."""
         self._unwritten: Unwritten | None = None
         """What the database did not have at the snapshot from which this was restored."""
         self._length: int | None = None
@@ -196,8 +199,8 @@ class StudySearcher(KeptInProcess, Searcher):
         self._paused.discard(trial_id)
         self._running_confirmations.discard(trial_id)
         if trial is not None:
-            error_text = self._errors.pop(trial_id, "") or "an error ended it"
-            self._record_end(trial, result or {}, error_text if error else "")
+            failure = self._failures.pop(trial_id, UNKNOWN_FAILURE)
+            self._record_end(trial, result or {}, failure if error else None)
 
     def save(self, checkpoint_path: str) -> None:
         """Write which trial is which in the study, and what of it is not in its database yet."""
@@ -236,9 +239,9 @@ class StudySearcher(KeptInProcess, Searcher):
         """Note that a scheduler lets a paused trial train again."""
         self._paused.discard(trial_id)
 
-    def on_error(self, trial_id: str, text: str) -> None:
-        """Note an error before Tune says whether it ended the trial."""
-        self._errors[trial_id] = last_line(text)
+    def on_error(self, trial_id: str, failure: Failure) -> None:
+        """Note a failure before Tune says whether it ended the trial."""
+        self._failures[trial_id] = failure
 
     @property
     def proposed(self) -> int:
@@ -414,7 +417,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
         def fail(study: optuna.Study, stored_id: int) -> None:
             handle = internals.handle(study, stored_id)
-            handle.set_user_attr(ATTR_FAILURE, INTERRUPTED)
+            _set_failure(handle, INTERRUPTED)
             study.tell(handle, state=TrialState.FAIL)
 
         for trial in record.trials():
@@ -459,20 +462,20 @@ class StudySearcher(KeptInProcess, Searcher):
 
         self._record.change(trial.number, add_report)
 
-    def _record_end(self, trial: FrozenTrial, result: Mapping[str, Any], error: str) -> None:
+    def _record_end(self, trial: FrozenTrial, result: Mapping[str, Any], error: Failure | None) -> None:
         """Record that a trial has ended.
 
         Args:
             trial: The trial as the study has it, with its last report.
             result: That report; empty if it had paused.
-            error: The error that ended it, or "".
+            error: The failure that ended it; None if no error did.
         """
         curve, objective_names = trial.intermediate_values, [objective.name for objective in self._objectives]
         failure = why_diverged(result, *objective_names) or error
-        if not failure and not curve:
-            failure = f"no report of a finite {' and '.join(objective_names)}"
+        if failure is None and not curve:
+            failure = Failure(FailureKind.NO_VALUE, f"no report of a finite {' and '.join(objective_names)}")
         values = None
-        if failure:
+        if failure is not None:
             state = TrialState.FAIL
         elif max(curve) >= self._budget.total or self._budget.spent(result):
             state = TrialState.COMPLETE
@@ -480,7 +483,7 @@ class StudySearcher(KeptInProcess, Searcher):
         else:
             state = TrialState.PRUNED
         constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        sampler_attributes = self._tell_users_sampler(trial, failed=bool(failure))
+        sampler_attributes = self._tell_users_sampler(trial, failed=failure is not None)
 
         def end(study: optuna.Study, stored_id: int) -> None:
             for name, value in sampler_attributes.items():
@@ -488,8 +491,8 @@ class StudySearcher(KeptInProcess, Searcher):
             handle = internals.handle(study, stored_id)
             for name, violation in constraints.items():
                 handle.set_constraint(name, violation)
-            if failure:
-                handle.set_user_attr(ATTR_FAILURE, failure)
+            if failure is not None:
+                _set_failure(handle, failure)
             study.tell(handle, values, state=state)
 
         self._record.change(trial.number, end)
@@ -506,6 +509,12 @@ class StudySearcher(KeptInProcess, Searcher):
         internals.tell_end(study, trial.number, None if failed or not shown.state.is_finished() else shown.values)
         self._record.keep_attributes_of(study)
         return study.get_trials(deepcopy=False)[trial.number].system_attrs
+
+
+def _set_failure(handle: optuna.Trial, failure: Failure) -> None:
+    """Give a trial its failure: the kind and the last line of the text."""
+    handle.set_user_attr(ATTR_FAILURE, last_line(failure.text))
+    handle.set_user_attr(ATTR_FAILURE_KIND, failure.kind.value)
 
 
 def seed_of(*numbers: int) -> int:

@@ -64,7 +64,9 @@ def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
         if curve is None:
             fed.end(number, "failed", "an error ended it", raised=True)
         elif (curve and math.isnan(curve[-1])) or (curve and math.isinf(curve[-1])):
-            fed.end(number, "failed", str(why_diverged(fed.state.trials[number].metrics, "score")))
+            divergence = why_diverged(fed.state.trials[number].metrics, "score")
+            assert divergence is not None
+            fed.fail(number, divergence)
         elif curve and curve[-1] != 0:
             fed.end(number, "finished" if len(curve) == EPOCHS else "stopped early")
     time = fed.state.device_time

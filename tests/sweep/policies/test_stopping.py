@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepOptions
-from gaudi_tune.devices.device import OUT_OF_MEMORY
-from gaudi_tune.group.errors import UNUSABLE_REPORT
-from gaudi_tune.sweep.policies.stopping import StoppingRules, kind_of_error
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record.forecast import Forecast
 from tests.helpers.fed_state import Fed
 
@@ -113,9 +112,9 @@ def test_no_more_trials_begin_if_the_rest_is_needed_for_the_confirmation(
     assert ("the confirmation would have taken more than half of it" in ending.why) is (minutes == 3)
 
 
-def failed(fed: Fed, number: int, reason: str, raised: bool = True) -> None:
+def failed(fed: Fed, number: int, kind: FailureKind, text: str, fingerprint: str = "") -> None:
     fed.begin(number)
-    fed.end(number, "failed", reason, raised)
+    fed.fail(number, Failure(kind, text, fingerprint))
 
 
 def test_a_sweep_that_only_diverges_ends_and_one_that_has_a_value_goes_on() -> None:
@@ -125,7 +124,7 @@ def test_a_sweep_that_only_diverges_ends_and_one_that_has_a_value_goes_on() -> N
             fed.trial(9, 0.1)
         for number in (1, 2, 3, 4):
             assert stopping.after_trial(fed.state) is None
-            failed(fed, number, f"diverged: loss is nan after epoch {number}", raised=False)
+            failed(fed, number, FailureKind.DIVERGED, f"diverged: loss is nan after epoch {number}")
         ending = stopping.after_trial(fed.state)
         assert (ending is None) is has_value
         assert ending is None or "4 trials in a row diverged, and no trial did better: diverged" in ending.why
@@ -134,18 +133,20 @@ def test_a_sweep_that_only_diverges_ends_and_one_that_has_a_value_goes_on() -> N
 def test_the_same_error_again_and_again_ends_the_sweep() -> None:
     fed, stopping = Fed(), rules(same_errors=3)
     for number in (1, 2):
-        failed(fed, number, f"RuntimeError: no file /data/{number}.bin at 0x7f{number}a")
-    failed(fed, 3, "diverged: loss is nan after epoch 1", raised=False)  # which is no error of the loop
+        failed(fed, number, FailureKind.LOOP_ERROR, f"RuntimeError: no file /data/{number}.bin", "RuntimeError 1a")
+    failed(fed, 3, FailureKind.DIVERGED, "diverged: loss is nan after epoch 1")  # which is no error of the loop
     for number in (4, 5, 6):
         assert stopping.after_trial(fed.state) is None
-        failed(fed, number, f"Traceback ...\nRuntimeError: no file /data/{number}.bin")
+        text = f"Traceback ...\nRuntimeError: no file /data/{number}.bin"
+        failed(fed, number, FailureKind.LOOP_ERROR, text, "RuntimeError 1a")
     ending = stopping.after_trial(fed.state)
     assert ending is not None
     assert (ending.status, ending.why) == (1, "3 trials in a row failed alike: RuntimeError: no file /data/6.bin")
     resumed = Fed()
     resumed.state.restore(fed.state.snapshot())  # a person who resumes has changed something
-    failed(resumed, 7, "RuntimeError: no file /data/7.bin")
+    failed(resumed, 7, FailureKind.LOOP_ERROR, "RuntimeError: no file /data/7.bin", "RuntimeError 1a")
     assert stopping.after_trial(resumed.state) is None
+    assert resumed.state.trials[6].failure == fed.state.trials[6].failure
 
 
 @pytest.mark.parametrize("fails_after", [0, 1])
@@ -171,48 +172,66 @@ def test_failures_between_which_a_trial_got_further_and_paused_are_not_in_a_row(
 def test_no_number_of_errors_ends_the_sweep_where_the_option_is_0() -> None:
     fed, stopping = Fed(), rules(same_errors=0)
     for number in range(1, 9):
-        failed(fed, number, "RuntimeError: no")
+        failed(fed, number, FailureKind.LOOP_ERROR, "RuntimeError: no")
     assert stopping.after_trial(fed.state) is None
 
 
-def test_models_too_large_for_the_device_do_not_end_the_sweep() -> None:
-    fed, stopping = Fed(), rules(same_errors=2)
-    for number in (1, 2, 3):
-        failed(fed, number, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller batch_size needs less")
-    assert stopping.after_trial(fed.state) is None
+TEXTS = [
+    "it is a pity",
+    "diverged: loss is nan after epoch 2",
+    "Traceback ...\nout of memory on the device: a smaller batch_size needs less",
+    "the train loop's report is unusable: no score",
+    "The actor died because its node has died: the node was low on memory",
+    "",
+]
+"""What messages of other kinds of failure may say."""
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+@pytest.mark.parametrize("texts", [[TEXTS[0]] * 3, *([text] * 3 for text in TEXTS[1:]), TEXTS[:3], TEXTS[3:]])
+def test_what_messages_say_decides_nothing(kind: FailureKind, texts: list[str]) -> None:
+    """Three failures of one kind end the sweep or do not, whatever their messages say."""
+    fed, stopping = Fed(), rules(same_errors=3)
+    for number, text in enumerate(texts, start=1):
+        failed(fed, number, kind, text)
+        if number < 3:
+            assert (stopping.after_trial(fed.state) is not None) is (kind == FailureKind.UNUSABLE_REPORT)
+    ends = kind not in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)
+    assert (stopping.after_trial(fed.state) is not None) is ends
 
 
 @pytest.mark.parametrize(
     ("one", "another", "alike"),
     [
-        ("x\nbad value 0.25 at 0x7fab12", "bad value 3 at 0x1c", True),
-        ("loss -1.5e-05 is below 0", "loss 2.5 is below 0", True),
-        ("no file '/tmp/tmpx7k2_w9q/my data.bin'", "no file '/tmp/tmp0v_mzplk/a.bin'", True),
-        ("cannot open /tmp/tmpx7k2_w9q: denied", "cannot open /tmp/tmpzv_mzplk: denied", True),
-        ("no run 6fa459ea-ee8a-3ca4-abcd-db77e160355e", "no run 00000000-0000-4000-9999-000000000000", True),
-        ("node 10.0.0.12:4567 is gone", "node 10.0.3.4:80 is gone", True),
-        ("KeyError: 'label'", "KeyError: 'text'", False),
-        ("can't read lr", "can't read momentum", False),
-        ("no file /data/a", "no folder /data/a", False),
+        ((FailureKind.LOOP_ERROR, "ValueError 1a"), (FailureKind.LOOP_ERROR, "ValueError 1a"), True),
+        ((FailureKind.LOOP_ERROR, "ValueError 1a"), (FailureKind.LOOP_ERROR, "ValueError 1b"), False),
+        ((FailureKind.LOST, ""), (FailureKind.LOST, ""), True),
+        ((FailureKind.LOST, ""), (FailureKind.START_FAILED, ""), False),
+        ((FailureKind.LOST, ""), (FailureKind.OUT_OF_MEMORY, ""), False),
     ],
 )
-def test_an_error_is_of_the_same_kind_with_other_paths_and_numbers(one: str, another: str, alike: bool) -> None:
-    assert (kind_of_error(one) == kind_of_error(another)) is alike
+def test_failures_are_alike_if_kind_and_fingerprint_are(
+    one: tuple[FailureKind, str], another: tuple[FailureKind, str], alike: bool
+) -> None:
+    fed, stopping = Fed(), rules(same_errors=2)
+    for number, (kind, fingerprint) in enumerate([one, another], start=1):
+        failed(fed, number, kind, "the same message", fingerprint)
+    assert (stopping.after_trial(fed.state) is not None) is alike
 
 
 def test_a_first_report_that_cannot_be_used_ends_the_sweep_at_once() -> None:
     fed, stopping = Fed(), rules(same_errors=0)
     fed.begin(1, 2)
-    failed(fed, 1, f"{UNUSABLE_REPORT}: no score")
+    failed(fed, 1, FailureKind.UNUSABLE_REPORT, "no score")
     ending = stopping.after_trial(fed.state)
     assert ending is not None
     assert (ending.status, ending.at_once) == (1, True)
-    assert ending.why == f"every trial would fail like this: {UNUSABLE_REPORT}: no score"
+    assert ending.why == "every trial would fail like this: no score"
 
 
 def test_a_report_that_cannot_be_used_fails_its_trial_alone_once_another_could_be() -> None:
     fed = Fed()
     fed.begin(1, 2)
     fed.report(2, 0, 0.5)  # of a budget in seconds, within the first
-    failed(fed, 1, f"{UNUSABLE_REPORT}: no score")
+    failed(fed, 1, FailureKind.UNUSABLE_REPORT, "no score")
     assert rules().after_trial(fed.state) is None

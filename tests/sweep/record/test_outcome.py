@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.sweep.record.outcome import constraints_of, why_diverged
 
 
@@ -21,7 +22,7 @@ from gaudi_tune.sweep.record.outcome import constraints_of, why_diverged
     ],
 )
 def test_a_trial_diverges_when_its_objective_or_a_loss_is_not_finite(metrics: dict[str, Any], why: str | None) -> None:
-    assert why_diverged(metrics, "score") == why
+    assert why_diverged(metrics, "score") == (why and Failure(FailureKind.DIVERGED, why))
 
 
 def test_constraints_are_the_finite_ones_by_name() -> None:

@@ -12,9 +12,12 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.objective import Mode, Objective
-from gaudi_tune.devices.device import OUT_OF_MEMORY
 from tests.helpers.searchers import BUDGET, proposal, searcher_in, train, trials
+
+TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
+"""Its text says nothing that the searcher may go by."""
 
 
 def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_path: Path) -> None:
@@ -23,10 +26,10 @@ def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_pa
     for name in "abc":
         proposal(searcher, name)
     searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
-    searcher.on_error("a", "ValueError: something else")
+    searcher.on_error("a", Failure(FailureKind.LOOP_ERROR, "ValueError: out of memory on the device"))
     searcher.on_trial_complete("a", error=True)
     for name in "bc":
-        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_error(name, TOO_LARGE)
         searcher.on_trial_complete(name, error=True)
     assert all(proposal(searcher, name) for name in "defgh")
 
@@ -35,7 +38,7 @@ def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     for name in "ab":
         proposal(searcher, name)
-        searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+        searcher.on_error(name, TOO_LARGE)
         searcher.on_trial_complete(name, error=True)
     assert proposal(searcher, "c")
 
@@ -56,14 +59,14 @@ def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: 
     for number in range(80):
         config, trial_id = proposal(searcher, str(number)), str(number)
         if config["size"] > largest:
-            searcher.on_error(trial_id, f"Traceback ...\n{OUT_OF_MEMORY}: a smaller micro_batch needs less")
+            searcher.on_error(trial_id, TOO_LARGE)
             searcher.on_trial_complete(trial_id, error=True)
             out_of_memory.append(number)
         else:
             train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
     assert len([number for number in out_of_memory if number >= 20]) <= 0.02 * 60
-    (why, *_) = {trials(searcher)[number].user_attrs["failure"] for number in out_of_memory}
-    assert OUT_OF_MEMORY in why
+    attributes = trials(searcher)[out_of_memory[0]].user_attrs
+    assert (attributes["failure"], attributes["failure_kind"]) == ("it is too large", "out of memory")
 
 
 class Listening(RandomSampler):
@@ -87,7 +90,7 @@ def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tm
     for number in range(12):
         config, name = proposal(searcher, str(number)), str(number)
         if config["size"] > 512:
-            searcher.on_error(name, f"{OUT_OF_MEMORY}: too large")
+            searcher.on_error(name, TOO_LARGE)
             searcher.on_trial_complete(name, error=True)
         else:
             train(searcher, name, *[config["size"] / 512] * BUDGET.total)
