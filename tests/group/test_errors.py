@@ -113,8 +113,8 @@ def test_code_that_torch_generates_does_not_count_where_an_error_was_raised() ->
     for file in (
         "<eval_with_key>.1",
         "<eval_with_key>.2",
-        "/tmp/torchinductor_me/ab/cab.py",
-        "/tmp/torchinductor_me/x.py",
+        "/tmp/torchinductor_me/a.py",
+        "/tmp/torchinductor_me/b.py",
     ):
         code = compile("def call():\n    raise ValueError('no')", file, "exec")
         scope: dict[str, Any] = {}

@@ -196,6 +196,8 @@ def test_mlflow_has_a_run_for_the_sweep_and_one_for_each_trial(
     assert children[1].info.status == "FAILED"
     assert "failed on purpose at epoch 2" in children[1].data.tags["failure"]
     assert children[2].data.tags["failure"] == "diverged: train_loss is nan after epoch 2"
+    kinds = [child.data.tags.get("failure_kind") for child in children]
+    assert kinds == [None, "loop error", "diverged", None, "unusable report", None, None, None]
 
 
 def test_the_sweeps_run_says_what_it_ran_with_and_how_it_went(runs: tuple[Run, list[Run]]) -> None:
@@ -281,7 +283,7 @@ def test_a_second_tracker_gets_every_event_in_order(results: tune.ResultGrid, fo
     assert (events.count("SweepBegan"), events.count("SweepEnded")) == (1, 1)
     after_the_end = set(events[events.index("SweepEnded") + 1 :])
     assert after_the_end <= {"PicturesDrawn", "closed"}
-    assert sum(line["event"] == "PicturesDrawn" and line["last"] for line in lines) == 1
+    assert sum(line["event"] == "PicturesDrawn" and line["is_final"] for line in lines) == 1
     for trial in range(1, 9):
         own = [line for line in lines if line.get("trial") == trial]
         assert (own[0]["event"], own[-1]["event"]) == ("TrialBegan", "TrialEnded")

@@ -130,7 +130,7 @@ class TrialEnded(TrialEvent):
 
     outcome: Outcome
     reason: str
-    """Why, for people: the failure's text, or what decided so."""
+    """The text of the failure, else the reason for the decision that ended it."""
     failure: Failure | None = None
     """Why it failed; None if it has not."""
 
