@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -34,7 +35,7 @@ from gaudi_tune.show.trackers.records import SWEEP, RunStatus, Update, run_of
 from gaudi_tune.show.trackers.store import STORE_URI, artifact_folder
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
-from gaudi_tune.sweep.record.trial_state import trial_name
+from gaudi_tune.sweep.record.trial_state import TrialState, trial_name
 from gaudi_tune.training.profiling import TRACE_FILE
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class MlflowTracker:
                 self._begin_trial(event, time_ms)
             case events.Reported():
                 self._report(event, state, time_ms)
+            case events.Decided() if event.decision.verdict == "pause":
+                self._put(Update(run=run_of(event.trial), time_ms=time_ms, tags={STATUS: "paused"}))
             case events.TrialEnded():
                 self._end_trial(event, state, time_ms)
             case events.PicturesDrawn():
@@ -192,7 +195,7 @@ class MlflowTracker:
         confirmed_trial = event.config.get(names.CONFIRMS)
         purpose = f"confirms {run_of(confirmed_trial)} " if confirmed_trial else ""
         name = f"trial {run} {purpose}{format_params(event.config, self._plan.experiment.display_params, digits=3)}"
-        tags = {"kind": "trial", "trial": run}
+        tags = {"kind": "confirmation" if confirmed_trial else "trial", "trial": run}
         self._put(records.BeginRun(run=run, time_ms=time_ms, name=name[:MAX_NAME], tags=tags, params=params))
         self._put(Update(run=run, time_ms=time_ms, tags=trial_id))
 
@@ -207,13 +210,15 @@ class MlflowTracker:
             self._steps[run], self._counts[run] = event.step, event.count
             values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
             # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
-            first_config = state.trials[event.trial].began_with
+            trial = state.trials[event.trial]
+            first_config = trial.began_with
             changed_params = {
                 PARAM_METRIC_PREFIX + name: value
                 for name, value in event.config.items()
                 if first_config.get(name) != value
             }
-            metrics = numbers_in({**values, **changed_params})
+            best_report = _best_report(trial, state) if trial.best_step == event.step else {}
+            metrics = numbers_in({**values, **changed_params, **best_report})
             tags = {name: value for name, value in changed_params.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=time_ms, step=event.step, metrics=metrics, tags=tags))
         front = {run_of(trial.number) for trial in state.front} if state.has_front else set()
@@ -234,8 +239,12 @@ class MlflowTracker:
             tags[STOPPED_BECAUSE] = event.reason
         seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
-        step = self._steps.get(run, 0)
-        self._put(Update(run=run, time_ms=time_ms, step=step, metrics=seconds, tags=tags, status=status))
+        step, trial = self._steps.get(run, 0), state.trials[event.trial]
+        # An error may have cost the best report, so that the sweep ranks the trial by another.
+        best_report = numbers_in(_best_report(trial, state)) if event.raised and trial.curve else {}
+        self._put(
+            Update(run=run, time_ms=time_ms, step=step, metrics={**seconds, **best_report}, tags=tags, status=status)
+        )
         if self._plan.settings.get("profile"):
             trace = self._plan.folder / trial_name(event.trial) / TRACE_FILE  # left out where there is none
             self._put(records.LogFiles(run=run, time_ms=time_ms, files=[self._relative(trace)]))
@@ -299,14 +308,31 @@ class MlflowTracker:
 
 
 def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:
-    """Return the entries that are numbers, under names that MLflow accepts."""
-    numbers = {}
-    for name, value in entries.items():
-        if isinstance(value, bool):  # a Real, too
-            continue
-        if isinstance(value, Real):
-            numbers[_mlflow_name(name)] = float(value)
+    """Return the entries that are numbers, each under a name of its own that MLflow accepts; True is 1, False is 0."""
+    numbers: dict[str, float] = {}
+    # Names that MLflow takes as they are come first and stay: "acc_1" before "acc@1".
+    for name in sorted(entries, key=lambda name: _mlflow_name(name) != name):
+        if isinstance(entries[name], Real):
+            mlflow_name = _mlflow_name(name)
+            if mlflow_name in numbers:
+                mlflow_name = f"{mlflow_name[: MAX_NAME - 9]}_{zlib.crc32(name.encode()):08x}"
+            numbers[mlflow_name] = _as_float(entries[name])
     return numbers
+
+
+def _as_float(number: Any) -> float:
+    """Return a number as a float; an integer beyond the largest float is infinite."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _best_report(trial: TrialState, state: SweepState) -> dict[str, float]:
+    """Return the value that the sweep ranks a trial by and where it was reported, NaN if it has none: the last logged
+    value of these metrics sorts MLflow's table as the sweep ranks its trials."""
+    value, step = (trial.best, trial.best_step) if trial.best is not None else (math.nan, math.nan)
+    return {f"best_{state.objective.name}": value, f"best_{state.budget.unit}": step}
 
 
 def _option_params(plan: Plan) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from mlflow.tracking import MlflowClient
 
 from experiments.tune_bert import EXPERIMENT as BERT
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX, MlflowTracker
+from gaudi_tune.show.trackers.mlflow_tracker import PARAM_METRIC_PREFIX, MlflowTracker, numbers_in
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.record.events import (
     Decided,
@@ -138,7 +140,9 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
         "stopped early", "not among the best third of 4 at epoch 1",
     )  # fmt: skip
     assert (three.tags["status"], three.tags["failure"]) == ("failed", "Traceback\nRuntimeError: on purpose")
-    assert set(one.metrics) - {"seconds/training", "seconds/waiting for a decision"} == {"score", "acc_1"}
+    assert set(one.metrics) - {"seconds/training", "seconds/waiting for a decision"} == {
+        "score", "acc_1", "best_score", "best_epoch",
+    }  # fmt: skip
     assert history(plan, runs["001"], "score") == [(1, 0.25), (2, 0.375)]
 
     sweep = runs["sweep"].data
@@ -215,12 +219,12 @@ def test_names_that_mlflow_refuses_are_changed(storage: Path) -> None:
     plan = plan_of(storage, "named")
     tracker, state = MlflowTracker(plan), state_of(plan)
     odd: dict[str, Any] = {"a//b": 1.0, "val/": 2.0, "../x": 3.0, "": 4.0, "n" * 300: 5.0, "acc@1": 6}
-    odd |= {"is_best": True, "phase": "train"}  # no numbers
+    odd |= {"phase": "train"}  # no number
     happen(tracker, state, SweepBegan(), began(1, layers="conv " * 100), reported(1, 1, 0.5, odd))
     over(tracker, state)
     run = runs_of(plan)["001"]
     assert [run.data.metrics[name] for name in ("a/b", "val", "x", "_", "n" * 250, "acc_1")] == [1, 2, 3, 4, 5, 6]
-    assert not {"is_best", "phase"} & set(run.data.metrics)
+    assert "phase" not in run.data.metrics
     assert len(run.info.run_name or "") <= 250  # PostgreSQL takes no more
 
 
@@ -309,3 +313,42 @@ def test_the_first_report_of_a_trial_that_had_begun_before_a_kill_is_kept_at_ste
     tracker.close()
     (run,) = (run for name, run in runs_of(plan).items() if name != "sweep")
     assert history(plan, run, "score") == [(0, 0.5), (1, 0.6)]
+
+
+def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) -> None:
+    plan = plan_of(storage, "ranked")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), *(began(trial) for trial in (1, 2, 3)), began(4, confirms=1))
+    happen(tracker, state, reported(1, 1, 0.9), reported(1, 2, 0.1), reported(2, 1, 0.5), reported(2, 2, 0.6))
+    happen(tracker, state, reported(4, 1, 0.95), best := reported(3, 1, 0.7))
+    happen(tracker, state, replace(ended(3, "failed", "boom"), time=best.time + 1))
+    over(tracker, state)
+    runs = runs_of(plan)
+    assert history(plan, runs["001"], "best_score") == [(1, 0.9)]
+    assert history(plan, runs["002"], "best_score") == [(1, 0.5), (2, 0.6)]
+    assert {run: runs[run].data.metrics["best_epoch"] for run in ("001", "002")} == {"001": 1, "002": 2}
+    client, order = MlflowClient(plan.tracking_uri), ["metrics.best_score DESC"]
+    experiment, sweep = runs["sweep"].info.experiment_id, f"tags.mlflow.parentRunId = '{runs['sweep'].info.run_id}'"
+    best = f"{sweep} and tags.kind = 'trial' and metrics.best_score > 0"
+    ranked = client.search_runs([experiment], best, order_by=order)
+    assert [run.data.tags["trial"] for run in ranked] == ["001", "002"]  # the best report of 003 was lost with it
+    (confirmation,) = client.search_runs([experiment], f"{sweep} and tags.kind = 'confirmation'")
+    assert confirmation.data.tags["trial"] == "004"
+
+
+def test_a_trial_that_waits_says_so_until_it_goes_on(storage: Path) -> None:
+    plan = plan_of(storage, "waits")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    pause = Decided(trial=1, decision=Decision("pause", "not among the best third of 3 at epoch 1"))
+    happen(tracker, state, SweepBegan(), began(1), began(2), reported(1, 1, 0.5), pause, reported(2, 1, 0.5))
+    happen(tracker, state, replace(pause, trial=2), began(2))
+    tracker.close()
+    assert {name: run.data.tags.get("status") for name, run in runs_of(plan).items()} == {
+        "sweep": None, "001": "paused", "002": None,
+    }  # fmt: skip
+
+
+def test_every_number_has_a_name_of_its_own() -> None:
+    numbers = numbers_in({"acc@1": 0.5, "acc_1": 0.25, "improved": True, "note": "warm", "steps": 10**400})
+    assert numbers.pop("acc_1_" + f"{zlib.crc32(b'acc@1'):08x}") == 0.5
+    assert numbers == {"acc_1": 0.25, "improved": 1.0, "steps": math.inf}
