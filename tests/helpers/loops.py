@@ -179,6 +179,46 @@ def dying(config: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def failing(config: dict[str, Any]) -> None:
+    """Fail in the second of three epochs as ``config["way"]`` says, with messages that speak of other failures."""
+    for epoch in range(_epochs_done() + 1, 4):
+        if epoch == 2:
+            fail = WAYS_TO_FAIL.get(config["way"])
+            if fail is not None:
+                fail(config)
+        loss = math.nan if config["way"] == "diverge" and epoch == 2 else 0.5
+        score = None if config["way"] == "report None" and epoch == 2 else epoch / 10
+        report({"epoch": epoch, "score": score, "train_loss": loss}, save=partial(_write, epoch=epoch))
+
+
+def _raise_value_error(config: dict[str, Any]) -> None:
+    raise ValueError("out of memory on the device: diverged, as its node has died")
+
+
+def _raise_out_of_memory(config: dict[str, Any]) -> None:
+    raise torch.OutOfMemoryError("the train loop's report is unusable")
+
+
+def _kill_worker(config: dict[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_worker_once(config: dict[str, Any]) -> None:
+    killed = Path(config["log"])
+    if not killed.exists():
+        killed.touch()
+        _kill_worker(config)
+
+
+WAYS_TO_FAIL: dict[str, Callable[[dict[str, Any]], None]] = {
+    "raise": _raise_value_error,
+    "run out of memory": _raise_out_of_memory,
+    "be killed once": _kill_worker_once,
+    "be killed": _kill_worker,
+}
+"""What happens in the second epoch of :func:`failing`, besides "diverge", "report None" and "finish"."""
+
+
 def counting(config: dict[str, Any]) -> None:
     """Report three times, first the number that the configuration says, and ``each_epoch`` times the same number, with
     what there is ``also``; from ``alone_from`` on, no worker may have company."""
