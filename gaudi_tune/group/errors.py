@@ -103,13 +103,13 @@ def failure_of(error: BaseException) -> Failure:
             return carrier.failure
     raised = cause if isinstance(cause, BaseException) else error
     if not is_loss(raised):
-        types = sorted({name_of_type(one) for one in _errors_in(raised)})
+        types = sorted({name_of_type(inner) for inner in _errors_in(raised)})
         return Failure(FailureKind.GROUP_ERROR, str(error), " ".join(types))
     if was_killed_for_memory(raised):
         hint = "out of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
         return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{error}\n{hint}")
     failure = Failure(FailureKind.LOST, str(error))
-    if any(isinstance(one, LOSS_ERRORS) for one in _errors_of_workers(raised)):
+    if any(isinstance(inner, LOSS_ERRORS) for inner in _errors_of_workers(raised)):
         hint = (
             "a worker's process ended without raising an error: its node went down, it was killed, it crashed, or your "
             "train loop called os._exit()"

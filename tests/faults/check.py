@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from optuna.trial import TrialState
 
+from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.sweep.record.lock import is_running
@@ -22,12 +23,12 @@ from tests.faults.accumulating import ACCUMULATING, scores_of
 from tests.faults.sweep import Sweep
 from tests.helpers.stand_in_hpu import double_owners, ownerships
 
-REASONS = {
-    "exception": "raised by order",
-    "memory": "out of memory on the device",
-    "nan": "diverged: train_loss is nan",
+KINDS = {
+    "exception": FailureKind.LOOP_ERROR,
+    "memory": FailureKind.OUT_OF_MEMORY,
+    "nan": FailureKind.DIVERGED,
 }
-"""What MLflow is to be told of a trial that failed, by what was ordered."""
+"""The kind of failure that MLflow is to be told of a trial, by what was ordered."""
 
 
 def check(sweep: Sweep) -> None:
@@ -38,9 +39,9 @@ def check(sweep: Sweep) -> None:
     check_devices(sweep)
 
 
-def failed_by_order(sweep: Sweep) -> dict[float, str]:
-    """Return why trials are to have failed, by their ``x``."""
-    return {x: REASONS[order] for x, order in sweep.taken().items() if order in REASONS}
+def failed_by_order(sweep: Sweep) -> dict[float, FailureKind]:
+    """Return how trials are to have failed, by their ``x``."""
+    return {x: KINDS[order] for x, order in sweep.taken().items() if order in KINDS}
 
 
 def check_summary(sweep: Sweep) -> None:
@@ -92,8 +93,8 @@ def check_mlflow(sweep: Sweep) -> dict[float, set[int]]:
     return passed_over
 
 
-def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | None, passed_over: set[int]) -> None:
-    """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the reason is told.
+def check_run(sweep: Sweep, client: MlflowClient, run: Run, kind: FailureKind | None, passed_over: set[int]) -> None:
+    """A trial's values are those of an undisturbed one, to its end; or to where it failed, and the kind is told.
 
     With pbt, which changes what they depend on, they are there.
     """
@@ -101,9 +102,10 @@ def check_run(sweep: Sweep, client: MlflowClient, run: Run, why_failed: str | No
     history = client.get_metric_history(run.info.run_id, "score")
     told = {value.step: value.value for value in history}
     right = dict(enumerate(scores_of(float(run.data.params["x"]), sweep.epochs), start=1))
-    if why_failed is not None:
-        wrong = (run.info.status, tags.get("status")) != ("FAILED", "failed") or why_failed not in tags["failure"]
-        sweep.count("lost", wrong, f"{name} should have failed ({why_failed}), but: {run.info.status}, {tags}")
+    if kind is not None:
+        told_end = (run.info.status, tags.get("status"), tags.get("failure_kind"))
+        wrong = told_end != ("FAILED", "failed", kind.value)
+        sweep.count("lost", wrong, f"{name} should have failed ({kind.value}), but: {run.info.status}, {tags}")
         right = {epoch: score for epoch, score in right.items() if epoch <= max(told, default=0)}
     else:
         ended, stopped = (run.info.status, tags.get("status")), ("FINISHED", "stopped early")

@@ -12,28 +12,45 @@ from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 
-from gaudi_tune.group.errors import LostTooOftenError, StartHungError, WorkerRaisedError, WorkersLostError
+from gaudi_tune.base.failure import FailureKind
+from gaudi_tune.group.errors import (
+    LostTooOftenError,
+    StartHungError,
+    WorkerGroupError,
+    WorkerRaisedError,
+    WorkersLostError,
+    failure_of,
+)
+from gaudi_tune.on_ray.trials import last_failure
 from gaudi_tune.on_ray.tuner import retry_losses_alone
 
 
+@pytest.mark.parametrize("text", ["no such column", "killed", "the node was low on memory", "its node has died"])
 @pytest.mark.parametrize(
-    ("error", "again"),
-    [
-        (RayTaskError("train", "traceback", WorkerRaisedError("no such column")), False),
-        (RayTaskError("train", "traceback", LostTooOftenError("killed")), False),
-        (RayTaskError("train", "traceback", WorkersLostError("killed")), True),
-        (RayTaskError("train", "traceback", StartHungError("no report")), True),
-        (RayActorError(), True),
-    ],
+    ("error_class", "again"),
+    [(WorkerRaisedError, False), (LostTooOftenError, False), (WorkersLostError, True), (StartHungError, True)],
 )
-def test_an_error_of_the_train_loop_is_final_and_a_loss_is_not(error: Exception, again: bool) -> None:
+def test_an_error_of_the_train_loop_is_final_and_a_loss_is_not_whatever_they_say(
+    error_class: type[WorkerGroupError], again: bool, text: str
+) -> None:
+    assert is_retried(RayTaskError("train", "traceback", error_class(text))) is again
+
+
+@pytest.mark.parametrize("text", ["killed", "the train loop's report is unusable"])
+def test_a_trial_actor_that_is_lost_is_replaced(text: str) -> None:
+    assert is_retried(RayActorError(error_msg=text))
+    assert is_retried(RayTaskError("train", "traceback", RayActorError(error_msg=text)))
+
+
+def is_retried(error: Exception) -> bool:
     retry_losses_alone()
     retry_losses_alone()  # once is enough
     trial = Trial("any", stub=True, max_failures=2)
     trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # it writes its error nowhere
     trial.handle_error(error)
-    assert trial.should_recover() is again
     assert trial.num_failures == 1
+    assert last_failure(trial) == failure_of(error)
+    return bool(trial.should_recover())
 
 
 def test_a_trial_actor_that_ray_killed_for_memory_is_lost_and_does_not_end_the_sweep() -> None:
@@ -47,4 +64,5 @@ def test_a_trial_actor_that_ray_killed_for_memory_is_lost_and_does_not_end_the_s
     killed = OutOfMemoryError("2 worker(s) were killed due to the node running low on memory")
     manager._actor_task_failed(TrackedActorTask(actor), killed)
     assert isinstance(told[0], RayActorError)
+    assert failure_of(told[0]).kind == FailureKind.HOST_OUT_OF_MEMORY
     assert str(told[0]).splitlines()[-1].startswith("out of memory on the host")

@@ -135,11 +135,12 @@ def test_a_sweep_of_every_outcome(storage: Path) -> None:
     one, two, three, four = (runs[number].data for number in ("001", "002", "003", "004"))
     assert (one.params, one.tags["status"], one.tags["trial_id"]) == ({"x": "0.1", "seed": "1"}, "finished", "id-1")
     assert runs["001"].info.run_name == "trial 001 x=0.1"
-    assert {"stopped_because", "failure"} & {*one.tags, *four.tags} == set()
+    assert {"stopped_because", "failure", "failure_kind"} & {*one.tags, *four.tags} == set()
     assert (two.tags["status"], two.tags["stopped_because"]) == (
         "stopped early", "not among the best third of 4 at epoch 1",
     )  # fmt: skip
     assert (three.tags["status"], three.tags["failure"]) == ("failed", "Traceback\nRuntimeError: on purpose")
+    assert three.tags["failure_kind"] == "loop error"
     assert set(one.metrics) - {"seconds/training", "seconds/waiting for a decision"} == {
         "score", "acc_1", "best_score", "best_epoch",
     }  # fmt: skip

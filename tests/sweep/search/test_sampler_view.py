@@ -8,9 +8,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.private.optuna import study_attributes
-from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits
+from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
 from gaudi_tune.sweep.search.searcher import LIMITS
 from tests.helpers.searchers import proposal, searcher_in, seen, states, told, train, trials
@@ -57,6 +58,22 @@ def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: 
     assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
     assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
     assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
+
+
+@pytest.mark.parametrize("text", ["a pity", "diverged: loss is nan", "out of memory on the device: too large"])
+@pytest.mark.parametrize("kind", FailureKind)
+def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureKind, text: str, tmp_path: Path) -> None:
+    searcher = searcher_in(tmp_path)
+    for name in "ab":
+        searcher.suggest(name)
+    train(searcher, "a", 0.1, 0.2, 0.3)
+    searcher.on_error("b", Failure(kind, text))
+    searcher.on_trial_complete("b", error=True)
+    counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)
+    expected = (TrialState.COMPLETE, pytest.approx(0.3)) if counts_as_worst else (TrialState.FAIL, None)
+    assert told(searcher)[1] == expected
+    assert ran_out_of_memory(trials(searcher)[1]) is (kind == FailureKind.OUT_OF_MEMORY)
+    assert trials(searcher)[1].user_attrs["failure"] == text
 
 
 def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Path) -> None:
