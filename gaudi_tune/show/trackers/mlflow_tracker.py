@@ -241,7 +241,7 @@ class MlflowTracker:
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
         step, trial = self._steps.get(run, 0), state.trials[event.trial]
         # An error may have cost the best report, so that the sweep ranks the trial by another.
-        best_report = numbers_in(_best_report(trial, state)) if event.raised and trial.curve else {}
+        best_report = numbers_in(_best_report(trial, state)) if trial.raised and trial.curve else {}
         self._put(
             Update(run=run, time_ms=time_ms, step=step, metrics={**seconds, **best_report}, tags=tags, status=status)
         )

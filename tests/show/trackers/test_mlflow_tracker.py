@@ -330,8 +330,8 @@ def test_a_sort_by_the_best_value_gives_the_order_of_the_sweep(storage: Path) ->
     assert {run: runs[run].data.metrics["best_epoch"] for run in ("001", "002")} == {"001": 1, "002": 2}
     client, order = MlflowClient(plan.tracking_uri), ["metrics.best_score DESC"]
     experiment, sweep = runs["sweep"].info.experiment_id, f"tags.mlflow.parentRunId = '{runs['sweep'].info.run_id}'"
-    best = f"{sweep} and tags.kind = 'trial' and metrics.best_score > 0"
-    ranked = client.search_runs([experiment], best, order_by=order)
+    has_value = f"{sweep} and tags.kind = 'trial' and metrics.best_score > 0"
+    ranked = client.search_runs([experiment], has_value, order_by=order)
     assert [run.data.tags["trial"] for run in ranked] == ["001", "002"]  # the best report of 003 was lost with it
     (confirmation,) = client.search_runs([experiment], f"{sweep} and tags.kind = 'confirmation'")
     assert confirmation.data.tags["trial"] == "004"
