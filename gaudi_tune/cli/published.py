@@ -34,7 +34,9 @@ def published_runs(scripts: Sequence[Path]) -> dict[str, Any]:
     """
     scripts = scripts or sorted((HOME / "experiments").glob("tune_*.py"))
     if not scripts:
-        raise SweepError(f"published: there is no {HOME}/experiments/tune_*.py; name the scripts of experiments")
+        raise SweepError(
+            f"published: {HOME} has no experiments/tune_*.py (they are in a checkout, and not in a wheel); name scripts"
+        )
     experiments = [load_experiment(f"{script}:EXPERIMENT")[0] for script in scripts]
     return {experiment.name: published(experiment) for experiment in experiments}
 

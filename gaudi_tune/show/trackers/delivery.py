@@ -8,11 +8,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT
 from mlflow.tracking import MlflowClient
 
@@ -22,6 +23,7 @@ from gaudi_tune.private.mlflow import DATABASE_LOGGER
 from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox, tracked_at
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
+from gaudi_tune.show.trackers.store import database_file
 from gaudi_tune.sweep.record.lock import is_running
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,17 @@ MLFLOW_SETTINGS = {
 
 class _GivenUpError(Exception):
     """The server has accepted nothing for too long after the end of the sweep."""
+
+
+@contextmanager
+def _opening(uri: str) -> Iterator[None]:
+    """Let one process at a time open a database in a file: two that make its tables at once get in each other's way."""
+    file = database_file(uri)
+    if file is None:
+        yield
+        return
+    with FileLock(f"{file}.lock"):
+        yield
 
 
 class Sender(threading.Thread):
@@ -89,7 +102,8 @@ class Sender(threading.Thread):
         if self._runs is None:
             self._fails_since = self._fails_since or time.monotonic()  # opening a database may take minutes
             try:
-                self._runs = MlflowRuns(MlflowClient(self._uri), self._outbox)
+                with _opening(self._uri):
+                    self._runs = MlflowRuns(MlflowClient(self._uri), self._outbox)
             except Exception as error:  # each kind of store raises its own
                 raise ConnectionError(f"{self._uri} cannot be opened: {error}") from error
             self._fails_since = None

@@ -210,3 +210,15 @@ def wait_until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    uri = f"sqlite:///{tmp_path / 'new.db'}"
+    outboxes = [outbox_in(tmp_path / name, records_of(name, uri)) for name in ("first", "second")]
+    senders = [Sender(uri, outbox) for outbox in outboxes]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.close()
+    assert [outbox.waiting for outbox in outboxes] == [0, 0]
+    assert "trying again" not in caplog.text
