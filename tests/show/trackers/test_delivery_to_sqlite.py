@@ -14,10 +14,11 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from filelock import FileLock
 from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
-from gaudi_tune.show.trackers.delivery import Sender
+from gaudi_tune.show.trackers.delivery import SEND_EVERY_S, Sender
 from gaudi_tune.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
@@ -212,13 +213,13 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    uri = f"sqlite:///{tmp_path / 'new.db'}"
-    outboxes = [outbox_in(tmp_path / name, records_of(name, uri)) for name in ("first", "second")]
-    senders = [Sender(uri, outbox) for outbox in outboxes]
-    for sender in senders:
+def test_a_sweep_opens_a_store_after_another_process_has_made_its_tables(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    outbox = outbox_in(tmp_path / "sweep", records_of("sweep", f"sqlite:///{file}"))
+    sender = Sender(f"sqlite:///{file}", outbox)
+    with FileLock(f"{file}.lock"):
         sender.start()
-    for sender in senders:
-        sender.close()
-    assert [outbox.waiting for outbox in outboxes] == [0, 0]
-    assert "trying again" not in caplog.text
+        time.sleep(3 * SEND_EVERY_S)
+        assert not file.exists()
+    sender.close()
+    assert outbox.waiting == 0
