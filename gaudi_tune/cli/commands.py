@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ COMMAND = "gaudi-tune"
 """The command of an installation."""
 RERUN_SEEDS = 5
 """How many seeds ``rerun`` trains, unless ``--seeds`` gives another number."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters with which a text in somebody's file could command a terminal; tabs and ends of lines are none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,22 +129,27 @@ def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
 
 
 def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import StoredSweep
+    from gaudi_tune.cli.sweeps import StoredSweep, damage_is_an_error
 
     sweep = StoredSweep.find(arguments.sweeps[0], arguments.storage)
-    details = {"options": sweep.file.options, "search": sweep.trials, "summary": sweep.summary}
-    _print({**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"]), arguments.json)
+    with damage_is_an_error(f"show {arguments.sweeps[0]}"):
+        details = {"options": sweep.file.options, "search": sweep.trials, "summary": sweep.summary}
+        data, lines = {**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"])
+    _print(data, lines, arguments.json)
     return 0
 
 
 def _compare(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
-    from gaudi_tune.cli.sweeps import StoredSweep, compare_sweeps, comparison_lines
+    from gaudi_tune.cli.sweeps import StoredSweep, compare_sweeps, comparison_lines, damage_is_an_error
 
     names = arguments.sweeps
     if len(names) < 2:
         raise SweepError(f"compare {names[0]}: give two sweeps or more; show {names[0]} shows one")
-    comparison = compare_sweeps([StoredSweep.find(name, arguments.storage) for name in names])
-    _print(comparison, comparison_lines(comparison), arguments.json)
+    sweeps = [StoredSweep.find(name, arguments.storage) for name in names]
+    with damage_is_an_error(f"compare {' '.join(names)}"):
+        comparison = compare_sweeps(sweeps)
+        lines = comparison_lines(comparison)
+    _print(comparison, lines, arguments.json)
     return 0
 
 
@@ -196,4 +206,5 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
 
 
 def _print(data: Any, lines: Sequence[str], as_json: bool) -> None:
-    print(json.dumps(data, indent=2, default=str) if as_json else "\n".join(lines))
+    text = json.dumps(data, indent=2, default=str) if as_json else "\n".join(lines)
+    print(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text))

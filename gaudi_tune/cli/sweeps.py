@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -185,12 +186,29 @@ class StoredSweep:
         return in_columns(rows)
 
 
+@contextmanager
+def damage_is_an_error(subject: str) -> Iterator[None]:
+    """Turn whatever the content of damaged files raises inside the block into a SweepError."""
+    try:
+        yield
+    except SweepError:
+        raise
+    except Exception as error:  # files of any content: each kind of damage raises its own
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SweepError(
+            f"{subject}: a file in the sweep's folder is damaged ({reason}); put it back from a backup"
+        ) from error
+
+
 def list_sweeps(storage: Path) -> list[dict[str, Any]]:
     """Return the sweeps of a folder in brief, the latest first. One that cannot be read has the reason as its state."""
     sweeps = []
     for folder in sweeps_in(storage):
         try:
-            sweeps.append(StoredSweep(folder, read_sweep_file(folder)).brief())
+            with damage_is_an_error(folder.name):
+                sweep = StoredSweep(folder, read_sweep_file(folder)).brief()
+                _row(sweep)  # which a value of another type does not survive
+            sweeps.append(sweep)
         except SweepError as error:  # noqa: PERF203
             modified_at = (folder / SWEEP_FILE).stat().st_mtime
             sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})

@@ -33,7 +33,9 @@ class SweepLock:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process runs the sweep in ``folder``; False if the lock file may not be read."""
+    """Return whether a process runs the sweep in ``folder``; False if the lock file may not be read, or is none."""
+    if not (folder / LOCK_FILE).is_file():
+        return False
     try:
         file = (folder / LOCK_FILE).open("rb")
     except (FileNotFoundError, PermissionError):

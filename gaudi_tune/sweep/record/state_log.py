@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from gaudi_tune.base.reading import read_regular_file
 from gaudi_tune.base.writing import atomic_write
 
 STATE_LOG = "state.log"
@@ -120,7 +121,7 @@ def read_paused(folder: Path) -> set[int]:
 def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
     """Yield the JSON and the pickled parts of each whole record of a log."""
     try:
-        content = (folder / STATE_LOG).read_bytes()
+        content = read_regular_file(folder / STATE_LOG)
     except FileNotFoundError as error:
         raise ValueError(f"there is no {STATE_LOG}") from error
     for begin, end in records_in(content):

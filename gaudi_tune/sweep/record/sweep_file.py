@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.reading import read_regular_file
 from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.options import SweepOptions, names_on_resume
@@ -148,7 +149,7 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
     """
     file = folder / SWEEP_FILE
     try:
-        sweep_file = SweepFile.model_validate_json(file.read_bytes())
+        sweep_file = SweepFile.model_validate_json(read_regular_file(file))
         name = str(sweep_file.options["name"])
     except (OSError, ValidationError, KeyError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
@@ -168,7 +169,7 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
 def read_summary(folder: Path) -> dict[str, Any]:
     """Return the summary of the sweep in ``folder``; {} if it has not ended, or the file is torn or not a summary."""
     try:
-        summary = json.loads((folder / SUMMARY_FILE).read_text())
+        summary = json.loads(read_regular_file(folder / SUMMARY_FILE))
         is_valid = isinstance(summary["trials"], dict) and isinstance(summary["best"], dict | None)
     except (OSError, ValueError, LookupError, TypeError):
         return {}
