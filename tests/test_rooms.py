@@ -65,6 +65,17 @@ def test_every_folder_has_a_floor_and_says_what_it_is_for() -> None:
         assert ast.get_docstring(ast.parse(init.read_text())), init
 
 
+def test_the_sweep_knows_no_ray_but_for_the_searcher_that_tune_calls() -> None:
+    with_ray = {
+        file.name
+        for room, file in sources()
+        if room.startswith("sweep.")
+        for name in imports_of(file)
+        if name.split(".")[0] == "ray" or name.startswith("gaudi_tune.private.ray")
+    }
+    assert with_ray <= {"searcher.py"}
+
+
 def test_the_package_knows_none_of_the_models() -> None:
     models = ("experiments", "search_spaces", "trainables", "tests")
     wrong = [f"{file}: {name}" for _, file in sources() for name in imports_of(file) if name.split(".")[0] in models]

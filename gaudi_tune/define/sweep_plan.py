@@ -21,8 +21,6 @@ from gaudi_tune.training.training_config import ExecutionMode
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-WITH_RUNGS = ("asha", "asha-promote", "hyperband")
-"""Schedulers that compare trials at the rungs of the budget."""
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
 SUMMARY_FILE = "summary.json"
@@ -82,6 +80,10 @@ class Plan:
     are test data now, because they held no test data out."""
     seconds_each: tuple[float, str] | None = None
     """Seconds of an epoch (or step) in an earlier sweep like this one, and that sweep's name. None: there is none."""
+    rungs: Sequence[int] = ()
+    """The epochs, steps or seconds at which the scheduler compares trials. Empty: at none."""
+    weak_trials: str = ""
+    """What becomes of weak trials, in words; "" if that is obvious."""
     growth: int | str = 1
     """How many devices a trial may take when they would be idle; or the reason why it may not, if a user might ask."""
     graphs: Graphs | None = None

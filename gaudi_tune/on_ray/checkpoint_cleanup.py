@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import forget_deleted_checkpoints
 from gaudi_tune.sweep.policies.checkpoints import CheckpointBudget
-from gaudi_tune.sweep.policies.schedulers.population import may_be_taken_over
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -20,7 +19,7 @@ from gaudi_tune.sweep.record.trial_state import TrialState
 class CheckpointCleanup:
     """Keeps the checkpoints of a sweep within their budget, and has Tune forget those that are deleted."""
 
-    def __init__(self, plan: Plan, state: SweepState, scheduler: TrialScheduler) -> None:
+    def __init__(self, plan: Plan, state: SweepState, scheduler: SweepScheduler) -> None:
         self._plan, self._state, self._scheduler = plan, state, scheduler
         self._budget = CheckpointBudget(plan.folder, plan.options.checkpoint_bytes)
         self._is_due = False
@@ -56,9 +55,9 @@ class CheckpointCleanup:
             trial_state = self._state.trials.get(number_of(trial))
             if trial.is_finished() or trial_state is None:
                 continue
-            waits = trial_state.status == "paused" and self._plan.options.scheduler != "pbt"
-            if trial.checkpoint is not None and not waits:  # with pbt it may be another trial's checkpoint
+            waits = trial_state.status == "paused" and not self._scheduler.policy.clones
+            if trial.checkpoint is not None and not waits:  # that of a clone may be another trial's checkpoint
                 yield Path(trial.checkpoint.path)
             for saved in trial_state.checkpoints:
-                if may_be_taken_over(self._scheduler, trial, saved.step):
+                if self._scheduler.may_be_taken_over(trial, saved.step):
                     yield self._plan.folder / saved.place

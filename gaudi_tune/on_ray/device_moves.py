@@ -12,7 +12,7 @@ from gaudi_tune.group.warm_trainable import WarmTrainable
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.private.ray_tune import call_trainable
 from gaudi_tune.sweep.policies.growth import Growth
-from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
+from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.events import Event, PlaceChanged
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -26,10 +26,10 @@ class DeviceMoves:
         plan: Plan,
         state: SweepState,
         searcher: StudySearcher,
-        scheduler: ChosenScheduler,
+        policy: Scheduler,
         tell: Callable[[Event], None],
     ) -> None:
-        self._state, self._searcher, self._scheduler, self._tell = state, searcher, scheduler, tell
+        self._state, self._searcher, self._policy, self._tell = state, searcher, policy, tell
         self._growth, self._enabled = Growth(plan), plan.grows
 
     def trial_began(self, number: int) -> None:
@@ -52,7 +52,8 @@ class DeviceMoves:
         to_begin = self._searcher.proposed < self._state.num_trials and not self._growth.has_grown
         if to_begin or others_pause:
             return
-        place = self._growth.after_report(self._state, trial_state, self._scheduler.promoted)
+        promoted = len(self._policy.next_trials(self._state))
+        place = self._growth.after_report(self._state, trial_state, promoted)
         if place is not None:
             call_trainable(tune_controller, trial, WarmTrainable.move_to.__name__, place)
             self._tell(PlaceChanged(trial=trial_state.number, workers=place.workers))

@@ -11,10 +11,10 @@ from ray.tune.experiment import Trial
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.kept_in_process import KeptInProcess
+from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
-from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
 from gaudi_tune.sweep.record.sweep_state import SweepState
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class StateOnDisk(KeptInProcess, StateKeeper):
     """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it."""
 
-    def __init__(self, folder: Path, state: SweepState, scheduler: ChosenScheduler, *, resumed: bool) -> None:
+    def __init__(self, folder: Path, state: SweepState, scheduler: SweepScheduler, *, resumed: bool) -> None:
         """Prepare only: nothing is written before Tune asks for it."""
         self._folder, self._state, self._scheduler = folder, state, scheduler
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them

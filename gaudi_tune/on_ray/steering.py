@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted, format_params
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
 from gaudi_tune.sweep.record.events import Event, SearchCut, Steered, StopAsked, TrialsAsked
 from gaudi_tune.sweep.record.sweep_file import keep_num_samples
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -71,11 +70,9 @@ class Steering:
         plan: Plan,
         state: SweepState,
         searcher: StudySearcher,
-        scheduler: ChosenScheduler,
         tell: Callable[[Event], None],
     ) -> None:
-        self._plan, self._state, self._searcher, self._scheduler = plan, state, searcher, scheduler
-        self._tell = tell
+        self._plan, self._state, self._searcher, self._tell = plan, state, searcher, tell
         self._requests: queue.SimpleQueue[tuple[Mapping[str, Any], Future[str]]] = queue.SimpleQueue()
 
     def ask(self, request: Mapping[str, Any]) -> Future[str]:
@@ -141,7 +138,7 @@ class Steering:
 
         A paused trial ends unless it is promoted, as at the end of any search.
         """
-        self._propose(self._searcher.proposed)
+        self._searcher.num_trials = self._searcher.proposed
         self._tell(SearchCut(num_trials=self._searcher.proposed))
 
     def _end(self) -> str:
@@ -187,9 +184,5 @@ class Steering:
     def _want_trials(self, number: int, description: str) -> None:
         """Have the search propose this many trials in all, also after a resume."""
         keep_num_samples(self._plan.folder, number)
-        self._propose(number)
-        self._tell(TrialsAsked(request=description, num_trials=number))
-
-    def _propose(self, number: int) -> None:
-        self._scheduler.expect(number)
         self._searcher.num_trials = number
+        self._tell(TrialsAsked(request=description, num_trials=number))

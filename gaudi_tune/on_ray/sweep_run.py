@@ -25,6 +25,8 @@ from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
+from gaudi_tune.on_ray.population import PopulationScheduler
+from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.trials import last_failure, number_of
@@ -36,8 +38,10 @@ from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
-from gaudi_tune.sweep.policies.schedulers.chosen import ChosenScheduler
-from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
+from gaudi_tune.sweep.policies.schedulers.population import Population
+from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.policies.stopping import StoppingRules
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import DeviceTime
@@ -65,7 +69,12 @@ class SweepRun(KeptInProcess, tune.Callback):
         """Put the parts together. Nothing is opened or started before :meth:`setup`."""
         self.plan, self.searcher = plan, searcher
         options = plan.options
-        self.scheduler = _make_scheduler(plan)
+        self.policy = policy = _make_policy(plan)
+        """The scheduler that the user chose."""
+        self.scheduler = (
+            PopulationScheduler(self, policy) if isinstance(policy, Population) else SweepScheduler(self, policy)
+        )
+        """The scheduler that Tune calls."""
         self.state = state = _make_state(plan)
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
@@ -75,7 +84,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         announcer = self._announcer = Announcer(state, trackers)
         self.trackers, self.views = announcer.trackers, announcer.views
-        self.steering = Steering(plan, state, searcher, self.scheduler, announcer.tell)
+        self.steering = Steering(plan, state, searcher, announcer.tell)
         """Takes requests of people, from any thread."""
         self.page = LivePage(plan, announcer.tracker_address, self.steering.ask)
         self.views += [self.page, DrawPictures(plan, announcer.tracker_address, announcer.show)]
@@ -87,7 +96,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.conclusion = Conclusion(plan, announcer, searcher, self.steering, self.on_disk)
         self.early_end = EarlyEnd(plan, state, searcher, announcer.tell, self.conclusion.write)
         self._stopping: StoppingRules  # made in setup(), because it starts the clock of --time-budget
-        self._device_moves = DeviceMoves(plan, state, searcher, self.scheduler, announcer.tell)
+        self._device_moves = DeviceMoves(plan, state, searcher, policy, announcer.tell)
         self._cleanup = CheckpointCleanup(plan, state, self.scheduler)
 
         self._pausing: list[Trial] = []  # trials that are being saved before they pause
@@ -128,7 +137,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """Note that a trial has its worker group, perhaps the one of a trial that the scheduler has just paused."""
-        if self.scheduler.pauses_unasked:
+        if self.policy.clones:
             self._note_unasked_pauses(trials)
         number = number_of(trial)
         self._device_moves.trial_began(number)
@@ -144,14 +153,14 @@ class SweepRun(KeptInProcess, tune.Callback):
                 pause = events.Decision("pause", f"by {self.plan.options.scheduler}")
                 self._announcer.tell(events.Decided(trial=trial_state.number, decision=pause))
 
-    def reported(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+    def reported(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Note a report, decide what follows from it, and return that as Tune's schedulers do."""
         number = number_of(trial)
         report = self._report_event(trial, result)
         self.state.apply(report)
         if result.get(names.STARTS_OVER):
             self._heed_starting_over(saves=result.get(SHOULD_CHECKPOINT) is not False)
-        decision, answer = self._decide(tune_controller, trial, result)
+        decision, answer = self._decide(tune_controller, trial, result, report)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
         if decision.verdict == "continue" and not result.get(names.STARTS_OVER):
@@ -177,6 +186,7 @@ class SweepRun(KeptInProcess, tune.Callback):
             metrics=metrics,
             config=trial.config,
             count=int(result.get(REPORTS, 0)),
+            starts_over=bool(result.get(names.STARTS_OVER)),
         )
 
     def _heed_starting_over(self, *, saves: bool) -> None:
@@ -190,17 +200,20 @@ class SweepRun(KeptInProcess, tune.Callback):
             problem = "the train loop saves no checkpoint"
             fix = "give its report() save= or checkpoint=, and begin it with get_checkpoint()"
         fix = f"{fix} (docs/own-model.md)"
-        if self.plan.options.scheduler == "pbt":
+        if self.policy.clones:
             reason = (
-                f"--scheduler pbt continues trials with other hyperparameters, but {problem}; {fix}, or take another"
+                f"--scheduler {self.plan.options.scheduler} continues trials with other hyperparameters, but "
+                f"{problem}; {fix}, or take another"
             )
             self.early_end.ask(events.Ending(reason, status=1, at_once=True))
             return
-        pauses = "weak trials end and do not wait, and " if self.plan.options.scheduler == "asha-promote" else ""
+        pauses = "weak trials end and do not wait, and " if self.policy.pauses else ""
         model = "" if saves else "no model is kept, "
         logger.warning("%s: %s%sa trial that is interrupted begins again. %s", problem, model, pauses, fix.capitalize())
 
-    def _decide(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> tuple[events.Decision, str]:
+    def _decide(
+        self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: events.Reported
+    ) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.
 
         Divergence counts first, then the budget, then a person who stops the trial, and at last the scheduler.
@@ -213,17 +226,10 @@ class SweepRun(KeptInProcess, tune.Callback):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if trial_state.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
-        # While the sweep ends, pbt is not asked: the clone of another trial would be lost.
-        ends_with_pbt = self.early_end.holds_trials and self.plan.options.scheduler == "pbt"
-        if trial_state.confirms or ends_with_pbt:
+        would_lose_clone = self.early_end.holds_trials and self.policy.clones  # the sweep ends
+        if trial_state.confirms or would_lose_clone:
             return events.Decision("continue"), TrialScheduler.CONTINUE
-        answer = self.scheduler.on_trial_result(tune_controller, trial, result)
-        reason = self.scheduler.reasons.pop(trial.trial_id, f"by {self.plan.options.scheduler}")
-        if answer == TrialScheduler.STOP:
-            return events.Decision("stopped early", reason), answer
-        if answer == TrialScheduler.PAUSE:
-            return events.Decision("pause", reason), answer
-        return events.Decision("continue"), answer  # pbt's answer is NOOP if it has paused the trial itself
+        return self.scheduler.decide(tune_controller, trial, result, report)
 
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -357,15 +363,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.early_end.signals.give_back(interrupted=self.early_end.interrupted)
 
 
-def _make_scheduler(plan: Plan) -> ChosenScheduler:
-    return make_scheduler(
-        "fifo" if plan.options.baseline_only else plan.options.scheduler,
-        plan.budget,
-        plan.objectives,
-        space=plan.experiment.search_space,
-        trials=plan.num_samples,
-        groups=plan.groups,
-    )
+def _make_policy(plan: Plan) -> Scheduler:
+    kind = Fifo if plan.options.baseline_only else SCHEDULERS[plan.options.scheduler]
+    return kind(plan.budget, plan.objectives, plan.experiment.search_space)
 
 
 def _make_state(plan: Plan) -> SweepState:

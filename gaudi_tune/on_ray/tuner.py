@@ -20,7 +20,6 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
@@ -231,7 +230,7 @@ class SweepTuner(tune.Tuner):
             metric=self.plan.experiment.metric,
             mode=self.plan.experiment.mode,
             search_alg=self.run.searcher,
-            scheduler=SweepScheduler(self.run, self.run.scheduler),
+            scheduler=self.run.scheduler,
             # The searcher counts the trials. If Tune did, it would end worker groups of paused trials after the last.
             num_samples=-1,
             max_concurrent_trials=self.plan.groups,
@@ -248,8 +247,7 @@ class SweepTuner(tune.Tuner):
             callbacks=[self.run, self.run.on_disk, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
-                # pbt: a trial may take over an older checkpoint of another
-                num_to_keep=None if plan.options.scheduler == "pbt" else 1,
+                num_to_keep=None if self.run.policy.clones else 1,  # a clone may take over an older one of another
                 checkpoint_score_attribute=plan.experiment.metric,
                 checkpoint_score_order=plan.experiment.mode,
                 checkpoint_at_end=False,  # by default Tune would save every trial at its end

@@ -18,7 +18,7 @@ from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
 from gaudi_tune.define.objective import USUAL_MODES, Objective, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.ranges import holds, middle, words_of
-from gaudi_tune.define.sweep_plan import WITH_RUNGS
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.training.training_config import TrainingConfig
 from gaudi_tune.training.trial_config import TrialConfig
 
@@ -137,10 +137,11 @@ def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Ex
     metrics = {objective.name for objective in objectives}
     if len(metrics) < len(objectives) or len(objectives) > MOST_OBJECTIVES:
         raise SweepError(f"{arguments}: name one to {MOST_OBJECTIVES} metrics, each once")
-    if len(objectives) > 1 and options.scheduler not in (*WITH_RUNGS, "fifo"):
+    if len(objectives) > 1 and not SCHEDULERS[options.scheduler].takes_objectives:
+        others = [name for name, scheduler in SCHEDULERS.items() if scheduler.takes_objectives]
         raise SweepError(
             f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names "
-            f"{len(objectives)}; take {', '.join(WITH_RUNGS)} or fifo"
+            f"{len(objectives)}; take {', '.join(others[:-1])} or {others[-1]}"
         )
     return replace(experiment, metric=objectives[0].name, mode=objectives[0].mode), objectives
 

@@ -20,6 +20,7 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.plan.apply import AppliedOptions
 from gaudi_tune.sweep.policies.growth import choose_growth
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.training.training_config import ExecutionMode, TrainingConfig
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
@@ -61,10 +62,8 @@ def settle(
         raise SweepError(
             f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"
         ) from error
-    if options.scheduler == "pbt":
-        from gaudi_tune.sweep.policies.schedulers.population import check_changeable  # imports Tune: half a second
-
-        check_changeable(experiment.search_space)
+    scheduler = SCHEDULERS[options.scheduler]
+    scheduler.check(experiment.search_space)
     return Plan(
         experiment=experiment,
         objectives=applied.objectives,
@@ -83,6 +82,8 @@ def settle(
         name=name,
         tracking_uri=uri,
         graphs=graphs,
+        rungs=budget.rungs() if scheduler.has_rungs else (),
+        weak_trials=scheduler.in_words(budget, groups, may_not_save=mode is None),
         growth=choose_growth(config, options, budget, devices),
         cluster=cluster,
     )
@@ -184,8 +185,11 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
         obstacle = "--baseline-only has no winner"
     elif options.evaluate is not None:
         obstacle = "--evaluate trains nothing"
-    elif options.scheduler == "pbt":
-        obstacle = "--scheduler pbt changes hyperparameters while a trial trains, so that there are none to train again"
+    elif SCHEDULERS[options.scheduler].clones:
+        obstacle = (
+            f"--scheduler {options.scheduler} changes hyperparameters while a trial trains, so that there are none to "
+            f"train again"
+        )
     elif trials == 1:
         obstacle = "one trial is the baseline, which there is nothing to compare with"
     if obstacle and options.confirm:

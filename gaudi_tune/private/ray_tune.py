@@ -16,7 +16,6 @@ from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining
-from ray.tune.search import Searcher
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
@@ -156,11 +155,6 @@ def set_iteration(trainable: tune.Trainable, iteration: int) -> None:
     """Set how many results a trainable has returned. Publicly only ``restore()`` sets it, from an existing
     checkpoint."""
     trainable._iteration = iteration
-
-
-def searcher_of(tune_controller: Any) -> Searcher:
-    """Return the searcher of a sweep. Schedulers get the controller, in which Tune wraps the searcher."""
-    return tune_controller.search_alg.searcher
 
 
 def training_of(tune_controller: Any) -> set[Trial]:

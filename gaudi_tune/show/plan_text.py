@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
 from gaudi_tune.define.objective import Objective, usual_mode
-from gaudi_tune.define.sweep_plan import WITH_RUNGS, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import describe_test_data
 from gaudi_tune.training.training_config import TrainingConfig
 
@@ -31,7 +31,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
     """Return label and text of the lines about trials, objectives and limits."""
-    rows = [("sweep", _search(plan)), ("", _weak_trials(plan))]
+    rows = [("sweep", _search(plan)), ("", "" if plan.options.baseline_only else plan.weak_trials)]
     if plan.seeds:
         rows.append(("", f"then trains {_confirmation(plan)}"))
         if plan.test_data_seen_by:
@@ -69,28 +69,9 @@ def _search(plan: Plan) -> str:
         f"{name}: {counted(plan.num_samples, 'trial')}, {start}, at most {plan.budget} each, {options.search} search, "
         f"{options.scheduler} scheduler"
     )
-    rungs = plan.budget.rungs() if options.scheduler in WITH_RUNGS else []
-    if rungs:
-        line += f", rungs at {plan.budget.unit} {', '.join(map(str, rungs))}"
+    if plan.rungs:
+        line += f", rungs at {plan.budget.unit} {', '.join(map(str, plan.rungs))}"
     return line
-
-
-def _weak_trials(plan: Plan) -> str:
-    """Return what happens to weak trials, if that is not obvious."""
-    scheduler = plan.options.scheduler
-    if plan.options.baseline_only:
-        return ""
-    if scheduler == "asha-promote" and plan.budget.rungs():
-        if plan.mode is None:  # the train loop is not the shared one, and may not save
-            return "weak trials pause at a rung and keep a checkpoint, or stop there if the train loop saves none"
-        return "weak trials pause at a rung and keep a checkpoint (--scheduler asha stops them instead)"
-    if scheduler == "pbt":
-        interval = counted(plan.budget.exchange_every(), plan.budget.unit)
-        return (
-            f"the {plan.groups} that train at the same time are the population; every {interval} the weak ones take "
-            f"over the weights of the strong"
-        )
-    return ""
 
 
 def _confirmation(plan: Plan) -> str:

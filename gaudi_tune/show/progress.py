@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
-from gaudi_tune.define.sweep_plan import WITH_RUNGS, Plan
+from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -120,7 +120,7 @@ class ShowProgress:
 
     def _waits(self, trial: TrialState) -> bool:
         """Whether a trial was paused at a rung after its last report. The many pauses of pbt do not count."""
-        return trial.decision.verdict == "pause" and self._plan.options.scheduler in WITH_RUNGS
+        return trial.decision.verdict == "pause" and bool(self._plan.rungs)
 
     def _trial_line(self, trial: TrialState, status: str, state: SweepState) -> str:
         experiment = self._plan.experiment

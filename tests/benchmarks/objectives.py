@@ -22,7 +22,7 @@ import logging
 import sys
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,21 +35,21 @@ from gaudi_tune.define.options import PROJECT_ROOT
 
 sys.path[0] = str(PROJECT_ROOT)
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.record.front import on_front
 from gaudi_tune.sweep.search.searcher import StudySearcher
 from tests.benchmarks.scoreboard import BOOTSTRAPS, LCBench, find_tasks
-from tests.benchmarks.strategies import Array, OnTune, Trial
+from tests.benchmarks.strategies import Array, OnRecord, Trial
 
 RANDOM = 2000
 """Configurations that scale the objectives of a task."""
 AGAINST = "random+asha-promote"
 
 
-class OnTwo(OnTune):
-    """Tune's calls with two objectives."""
+class OnTwo(OnRecord):
+    """A sweep with two objectives."""
 
     seconds = 0.0
 
@@ -57,13 +57,15 @@ class OnTwo(OnTune):
         def with_seconds(call: Any) -> Any:
             return lambda *given: call(*given[:-1], {**given[-1], "seconds": self.seconds})
 
-        kept = self.scheduler.on_trial_result, self.searcher.on_trial_result, self.searcher.on_trial_complete
-        self.scheduler.on_trial_result = with_seconds(kept[0])
-        self.searcher.on_trial_result, self.searcher.on_trial_complete = map(with_seconds, kept[1:])
+        kept = self.searcher.on_trial_result, self.searcher.on_trial_complete
+        self.searcher.on_trial_result, self.searcher.on_trial_complete = map(with_seconds, kept)
         try:
             return super().report(trial, loss, ended)
         finally:
-            self.scheduler.on_trial_result, self.searcher.on_trial_result, self.searcher.on_trial_complete = kept
+            self.searcher.on_trial_result, self.searcher.on_trial_complete = kept
+
+    def point(self, result: Mapping[str, Any]) -> tuple[float, ...]:
+        return point_in(self.state.objectives, {**result, "seconds": self.seconds})
 
 
 def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
@@ -76,8 +78,8 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
         SearchSpace(space), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=name, storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
-    halving = make_scheduler(cast(Any, scheduler), budget, objectives, trials=10**9, groups=workers)
-    return OnTwo(searcher, halving, workers)
+    policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
+    return OnTwo(searcher, policy, workers, budget, objectives)
 
 
 def simulate(strategy: OnTwo, task: LCBench, workers: int, epochs: int, least: float) -> Array:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, cast, get_args
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +30,14 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import SchedulerName
+from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.search_space import SearchSpace, WithPrior
-from gaudi_tune.sweep.policies.schedulers.factory import make_scheduler
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
+from gaudi_tune.sweep.record.device_time import DeviceTime
+from gaudi_tune.sweep.record.events import Decided, Reported, TrialBegan, TrialEnded
+from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -42,8 +45,10 @@ Curve: TypeAlias = tuple[Array, Callable[[int], tuple[float, float]]]
 """Where in the unit cube it was measured, and what gives the loss after an epoch (from 1), and its seconds."""
 Take: TypeAlias = Callable[[Array], Curve | None]
 """Gives the curve of a proposal; None when every row of the table is used."""
-OURS = [name for name in get_args(SchedulerName) if name != "pbt"]
-"""Our schedulers; pbt changes hyperparameters on the way, for which there are no curves."""
+OURS = [name for name, kind in SCHEDULERS.items() if not kind.clones]
+"""Our schedulers but for pbt: it changes hyperparameters on the way, for which there are no curves."""
+ENDLESS = 10**9
+"""Trials of a sweep that is cut off by its epochs."""
 
 
 @dataclass(eq=False)
@@ -72,34 +77,44 @@ class Strategy(Protocol):
 
 
 class OnTune:
-    """A searcher and a scheduler, called as Tune calls them; stands in for Tune's controller, too."""
+    """A searcher and a scheduler of Tune, called as Tune calls them; stands in for Tune's controller, too."""
 
-    def __init__(self, searcher: Searcher, scheduler: TrialScheduler, workers: int) -> None:
+    def __init__(self, searcher: Searcher, scheduler: TrialScheduler | None, workers: int) -> None:
         self.searcher = ConcurrencyLimiter(searcher, max_concurrent=workers)
-        self.scheduler, self.search_alg = scheduler, SimpleNamespace(searcher=self.searcher)
-        scheduler.set_search_properties("loss", "min")
+        self.scheduler: Any = scheduler
+        if scheduler is not None:
+            scheduler.set_search_properties("loss", "min")
         self.trials: list[Trial] = []
         self.numbers = itertools.count()
 
     def get_trials(self) -> list[Trial]:
         return self.trials
 
-    @property
-    def _running_trials(self) -> set[Trial]:
-        return {trial for trial in self.trials if trial.status == "RUNNING"}
-
-    @property
-    def _pending_trials(self) -> set[Trial]:
-        return {trial for trial in self.trials if trial.status == "PENDING"}
-
     def next(self, take: Take) -> Trial | None:
         while self._propose(take):
             pass
-        named = cast(Trial | None, self.scheduler.choose_trial_to_run(cast(Any, self)))
-        chosen = named or next((trial for trial in self.trials if trial.status == "PENDING"), None)
+        chosen = self.chosen() or next((trial for trial in self.trials if trial.status == "PENDING"), None)
         if chosen:
-            chosen.set_status("RUNNING")
+            self.start(chosen)
         return chosen
+
+    def added(self, trial: Trial) -> None:
+        """Tell the scheduler of a new trial."""
+        self.scheduler.on_trial_add(self, trial)
+
+    def chosen(self) -> Trial | None:
+        """Return the trial that the scheduler names."""
+        return cast(Trial | None, self.scheduler.choose_trial_to_run(self))
+
+    def start(self, trial: Trial) -> None:
+        trial.set_status("RUNNING")
+
+    def decision(self, trial: Trial, result: dict[str, Any], ended: bool) -> str:
+        """Return what the scheduler decides after a report."""
+        decision = "STOP" if ended else str(self.scheduler.on_trial_result(self, trial, result))
+        if decision == "STOP":
+            self.scheduler.on_trial_complete(self, trial, result)
+        return decision
 
     def _propose(self, take: Take) -> bool:
         name = f"t{next(self.numbers)}"  # new, too, after a proposal that found every row of the table used
@@ -112,17 +127,16 @@ class OnTune:
         number = inner._numbers[name] if isinstance(inner, StudySearcher) else inner._ot_trials[name].number
         tell_row(study, study.get_trials(deepcopy=False)[number]._trial_id, curve[0])
         self.trials.append(Trial(name, curve))
-        self.scheduler.on_trial_add(cast(Any, self), cast(Any, self.trials[-1]))
+        self.added(self.trials[-1])
         return True
 
     def report(self, trial: Trial, loss: float, ended: bool) -> str:
         trial.second += trial.curve[1](trial.epoch)[1]
         epochs = {"epoch": trial.epoch, "training_iteration": trial.epoch, "second": trial.second}
         result = {"loss": loss, "trial_id": trial.trial_id, **epochs}
-        trial.last_result, convert_tune_range = result, cast(Any, trial)
-        decision = "STOP" if ended else self.scheduler.on_trial_result(cast(Any, self), convert_tune_range, result)
+        trial.last_result = result
+        decision = self.decision(trial, result, ended)
         if decision == "STOP":
-            self.scheduler.on_trial_complete(cast(Any, self), convert_tune_range, result)
             self.searcher.on_trial_complete(trial.trial_id, result)
             trial.set_status("TERMINATED")
             return decision
@@ -130,6 +144,63 @@ class OnTune:
         if decision == "PAUSE":
             trial.set_status("PAUSED")
         return decision
+
+
+class OnRecord(OnTune):
+    """A searcher and a scheduler of ours, with the record of a sweep."""
+
+    def __init__(
+        self, searcher: Searcher, policy: Scheduler, workers: int, budget: Budget, objectives: Sequence[Objective]
+    ) -> None:
+        super().__init__(searcher, None, workers)
+        self.policy, self.workers = policy, workers
+        device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (workers,), "simulated"))
+        self.state = SweepState(objectives, budget, ENDLESS, device_time)
+
+    def added(self, trial: Trial) -> None:
+        self.policy.trial_added(len(self.trials))
+
+    def chosen(self) -> Trial | None:
+        training = sum(trial.status in ("RUNNING", "PENDING") for trial in self.trials)
+        for number in self._promoted():
+            if training < self.workers:
+                return self.trials[number - 1]
+        return None
+
+    def _promoted(self) -> Sequence[int]:
+        """Return the trials that are to continue, and tell the searcher."""
+        promoted = self.policy.next_trials(self.state)
+        for number in promoted:
+            self.searcher.on_unpause(self.trials[number - 1].trial_id)
+        return promoted
+
+    def start(self, trial: Trial) -> None:
+        super().start(trial)
+        number = self.trials.index(trial) + 1
+        self.state.apply(TrialBegan(trial=number, trial_id=trial.trial_id, config={}))
+
+    def point(self, result: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return the objectives of a report."""
+        return point_in(self.state.objectives, result)
+
+    def decision(self, trial: Trial, result: dict[str, Any], ended: bool) -> str:
+        number, policy, state = self.trials.index(trial) + 1, self.policy, self.state
+        epoch = trial.epoch
+        report = Reported(trial=number, step=epoch, point=self.point(result), metrics=result, config={}, count=epoch)
+        state.apply(report)
+        verdict = "finished"
+        if not ended:
+            decision = policy.decide(state, state.trials[number], report)
+            if decision.verdict == "pause":
+                self.searcher.on_pause(trial.trial_id)
+            self._promoted()
+            state.apply(Decided(trial=number, decision=decision))
+            verdict = decision.verdict
+        if verdict in ("continue", "pause"):
+            return verdict.upper()
+        policy.trial_ended(number)
+        state.apply(TrialEnded(trial=number, outcome="finished" if ended else "stopped early", reason=""))
+        return "STOP"
 
 
 def tell_row(study: optuna.Study, trial_id: int, row: Array) -> None:
@@ -282,6 +353,5 @@ def make_strategy(
         SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
         study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
     )  # fmt: skip
-    endless = 10**9  # a sweep is cut off by its epochs
-    halving = make_scheduler(cast(Any, scheduler), budget, objectives, trials=endless, groups=workers)
-    return OnTune(own, halving, workers)
+    policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
+    return OnRecord(own, policy, workers, budget, objectives)

@@ -118,13 +118,14 @@ def test_once_the_sweep_ends_no_trial_takes_over_another(storage: Path, monkeypa
     options = SweepOptions(storage=storage, name="x", device="cpu", scheduler="pbt")
     run = SweepTuner(make_plan(plain, options), trackers=[]).run
     run.state.apply(TrialBegan(trial=1, trial_id="1", config={"x": 0.5}))
-    scheduler = mock.Mock(return_value=TrialScheduler.CONTINUE)
-    monkeypatch.setattr(run.scheduler, "on_trial_result", scheduler)
+    scheduler = mock.Mock(return_value=(Decision("continue"), TrialScheduler.CONTINUE))
+    monkeypatch.setattr(run.scheduler, "decide", scheduler)
     trial: Any = SimpleNamespace(experiment_tag="1_", trial_id="1")
     for ends in (False, True):
         if ends:
             run.early_end.ask(Ending("for a test", 0))
-        decision, _ = run._decide(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1})
+        report = Reported(trial=1, step=1, point=(0.1,), metrics={}, config={})
+        decision, _ = run._decide(None, trial, {"score": 0.1, "epoch": 1, "training_iteration": 1}, report)
         assert decision.verdict == "continue"
     scheduler.assert_called_once()
 

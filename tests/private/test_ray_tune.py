@@ -157,12 +157,6 @@ def test_a_trainable_saves_into_the_folder_that_it_names(tmp_path: Path, monkeyp
     assert other.train()[TRAINING_ITERATION] == 8
 
 
-def test_a_controller_has_the_searcher_inside_its_search_algorithm() -> None:
-    searcher = OptunaSearch({"x": tune.uniform(0, 1)}, metric="score", mode="max")
-    controller = SimpleNamespace(search_alg=SearchGenerator(searcher))
-    assert ray_tune.searcher_of(controller) is searcher
-
-
 def test_a_scheduler_may_pause_a_trial_as_it_is_added() -> None:
     """Trials that a resumed sweep had paused stay so: Tune files a trial by its status after the scheduler has it."""
     trial = Trial("any", stub=True)

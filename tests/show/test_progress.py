@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,10 +27,11 @@ from gaudi_tune.sweep.record.events import (
 from tests.helpers.fed_state import Fed
 
 
-def progress(scheduler: str) -> ShowProgress:
+def progress(rungs: Sequence[int]) -> ShowProgress:
     plan: Any = SimpleNamespace(
         experiment=SimpleNamespace(metric="score", display_params=("x",)),
-        options=SimpleNamespace(scheduler=scheduler, workers_per_trial=1),
+        options=SimpleNamespace(workers_per_trial=1),
+        rungs=rungs,
         groups=2,
         devices=SimpleNamespace(type=SimpleNamespace(kind="cpu")),
     )
@@ -37,7 +39,7 @@ def progress(scheduler: str) -> ShowProgress:
 
 
 def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha-promote")
+    fed, shown = Fed(trials=3), progress((1, 3))
     shown.show(SweepBegan(), fed.state)
     fed.begin(1, 2)
     for number, verdict in ((1, "pause"), (2, "continue")):
@@ -59,7 +61,7 @@ def test_a_trial_that_waits_is_neither_running_nor_done(capsys: pytest.CaptureFi
 
 
 def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     fed.begin(1)  # before the sweep was killed
     shown.show(SweepBegan(), fed.state)
     fed.begin(2)
@@ -76,7 +78,7 @@ def test_what_a_kill_has_lost_is_not_blamed_on_workers(capsys: pytest.CaptureFix
 
 
 def test_an_error_of_several_lines_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     fed.begin(1)
     error = TrialEnded(trial=1, outcome="failed", reason="...\nRuntimeError: cannot load:\n\tsize mismatch")
     shown.show(error, fed.state)
@@ -84,7 +86,7 @@ def test_an_error_of_several_lines_is_named(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_small_loss_has_digits(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     fed.trial(1, 6.183e-05)
     shown.show(TrialEnded(trial=1, outcome="finished", reason=""), fed.state)
     shown._print(shown._status(fed.state))
@@ -94,7 +96,7 @@ def test_a_small_loss_has_digits(capsys: pytest.CaptureFixture[str]) -> None:
 def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_front(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fed, shown = Fed(trials=3, others=[Objective("seconds", "min")]), progress("asha")
+    fed, shown = Fed(trials=3, others=[Objective("seconds", "min")]), progress((1, 3))
     for number, reports in ((1, [(0.5, 3.0)]), (2, [(0.6, 5.25), (0.4, 1.0)]), (3, [(0.4, 4.0)])):
         fed.begin(number)
         for step, (score, seconds) in enumerate(reports, start=1):
@@ -110,7 +112,7 @@ def test_with_several_objectives_a_line_has_all_and_whether_the_trial_is_on_the_
 
 
 def test_pbt_pauses_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("pbt")
+    fed, shown = Fed(trials=3), progress(())
     fed.begin(1)
     fed.report(1, 1, 0.1, "pause")
     shown.show(Decided(trial=1, decision=fed.state.trials[1].decision), fed.state)
@@ -118,7 +120,7 @@ def test_pbt_pauses_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_train_loop_that_returns_early_is_not_blamed_on_the_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     for number, verdict in ((1, "continue"), (2, "stopped early")):
         fed.begin(number)
         fed.report(number, 1, 0.1, cast(Any, verdict))
@@ -130,7 +132,7 @@ def test_a_train_loop_that_returns_early_is_not_blamed_on_the_scheduler(capsys: 
 
 
 def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     fed.begin(1, 2)
     fed.report(2, 1, 0.5)
     fed.save(2)
@@ -152,7 +154,7 @@ def test_what_a_person_asks_and_how_trials_and_the_sweep_go_on_is_said(capsys: p
 
 
 def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pytest.CaptureFixture[str]) -> None:
-    fed, shown = Fed(trials=1, confirm=1, seeds=2), progress("asha")
+    fed, shown = Fed(trials=1, confirm=1, seeds=2), progress((1, 3))
     fed.trial(1, 0.5)
     test_metric: dict[int, dict[str, Any]] = {2: {"test_score": 0.3}, 3: {}}
     for number, more in test_metric.items():
@@ -170,7 +172,7 @@ def test_in_a_pipe_a_line_says_where_the_sweep_is_when_nothing_else_was_said(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     said = []
     for now in (1029.0, 1030.0, 1059.0, 1060.0):  # noqa: B007
         shown.tick(fed.state)
@@ -184,7 +186,7 @@ def test_on_a_terminal_each_group_has_a_row(
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes a pipe for a terminal
-    fed, shown = Fed(trials=3), progress("asha")
+    fed, shown = Fed(trials=3), progress((1, 3))
     shown.show(SweepBegan(), fed.state)
     fed.begin(1, 2)
     fed.report(2, 1, 0.25)

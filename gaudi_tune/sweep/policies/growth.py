@@ -20,6 +20,7 @@ from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
@@ -279,8 +280,8 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     if options.grow == "off" or 2 * usual_width > devices.count:
         return usual_width
     obstacle = ""
-    if options.scheduler == "pbt":
-        obstacle = "--scheduler pbt needs all that train at the same time to train alike"
+    if SCHEDULERS[options.scheduler].clones:
+        obstacle = f"--scheduler {options.scheduler} needs all that train at the same time to train alike"
     elif budget.seconds:
         obstacle = "--seconds compares trials by the time that they take"
     elif options.address is not None:

@@ -9,6 +9,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.base.words import duration, last_line
 from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -91,8 +92,8 @@ class StoppingRules:
         """Return an ending if more trials than ``--patience`` allows have brought nothing better."""
         if self._options.patience is None:
             return None
-        # pbt pauses good trials, too: with it, only those count that have ended.
-        counts_paused = self._options.scheduler != "pbt"
+        # Where good trials pause, too, only those count that have ended.
+        counts_paused = not SCHEDULERS[self._options.scheduler].clones
         since_best = sum(counts_paused or state.trials[number].has_ended for number in state.since_best)
         if since_best < self._options.patience:
             return None

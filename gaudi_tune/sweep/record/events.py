@@ -94,6 +94,8 @@ class Reported(TrialEvent):
     """The configuration that it trained with; pbt changes it while a trial runs."""
     count: int = 0
     """The number of the report among those of the trial, from 1; a report that is made again has the same number."""
+    starts_over: bool = False
+    """Whether the trial would begin again after a pause, because its train loop does not continue from checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)

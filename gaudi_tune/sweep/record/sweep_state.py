@@ -24,7 +24,7 @@ from gaudi_tune.sweep.record.front import dominates, in_order, on_front
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
-VERSION = 6
+VERSION = 7
 """The version of a snapshot's layout; raise it with every change that an older snapshot does not fit."""
 
 
