@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -102,20 +101,23 @@ def failure_of(error: BaseException) -> Failure:
         if isinstance(carrier, WorkerGroupError | LostActorError):
             return carrier.failure
     raised = cause if isinstance(cause, BaseException) else error
-    if not is_loss(raised):
-        types = sorted({name_of_type(inner) for inner in _errors_in(raised)})
-        return Failure(FailureKind.GROUP_ERROR, str(error), " ".join(types))
-    if was_killed_for_memory(raised):
+    if is_loss(raised):
+        return _failure_of_loss(raised, str(error))
+    types = sorted({name_of_type(inner) for inner in _errors_in(raised)})
+    return Failure(FailureKind.GROUP_ERROR, str(error), " ".join(types))
+
+
+def _failure_of_loss(loss: BaseException, text: str) -> Failure:
+    """Return the failure that a loss is; the last line of its text says what may have happened."""
+    if was_killed_for_memory(loss):
         hint = "out of memory on the host, so Ray killed processes: fewer or smaller trials at a time need less"
-        return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{error}\n{hint}")
-    failure = Failure(FailureKind.LOST, str(error))
-    if any(isinstance(inner, LOSS_ERRORS) for inner in _errors_of_workers(raised)):
-        hint = (
-            "a worker's process ended without raising an error: its node went down, it was killed, it crashed, or your "
-            "train loop called os._exit()"
+        return Failure(FailureKind.HOST_OUT_OF_MEMORY, f"{text}\n{hint}")
+    if any(isinstance(error, LOSS_ERRORS) for error in _errors_of_workers(loss)):
+        text += (
+            "\na worker's process ended without raising an error: its node went down, it was killed, it crashed, or "
+            "your train loop called os._exit()"
         )
-        failure = replace(failure, text=f"{error}\n{hint}")
-    return failure
+    return Failure(FailureKind.LOST, text)
 
 
 def failure_of_loop(error: BaseException, *, out_of_memory: bool) -> Failure:
