@@ -15,8 +15,9 @@ from ray.train.torch import TorchTrainer
 
 from experiments import tune_resnet18
 from gaudi_tune.base import names
+from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.devices.find import DEVICE_TYPES
-from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError
+from gaudi_tune.group.errors import StartHungError, WorkerGroupError, WorkerRaisedError, WorkersLostError, failure_of
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.session import TrainLoop
@@ -301,6 +302,8 @@ def test_what_ends_a_loop_or_its_process_is_named_in_the_last_line(
         group.start({"way": way}, None)
     group.exit()
     assert re.search(says, str(raised.value).splitlines()[-1])
+    expected_kind = FailureKind.LOST if kind is WorkersLostError else FailureKind.LOOP_ERROR
+    assert failure_of(raised.value).kind == expected_kind
 
 
 def test_workers_that_do_not_come_are_not_waited_for_for_ever(host: Any, tmp_path: Path) -> None:
