@@ -10,7 +10,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.on_ray.trials import last_failure, number_of
+from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.private.ray_tune import end_idle_actors, end_paused, training_of
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.events import Decision, Reported, Verdict
@@ -71,10 +71,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
             trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Note that a trial failed, or goes on after a failure. Tune tells the searcher later."""
-        failure = last_failure(trial)
-        if failure is not None:
-            self._run.searcher.on_error(trial.trial_id, failure)
+        """Note that a trial failed, or goes on after a failure."""
         self._run.searcher.on_unpause(trial.trial_id)
         self.policy.trial_failed(number_of(trial))
 

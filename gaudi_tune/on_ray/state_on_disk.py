@@ -17,6 +17,7 @@ from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.private.tune_state import StateKeeper
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
 from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +25,11 @@ logger = logging.getLogger(__name__)
 class StateOnDisk(KeptInProcess, StateKeeper):
     """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it."""
 
-    def __init__(self, folder: Path, state: SweepState, scheduler: SweepScheduler, *, resumed: bool) -> None:
+    def __init__(
+        self, folder: Path, state: SweepState, scheduler: SweepScheduler, searcher: StudySearcher, *, resumed: bool
+    ) -> None:
         """Prepare only: nothing is written before Tune asks for it."""
-        self._folder, self._state, self._scheduler = folder, state, scheduler
+        self._folder, self._state, self._scheduler, self._searcher = folder, state, scheduler, searcher
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
         self.is_complete = True
         """Whether the log has everything that it was given."""
@@ -51,15 +54,18 @@ class StateOnDisk(KeptInProcess, StateKeeper):
             return
         self._logged_trials = dict(trials)
         self._state.forget_changes()
+        self._searcher.forget_changes()
         self.is_complete = True
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""
-        return {**self._state.snapshot(numbers), "scheduler": self._scheduler.get_state()}
+        study = self._searcher.study_snapshot(everything=numbers is None)
+        return {**self._state.snapshot(numbers), "study": study, "scheduler": self._scheduler.get_state()}
 
     def restore(self, parts: Mapping[str, Any]) -> None:
-        """Restore a :meth:`snapshot` of all trials, before Tune adds them again."""
+        """Restore the parts of a log, before Tune adds its trials again."""
         self._state.restore(parts)
+        self._searcher.restore_study(parts["study"])
         self._scheduler.set_state(parts["scheduler"])
 
     def expect(self, trials: Sequence[int]) -> None:

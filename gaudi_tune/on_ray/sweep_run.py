@@ -79,7 +79,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
         )
-        self.on_disk = StateOnDisk(plan.folder, state, self.scheduler, resumed=plan.resumed)
+        self.on_disk = StateOnDisk(plan.folder, state, self.scheduler, searcher, resumed=plan.resumed)
         """What keeps the state on disk; Tune calls it as another callback."""
 
         announcer = self._announcer = Announcer(state, trackers)
@@ -154,7 +154,20 @@ class SweepRun(KeptInProcess, tune.Callback):
                 self._announcer.tell(events.Decided(trial=trial_state.number, decision=pause))
 
     def reported(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Note a report, decide what follows from it, and return that as Tune's schedulers do."""
+        """Handle a report, and return what follows from it as Tune's schedulers do.
+
+        Tune calls this first of all for a report. What happens is in this order:
+
+        1. the state takes note of the report;
+        2. what becomes of the trial is decided, and the state takes note of that;
+        3. the study is told, from the state;
+        4. devices that are free move to the trial, or from it;
+        5. rules that end the sweep are asked;
+        6. page, pictures and trackers are shown both events.
+
+        Then Tune calls :meth:`on_trial_result`, which asks for a checkpoint, and does what this returns. If the trial
+        ends, :meth:`on_trial_complete` follows, where the same order holds: state, study, views, rules.
+        """
         number = number_of(trial)
         report = self._report_event(trial, result)
         self.state.apply(report)
@@ -163,6 +176,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         decision, answer = self._decide(tune_controller, trial, result, report)
         decided = events.Decided(trial=number, decision=decision)
         self.state.apply(decided)
+        self.searcher.reported(self.state.trials[number])
         if decision.verdict == "continue" and not result.get(names.STARTS_OVER):
             self._device_moves.after_report(tune_controller, trial, others_pause=bool(self._pausing))
         self.early_end.ask(self._stopping.after_report(self.state))
@@ -293,7 +307,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._end_trial(events.TrialEnded(trial=number, outcome="failed", reason=failure.text, failure=failure))
 
     def _end_trial(self, event: events.TrialEnded) -> None:
-        self._announcer.tell(event)
+        self.state.apply(event)
+        self.searcher.ended(self.state.trials[event.trial])
+        self._announcer.show(event)
         self._cleanup.request()
         self.early_end.ask(self._stopping.after_trial(self.state))
 

@@ -20,13 +20,11 @@ from ray.tune.experiment import Trial
 
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.on_ray.trials import number_in
 from gaudi_tune.private.ray_tune import checkpoints_of, keep_checkpoints
 from gaudi_tune.private.tune_state import results_of
 from gaudi_tune.sweep.record.state_log import TRIALS, UNREADABLE, read_log
 from gaudi_tune.sweep.record.trial_state import number_in_name, trial_name
-from gaudi_tune.sweep.search.study_record import count_trials
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +81,7 @@ class KeptState:
 def read_kept_state(folder: Path, restore: Callable[[dict[str, dict[str, Any]]], None]) -> KeptState:
     """Return the state in the log of a sweep, after ``restore`` was called with all of its parts.
 
-    Writes nothing. If there is no state, or the study lacks trials, a SweepError says why, and what to do.
+    Writes nothing. If there is no state, a SweepError says why, and what to do.
     """
     try:
         parts = read_log(folder)
@@ -98,18 +96,7 @@ def read_kept_state(folder: Path, restore: Callable[[dict[str, dict[str, Any]]],
             f"changed. If another version of this project wrote it, resume with that version. Otherwise start a new "
             f"sweep under another name; what finished is in MLflow and in {folder}"
         ) from error
-    _check_study(folder, json.loads(state.tune[SEARCHER])["in_database"])
     return state
-
-
-def _check_study(folder: Path, length: int) -> None:
-    """Raise a SweepError if the study's database has fewer than ``length`` trials: it would use their numbers again."""
-    stored = count_trials(folder)
-    if stored < length:
-        raise SweepError(
-            f"--resume {folder.name}: its study, {folder / STUDY_FILE}, has only {stored} of the sweep's {length} "
-            f"trials; put that file back from a backup, or start a new sweep under another name"
-        )
 
 
 def results_so_far(folder: Path) -> tune.ResultGrid:

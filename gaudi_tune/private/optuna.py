@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import sqlalchemy
-from optuna import Study, Trial, create_study
+from optuna import Study, create_study
+from optuna.distributions import distribution_to_json
 from optuna.samplers import BaseSampler
-from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.storages._cached_storage import _CachedStorage
+from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.orm import Session
 
 CACHED_PLACES: dict[int, tuple[int, int]] = {}
 """Study and number of each trial by its id, if ids and numbers are the same. It is cached because ten thousand entries
@@ -21,14 +27,6 @@ def id_of(trial: FrozenTrial) -> int:
     """Return the id of a trial in its storage. It differs from the public number if a database holds several
     studies."""
     return trial._trial_id
-
-
-def trial_with_id(study: Study, trial_id: int) -> FrozenTrial | None:
-    """Return a trial; None if it does not exist. The public API of a study returns all trials."""
-    try:
-        return study._storage.get_trial(trial_id)
-    except KeyError:
-        return None
 
 
 def count_trials(address: str, study: str) -> int:
@@ -53,49 +51,185 @@ def close(study: Study) -> None:
 
     A storage (Optuna 5.0) has no public method for that.
     """
-    backend = getattr(study._storage, "_backend", study._storage)  # an RDBStorage is wrapped in a cache
+    backend = _backend(study)
     if isinstance(backend, RDBStorage):
         backend.engine.dispose()
 
 
-def handle(study: Study, trial_id: int) -> Trial:
-    """Return a trial that can be changed. Publicly only ``ask()`` returns one."""
-    return Trial(study, trial_id)
+def replace_trial(study: Study, trial: FrozenTrial) -> None:
+    """Put ``trial`` in the place of the trial with its number, of the only study of a storage in memory."""
+    storage = study._storage
+    assert isinstance(storage, InMemoryStorage)
+    storage._set_trial(trial.number, trial)  # ids are numbers
 
 
-def add_trial(study: Study, trial: FrozenTrial) -> int:
-    """Add a trial and return its id. ``study.add_trial()`` returns nothing, and other processes may add trials, too."""
-    return study._storage.create_new_trial(study._study_id, template_trial=trial)
+def write_trials(
+    study: Study, trials: Sequence[FrozenTrial], ids: dict[int, int], before: Mapping[int, FrozenTrial]
+) -> dict[int, int]:
+    """Write trials to a study in one transaction: new ones, and what has changed in others, also in ended ones.
 
+    The public API (Optuna 5.0) has a transaction for each attribute and report, and refuses to change an ended trial.
 
-def update_trial(study: Study, trial_id: int, trial: FrozenTrial) -> None:
-    """Update an unfinished trial of a study with the attributes, reports and state of ``trial``."""
-    for name, value in trial.system_attrs.items():
-        set_system_attribute(study, trial_id, name, value)
-    for name, value in trial.user_attrs.items():
-        set_user_attribute(study, trial_id, name, value)
-    for step, value in trial.intermediate_values.items():
-        set_intermediate_value(study, trial_id, step, value)
-    if trial.state.is_finished():
-        study._storage.set_trial_state_values(trial_id, trial.state, trial.values)
+    Args:
+        study: The study.
+        trials: The trials.
+        ids: By number, the ids of the trials that the study has.
+        before: By number, these trials as the study has them.
 
-
-def set_intermediate_value(study: Study, trial_id: int, step: int, value: float) -> None:
-    """Record a report; it replaces an earlier one of the same step.
-
-    ``trial.report()`` keeps the first value of a step, and reads the whole trial from the database before it writes.
+    Returns:
+        The ids of the new trials, by number.
     """
-    study._storage.set_trial_intermediate_value(trial_id, step, value)
+    storage, study_id = _backend(study), study._study_id
+    if isinstance(storage, InMemoryStorage):
+        for trial in trials:
+            if trial.number in ids:
+                storage._set_trial(ids[trial.number], trial)
+        new_trials = [trial for trial in trials if trial.number not in ids]
+        return {trial.number: storage.create_new_trial(study_id, trial) for trial in new_trials}
+    assert isinstance(storage, RDBStorage)
+    with Session(storage.engine) as session, session.begin():
+        new_ids = _insert_trials(session, study_id, [trial for trial in trials if trial.number not in ids])
+        known = [trial for trial in trials if trial.number in ids]
+        for trial in known:
+            model = session.get_one(models.TrialModel, ids[trial.number])
+            model.state = trial.state
+            model.datetime_complete = trial.datetime_complete
+        _delete_changed(session, [(ids[trial.number], trial, before[trial.number]) for trial in known])
+        _insert_parts(session, [((ids | new_ids)[trial.number], trial, before.get(trial.number)) for trial in trials])
+    if isinstance(study._storage, _CachedStorage):  # which reads an ended trial only once
+        with study._storage._lock:
+            study._storage._studies.pop(study_id, None)
+    return new_ids
 
 
-def set_user_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
-    """Set a user attribute, without reading the trial from the database as ``trial.set_user_attr()`` does."""
-    study._storage.set_trial_user_attr(trial_id, key, value)
+def _insert_trials(session: Session, study_id: int, trials: Sequence[FrozenTrial]) -> dict[int, int]:
+    """Insert trials without their parts, and return their ids by number."""
+    in_study = models.TrialModel.study_id == study_id
+    first = session.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(models.TrialModel).where(in_study))
+    rows = [
+        models.TrialModel(
+            study_id=study_id,
+            number=number,  # another program may have added trials
+            state=trial.state,
+            datetime_start=trial.datetime_start,
+            datetime_complete=trial.datetime_complete,
+        )
+        for number, trial in enumerate(trials, start=first or 0)
+    ]
+    session.add_all(rows)
+    session.flush()
+    return {trial.number: cast(int, row.trial_id) for trial, row in zip(trials, rows, strict=True)}
 
 
-def set_system_attribute(study: Study, trial_id: int, key: str, value: Any) -> None:
-    """Set a system attribute of a trial. Publicly only samplers can do so."""
-    study._storage.set_trial_system_attr(trial_id, key, value)
+def _delete_changed(session: Session, changes: Sequence[tuple[int, FrozenTrial, FrozenTrial]]) -> None:
+    """Delete the parts of trials that differ from those before; each trial is given with its id."""
+    reports = models.TrialIntermediateValueModel
+    for trial_id, trial, before in changes:
+        curve = trial.intermediate_values
+        steps = [step for step, value in before.intermediate_values.items() if curve.get(step) != value]
+        if steps:
+            session.execute(sqlalchemy.delete(reports).where(reports.trial_id == trial_id, reports.step.in_(steps)))
+        for model, parts, parts_before in _small_parts(trial, before):
+            if parts_before and parts != parts_before:
+                session.execute(sqlalchemy.delete(model).where(model.trial_id == trial_id))
+
+
+def _insert_parts(session: Session, changes: Sequence[tuple[int, FrozenTrial, FrozenTrial | None]]) -> None:
+    """Insert the parts of trials that differ from those before; each trial is given with its id."""
+    rows: dict[Any, list[dict[str, Any]]] = {}
+    for trial_id, trial, before in changes:
+        curve_before = before.intermediate_values if before else {}
+        reports = rows.setdefault(models.TrialIntermediateValueModel, [])
+        for step, value in trial.intermediate_values.items():
+            if curve_before.get(step) != value:
+                stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
+                report = {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+                reports.append({"trial_id": trial_id, **report})
+        for model, parts, parts_before in _small_parts(trial, before):
+            if parts != parts_before:
+                rows.setdefault(model, []).extend({"trial_id": trial_id, **part} for part in parts)
+    for model, new_rows in rows.items():
+        if new_rows:
+            session.execute(sqlalchemy.insert(model), new_rows)
+
+
+Rows: TypeAlias = list[dict[str, Any]]
+
+
+def _small_parts(trial: FrozenTrial, before: FrozenTrial | None) -> list[tuple[Any, Rows, Rows]]:
+    """Return, for each table but that of the reports, the rows of a trial now and before."""
+    rows_before = _rows(before) if before else {}
+    return [(model, rows, rows_before.get(model, [])) for model, rows in _rows(trial).items()]
+
+
+def _rows(trial: FrozenTrial) -> dict[Any, Rows]:
+    """Return the rows of a trial for each table but that of the reports."""
+    params = [
+        {
+            "param_name": name,
+            "param_value": distribution.to_internal_repr(trial.params[name]),
+            "distribution_json": distribution_to_json(distribution),
+        }
+        for name, distribution in trial.distributions.items()
+    ]
+    values = []
+    for place, value in enumerate(trial.values or ()):
+        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+        values.append({"objective": place, "value": stored, "value_type": kind})
+    return {
+        models.TrialParamModel: params,
+        models.TrialValueModel: values,
+        models.TrialUserAttributeModel: _attribute_rows(trial.user_attrs),
+        models.TrialSystemAttributeModel: _attribute_rows(trial.system_attrs),
+    }
+
+
+def _attribute_rows(attributes: Mapping[str, Any]) -> Rows:
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+
+
+def progress_by_id(study: Study) -> dict[int, tuple[TrialState, int]] | None:
+    """Return the state and the number of reports of each trial that a study has in its database now, by id.
+
+    Returns None if SQLite finds that the file is damaged.
+
+    Raises:
+        SQLAlchemyError: It cannot be read at all.
+    """
+    storage = _backend(study)
+    if isinstance(storage, InMemoryStorage):
+        trials = study.get_trials(deepcopy=False)
+        return {id_of(trial): (trial.state, len(trial.intermediate_values)) for trial in trials}
+    assert isinstance(storage, RDBStorage)
+    storage.engine.dispose()  # a connection may still have a file that was deleted
+    trials_table, reports = models.TrialModel, models.TrialIntermediateValueModel
+    query = (
+        sqlalchemy.select(trials_table.trial_id, trials_table.state, sqlalchemy.func.count(reports.step))
+        .outerjoin(reports, reports.trial_id == trials_table.trial_id)
+        .where(trials_table.study_id == study._study_id)
+        .group_by(trials_table.trial_id, trials_table.state)
+    )
+    with Session(storage.engine) as session:
+        if storage.engine.name == "sqlite" and session.scalar(sqlalchemy.text("PRAGMA quick_check")) != "ok":
+            return None
+        rows = session.execute(query).all()
+    return {int(trial_id): (state, n_reports) for trial_id, state, n_reports in rows}
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite says that a file is no whole database, or an empty one, not that it is locked or full."""
+    while error is not None:
+        if type(error) is sqlite3.DatabaseError:  # that is, none of its subclasses
+            return True
+        if isinstance(error, sqlite3.OperationalError):  # Python 3.10 has no number of the error
+            return str(error).startswith("no such table")
+        error = getattr(error, "orig", None) or error.__cause__
+    return False
+
+
+def _backend(study: Study) -> BaseStorage:
+    """Return a study's storage, without the cache that an RDBStorage is wrapped in."""
+    return getattr(study._storage, "_backend", study._storage)
 
 
 def study_attributes(study: Study) -> Mapping[str, Any]:

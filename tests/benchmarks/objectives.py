@@ -53,17 +53,6 @@ class OnTwo(OnRecord):
 
     seconds = 0.0
 
-    def report(self, trial: Trial, loss: float, ended: bool) -> str:
-        def with_seconds(call: Any) -> Any:
-            return lambda *given: call(*given[:-1], {**given[-1], "seconds": self.seconds})
-
-        kept = self.searcher.on_trial_result, self.searcher.on_trial_complete
-        self.searcher.on_trial_result, self.searcher.on_trial_complete = map(with_seconds, kept)
-        try:
-            return super().report(trial, loss, ended)
-        finally:
-            self.searcher.on_trial_result, self.searcher.on_trial_complete = kept
-
     def point(self, result: Mapping[str, Any]) -> tuple[float, ...]:
         return point_in(self.state.objectives, {**result, "seconds": self.seconds})
 

@@ -36,7 +36,8 @@ from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.record.device_time import DeviceTime
-from gaudi_tune.sweep.record.events import Decided, Reported, TrialBegan, TrialEnded
+from gaudi_tune.sweep.record.events import Decided, Outcome, Reported, TrialBegan, TrialEnded
+from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
@@ -150,10 +151,10 @@ class OnRecord(OnTune):
     """A searcher and a scheduler of ours, with the record of a sweep."""
 
     def __init__(
-        self, searcher: Searcher, policy: Scheduler, workers: int, budget: Budget, objectives: Sequence[Objective]
+        self, searcher: StudySearcher, policy: Scheduler, workers: int, budget: Budget, objectives: Sequence[Objective]
     ) -> None:
         super().__init__(searcher, None, workers)
-        self.policy, self.workers = policy, workers
+        self.own, self.policy, self.workers = searcher, policy, workers
         device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (workers,), "simulated"))
         self.state = SweepState(objectives, budget, ENDLESS, device_time)
 
@@ -188,6 +189,7 @@ class OnRecord(OnTune):
         epoch = trial.epoch
         report = Reported(trial=number, step=epoch, point=self.point(result), metrics=result, config={}, count=epoch)
         state.apply(report)
+        self.own.reported(state.trials[number])
         verdict = "finished"
         if not ended:
             decision = policy.decide(state, state.trials[number], report)
@@ -199,7 +201,10 @@ class OnRecord(OnTune):
         if verdict in ("continue", "pause"):
             return verdict.upper()
         policy.trial_ended(number)
-        state.apply(TrialEnded(trial=number, outcome="finished" if ended else "stopped early", reason=""))
+        failure = why_diverged(result, *(objective.name for objective in state.objectives))
+        outcome: Outcome = "failed" if failure else "finished" if ended else "stopped early"
+        state.apply(TrialEnded(trial=number, outcome=outcome, reason="", failure=failure))
+        self.own.ended(state.trials[number])
         return "STOP"
 
 

@@ -39,6 +39,7 @@ from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.searchers import end, report
 
 SCRIPT = '''
 """Tune a parabola."""
@@ -78,10 +79,10 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         lost = ending is not None and number == len(scores)
         fed.begin(number, **config)
         fed.report(number, 1, score, seconds=2 * score)
-        searcher.on_trial_result(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+        report(searcher, f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
         if not lost:
             fed.end(number)
-            searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+            end(searcher, f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
     assert searcher.study is not None  # everything is written
     if ending is not None:
         fed.state.apply(SweepEnding(ending=ending))

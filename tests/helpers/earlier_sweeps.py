@@ -10,6 +10,7 @@ from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
+from tests.helpers.searchers import end
 
 
 def earlier_sweep(
@@ -24,7 +25,7 @@ def earlier_sweep(
     for number in range(trials):
         config = searcher.suggest(str(number))
         assert isinstance(config, dict)
-        searcher.on_trial_complete(str(number), {plan.experiment.metric: score(config), "epoch": 1})
+        end(searcher, str(number), {plan.experiment.metric: score(config), "epoch": 1})
     assert searcher.study is not None  # everything is written
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
-from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.objective import Objective
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.define.budget import REPORTS, Budget
+from gaudi_tune.define.objective import Objective, point_in
 from gaudi_tune.define.search_space import SearchSpace
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.sweep.record import events
+from gaudi_tune.sweep.record.device_time import DeviceTime
+from gaudi_tune.sweep.record.outcome import why_diverged
+from gaudi_tune.sweep.record.sweep_state import SweepState
+from gaudi_tune.sweep.record.trial_state import TrialState as SweepTrial
 from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
@@ -19,6 +29,7 @@ SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "optimizer": tune.choice(["sgd", "ad
 BASELINE = {"lr": 1e-3, "optimizer": "sgd"}
 BUDGET = Budget(epochs=3)
 SCORE = Objective("score", "max")
+ERROR = Failure(FailureKind.LOOP_ERROR, "ValueError: an error")
 
 
 def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
@@ -54,20 +65,102 @@ def seen(searcher: StudySearcher) -> list[FrozenTrial]:
     )
 
 
+class Sweep:
+    """The state of a sweep that a searcher proposes for; it tells the searcher what it is told."""
+
+    def __init__(self, searcher: StudySearcher, state: SweepState | None = None) -> None:
+        device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
+        self.searcher, objectives = searcher, searcher._objectives
+        self.state = state or SweepState(objectives, searcher._budget, 100, device_time)
+
+    def trial(self, trial_id: str) -> SweepTrial:
+        """The trial, which begins now if it has not begun."""
+        numbers = {trial.trial_id: trial.number for trial in self.state.trials.values()}
+        number = numbers.get(trial_id, len(numbers) + 1)
+        if trial_id not in numbers:
+            self.state.apply(events.TrialBegan(trial=number, trial_id=trial_id, config={}))
+        return self.state.trials[number]
+
+    def report(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        trial, budget, objectives = self.trial(trial_id), self.state.budget, self.state.objectives
+        result = {REPORTS: trial.reports + 1, **result}
+        report = events.Reported(
+            trial=trial.number,
+            step=budget.progress(result),
+            point=point_in(objectives, result),
+            metrics=result,
+            config={},
+            count=result[REPORTS],
+        )
+        self.state.apply(report)
+        self.searcher.reported(trial)
+
+    def end(self, trial_id: str, result: Mapping[str, Any] | None = None, failure: Failure | None = None) -> None:
+        """End a trial, after a last report if there is one: by a failure, or as that report and the budget say."""
+        trial, budget = self.trial(trial_id), self.state.budget
+        if result:
+            self.report(trial_id, result)
+        failure = why_diverged(result or {}, *(objective.name for objective in self.state.objectives)) or failure
+        outcome: events.Outcome = "stopped early"
+        if failure is not None:
+            outcome = "failed"
+        elif trial.step >= budget.total or budget.spent(result or {}):
+            outcome = "finished"
+        reason = failure.text if failure else ""
+        self.state.apply(events.TrialEnded(trial=trial.number, outcome=outcome, reason=reason, failure=failure))
+        self.searcher.ended(trial)
+
+
+_sweeps = WeakKeyDictionary[StudySearcher, Sweep]()
+_kept = dict[Path, bytes]()
+
+
+def sweep_of(searcher: StudySearcher) -> Sweep:
+    if searcher not in _sweeps:
+        _sweeps[searcher] = Sweep(searcher)
+    return _sweeps[searcher]
+
+
+def report(searcher: StudySearcher, trial_id: str, result: Mapping[str, Any]) -> None:
+    sweep_of(searcher).report(trial_id, result)
+
+
+def end(
+    searcher: StudySearcher,
+    trial_id: str,
+    result: Mapping[str, Any] | None = None,
+    failure: Failure | None = None,
+) -> None:
+    sweep_of(searcher).end(trial_id, result, failure)
+
+
 def train(searcher: StudySearcher, trial_id: str, *scores: float) -> None:
     """Report one epoch after another; the last of the budget ends the trial."""
     for epoch, score in enumerate(scores, start=1):
         result = {"score": score, "epoch": epoch}
         if epoch == BUDGET.total:
-            searcher.on_trial_complete(trial_id, result)
+            end(searcher, trial_id, result)
         else:
-            searcher.on_trial_result(trial_id, result)
+            report(searcher, trial_id, result)
+
+
+def keep(searcher: StudySearcher, snapshot: Path) -> None:
+    """Keep what the log of a sweep would have: the state of Tune's searcher in this file, and the rest here."""
+    searcher.save(str(snapshot))
+    _kept[snapshot] = pickle.dumps((sweep_of(searcher).state.snapshot(), searcher.study_snapshot(everything=True)))
+
+
+def restored(snapshot: Path, **changes: Any) -> StudySearcher:
+    """A searcher of a new process that has what was kept."""
+    searcher = searcher_in(snapshot.parent, **changes)
+    state_parts, study_part = pickle.loads(_kept[snapshot])
+    searcher.restore_study(study_part)
+    searcher.restore(str(snapshot))
+    sweep_of(searcher).state.restore(state_parts)
+    return searcher
 
 
 def crashed(searcher: StudySearcher, snapshot: Path, **changes: Any) -> StudySearcher:
-    """A searcher of a new process that has the snapshot and the database, to which all had been written."""
-    assert searcher._open_record is not None
-    searcher._open_record._writes.join()
-    restored = searcher_in(snapshot.parent, **changes)
-    restored.restore(str(snapshot))
-    return restored
+    """A searcher of a new process that has what was kept, and the database, to which all had been written."""
+    assert searcher.study is not None  # which waits for that
+    return restored(snapshot, **changes)

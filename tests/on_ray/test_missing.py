@@ -7,15 +7,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.sweep.record.state_log import read_log
-from gaudi_tune.sweep.search.study_record import count_trials, stored_trials
+from gaudi_tune.sweep.search.study_record import PARTS, count_trials, stored_trials
 
 pytestmark = [pytest.mark.processes, pytest.mark.with_the_others]
 
@@ -78,3 +80,31 @@ def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_wha
     assert "missing" not in found
     assert found["search"] == summary["search"]
     assert not (folder / "set-aside-1").exists(), "no trial was trained again"
+
+    study = contents(folder)
+    for number, (kind, damage) in enumerate(DAMAGE.items(), start=1):
+        damage(folder / STUDY_FILE)
+        again = driver(tmp_path, "--resume", "locked", "--add-trials", "1")
+        try:
+            printed, _ = again.communicate(timeout=ENDS_WITHIN_S)
+        finally:
+            again.kill()
+        assert again.returncode == 0, f"{kind}: {printed}"
+        assert contents(folder)[: len(study)] == study, kind
+        study = contents(folder)
+        assert [trial["state"].is_finished() for trial in study] == [True] * (TRIALS + number), kind
+        assert not (folder / "set-aside-1").exists(), "no trial was trained again"
+        reports = [len(file.read_text().splitlines()) for file in sorted(folder.glob("trial-*/result.json"))]
+        assert reports == [2] * (TRIALS + number), "each trial was trained once"
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "cut off": lambda file: file.write_bytes(file.read_bytes()[:5000]),
+    "overwritten": lambda file: file.write_bytes(file.read_bytes()[:20_000] + bytes(60_000)),
+}
+
+
+def contents(folder: Path) -> list[dict[str, Any]]:
+    """What the study of a sweep has in its database."""
+    return [{part: getattr(trial, part) for part in PARTS} for trial in stored_trials(folder)]

@@ -24,6 +24,14 @@ from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log, records_in
+from gaudi_tune.sweep.search.study_record import (
+    PARTS,
+    KeptStudy,
+    StudyRecord,
+    stored_trials,
+    study_address,
+    trials_to_resume,
+)
 from tests.faults.check import check
 from tests.faults.inflict import Inflict
 from tests.faults.sweep import DRIVER, UP_WITHIN_S, Sweep
@@ -212,12 +220,26 @@ def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path
     assert [trial["max_failures"] for trial in trials] == [7] * (TRIALS + 1)
 
 
-def test_a_study_that_is_gone_is_an_error_and_does_not_begin_again(disturbed: Sweep, tmp_path: Path) -> None:
+def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(disturbed: Sweep, tmp_path: Path) -> None:
+    def contents(folder: Path) -> list[list[Any]]:
+        return [[getattr(trial, part) for part in PARTS] for trial in stored_trials(folder)]
+
+    before = contents(disturbed.folder)
+    assert len(before) >= TRIALS
     there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
     for spoil in (lambda file: file.write_bytes(file.read_bytes()[:5000]), Path.unlink):
         spoil(there / STUDY_FILE)
-        with pytest.raises(SweepError, match=rf"{STUDY_FILE}.*put that file back"):
-            read_kept_state(there, accept)
+        assert contents(there) == []
+        read_kept_state(there, accept)  # which is no error
+        study = read_log(there)["study"]
+        kept = KeptStudy([study["trials"][number] for number in sorted(study["trials"])], study["attributes"])
+        assert StudyRecord(study_address(there), there.name, ["maximize"], kept).close() == 0
+        assert contents(there) == before
+    (there / STUDY_FILE).unlink()
+    assert len(trials_to_resume(there)) == len(before)
+    (there / STATE_LOG).unlink()
+    with pytest.raises(SweepError, match=rf"neither {STUDY_FILE} nor {STATE_LOG} can be read"):
+        trials_to_resume(there)
 
 
 def digests(folder: Path) -> dict[str, str]:

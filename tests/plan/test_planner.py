@@ -31,6 +31,7 @@ from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
 from tests.helpers.planned_bert import plan_for, with_space
 from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.searchers import end
 
 OTHERS = set(EXPERIMENT.baseline) - {"dropout"}
 
@@ -130,7 +131,7 @@ def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path
         config = searcher.suggest(number)
         assert isinstance(config, dict)
         proposed.append(config["x"])
-        searcher.on_trial_complete(number, {"score": 0.5, "epoch": 10})
+        end(searcher, number, {"score": 0.5, "epoch": 10})
     assert sorted(proposed) == every, "and none twice"
 
 

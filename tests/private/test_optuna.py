@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
+from copy import copy
+from datetime import datetime
 from pathlib import Path
 
 import optuna
@@ -49,23 +53,52 @@ def test_a_study_that_was_closed_can_be_used_again(storage: str | None, tmp_path
     assert len(study.trials) == 2
 
 
-def test_a_trial_that_is_added_has_an_id_by_which_it_is_changed(study: optuna.Study) -> None:
-    added = internals.add_trial(
-        study, create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE})
-    )
-    (trial,) = study.get_trials()
-    assert internals.id_of(trial) == added
-    internals.set_intermediate_value(study, added, 3, 0.7)
-    internals.set_intermediate_value(study, added, 3, 0.8)  # report() would keep 0.7
-    internals.set_user_attribute(study, added, "failure", "why")
-    handle = internals.handle(study, added)
-    handle.set_constraint("memory_gb", -1.0)
-    study.tell(handle, 0.8)
-    (trial,) = study.get_trials()
-    assert (trial.number, trial.state, trial.value, trial.params) == (0, TrialState.COMPLETE, 0.8, {"x": 0.5})
-    assert trial.intermediate_values == {3: 0.8}
-    assert trial.user_attrs == {"failure": "why"}
-    assert trial.constraints == {"memory_gb": -1.0}
+def test_trials_are_written_together_and_again_as_they_change(study: optuna.Study) -> None:
+    known = optuna.create_study()
+    for x in (0.5, 0.25):
+        known.add_trial(create_trial(state=TrialState.RUNNING, params={"x": x}, distributions={"x": RANGE}))
+    proposed = known.get_trials()
+    ids = internals.write_trials(study, proposed, {}, {})
+    assert [internals.id_of(trial) for trial in study.get_trials()] == [ids[0], ids[1]]
+    trained = copy(proposed[1])
+    trained.intermediate_values, trained.user_attrs = {3: 0.7, 4: 0.9}, {"why": "none"}
+    trained.system_attrs = internals.constraint_attributes({"memory_gb": -1.0})
+    assert internals.write_trials(study, [trained], ids, {1: proposed[1]}) == {}
+    ended = copy(trained)
+    ended.intermediate_values, ended.user_attrs = {3: 0.8, 5: 1.0}, {"other": 2}
+    ended.state, ended.values, ended.datetime_complete = TrialState.COMPLETE, [0.8], datetime.now()
+    internals.write_trials(study, [ended], ids, {1: trained})
+    first, second = study.get_trials()
+    assert (first.number, first.state, first.params) == (0, TrialState.RUNNING, {"x": 0.5})
+    assert (second.number, second.state, second.value, second.params) == (1, TrialState.COMPLETE, 0.8, {"x": 0.25})
+    assert second.intermediate_values == {3: 0.8, 5: 1.0}
+    assert second.user_attrs == {"other": 2}
+    assert second.constraints == {"memory_gb": -1.0}
+    assert second.datetime_complete == ended.datetime_complete
+    progress = {ids[0]: (TrialState.RUNNING, 0), ids[1]: (TrialState.COMPLETE, 2)}
+    assert internals.progress_by_id(study) == progress
+    internals.write_trials(study, [trained], ids, {1: ended})  # an ended one may go back
+    assert study.get_trials()[1].intermediate_values == {3: 0.7, 4: 0.9}
+    assert study.get_trials()[1].values is None
+    assert study.get_trials()[1].state == TrialState.RUNNING
+
+
+def test_a_damaged_database_is_told_from_a_locked_one(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    study = optuna.create_study(storage=f"sqlite:///{file}?timeout=0.1", study_name="one")
+    study.ask()
+    internals.close(study)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SQLAlchemyError) as locked:
+            internals.progress_by_id(study)
+        other.execute("ROLLBACK")
+    assert not internals.is_damage(locked.value)
+    for content in (b"", file.read_bytes()[:5000], b"no database" * 1000):
+        file.write_bytes(content)
+        with pytest.raises(SQLAlchemyError) as damaged:
+            internals.progress_by_id(study)
+        assert internals.is_damage(damaged.value)
 
 
 def test_ids_and_numbers_differ_where_a_database_holds_two_studies(tmp_path: Path) -> None:
@@ -112,19 +145,13 @@ def test_a_study_of_given_trials_has_these_very_trials_and_goes_on_as_any_other(
     assert proposals[0] == proposals[1]
 
 
-def test_a_study_in_memory_replaces_the_object_of_a_trial_that_changes() -> None:
+def test_a_trial_of_a_study_in_memory_can_be_replaced() -> None:
     study = optuna.create_study()
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.5}, distributions={"x": RANGE}))
-    seen = [study.get_trials(deepcopy=False)[0]]
-    assert study.get_trials(deepcopy=False)[0] is seen[0]
-    for change in (
-        lambda: internals.set_intermediate_value(study, 0, 1, 0.5),
-        lambda: internals.set_user_attribute(study, 0, "key", 1),
-        lambda: study.tell(internals.handle(study, 0), 0.5),
-    ):
-        change()
-        seen.append(study.get_trials(deepcopy=False)[0])
-    assert len({id(trial) for trial in seen}) == 4
+    before = study.get_trials(deepcopy=False)[0]
+    after = copy(before)
+    internals.replace_trial(study, after)
+    assert study.get_trials(deepcopy=False)[0] is after
 
 
 def test_a_sampler_that_has_nothing_left_may_say_so() -> None:

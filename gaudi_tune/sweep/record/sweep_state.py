@@ -21,6 +21,7 @@ from gaudi_tune.define.objective import Objective, scores_of
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.device_time import LOST, STEP_KINDS, WAITING, DeviceTime
 from gaudi_tune.sweep.record.front import dominates, in_order, on_front
+from gaudi_tune.sweep.record.outcome import constraints_of
 from gaudi_tune.sweep.record.state_log import TRIALS
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
 
@@ -359,6 +360,10 @@ class SweepState:
         trial.reports = max(trial.reports, event.count)
         if trial.value is None:
             return
+        trial.constraints = constraints_of(event.metrics) or trial.constraints
+        seconds = event.metrics.get(names.SECOND)
+        if not trial.curve and seconds and event.count and not self.budget.seconds:
+            trial.seconds_each = seconds / event.count
         # A trial may report several times in an epoch or second; the best report counts.
         trial.curve[event.step] = self.objective.better_of(trial.value, trial.curve.get(event.step))
         if trial.point and scores_of(self.objectives, event.point) <= self._scores(trial):

@@ -72,6 +72,11 @@ class TrialState:
     """All objectives on test data in that report; those that it does not have on test data are as in ``point``."""
     tested: bool = False
     """Whether the first objective of ``test_point`` is of test data."""
+    constraints: dict[str, float] = field(default_factory=dict)
+    """The soft constraints that it reported last, by name; above 0 means violated."""
+    seconds_each: float | None = None
+    """How long it trained from one report to the next, until its first report of finite values; None before that, and
+    if the budget is in seconds, since then all trials cost the same."""
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     """Its checkpoints, in the order in which they were written; some may have been deleted since."""
     safe_since: float = field(default_factory=time.monotonic)

@@ -1,15 +1,12 @@
 """Optuna behind Tune's search interface, with one persistent study for each sweep.
 
-:class:`StudySearcher` has two roles. For Tune it is a ``Searcher``: Tune asks it for configurations, and tells it the
-reports and the end of each trial. For the sweep it is the bookkeeper of the study: it records there what it is told.
+:class:`StudySearcher` has two roles. For Tune it is a ``Searcher``, which Tune asks for configurations. And it keeps
+the study: the sweep tells it of each report and of the end of each trial, once the state of the sweep has them.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import pickle
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,34 +15,31 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as StudyState
 from ray.tune.search import Searcher
 
 from gaudi_tune.base import names
-from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.base.words import last_line
-from gaudi_tune.define.budget import REPORTS, Budget
-from gaudi_tune.define.objective import Objective, point_in, scores_of
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
-from gaudi_tune.sweep.record.outcome import constraints_of, why_diverged
+from gaudi_tune.sweep.record.state_log import TRIALS
+from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import out_of_memory_predictor
-from gaudi_tune.sweep.search.sampler_view import (
-    ATTR_CONSTRAINTS,
-    ATTR_FAILURE,
-    ATTR_FAILURE_KIND,
-    ATTR_NUMBER,
-    ATTR_POINT,
-    ATTR_SECONDS,
-    SamplerView,
-    TrialLimits,
-    best_point,
-)
+from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.study_record import StudyRecord, Unwritten, number_in_sweep
+from gaudi_tune.sweep.search.study_record import (
+    KeptStudy,
+    StudyRecord,
+    as_interrupted,
+    number_in_sweep,
+    with_results,
+    without_results,
+)
 
 MAX_PROPOSALS = 50
 """How many proposals are asked for until one is likely to fit into the device's memory; then the last is taken."""
@@ -59,14 +53,12 @@ LIMITS: dict[type[BaseSampler], TrialLimits] = {
 """How many trials these samplers see, by class; others see all."""
 REQUESTED = "wanted"
 """User attribute of a trial whose configuration a person requested."""
-INTERRUPTED = Failure(FailureKind.INTERRUPTED, "the sweep was interrupted before it had saved this trial")
-UNKNOWN_FAILURE = Failure(FailureKind.GROUP_ERROR, "an error ended it")
 
 
 class StudySearcher(KeptInProcess, Searcher):
     """Proposes configurations with an Optuna sampler, and records the results in a study.
 
-    The study in the database is the record. It has every report, and for a trial that has ended
+    The study follows from the state of the sweep. It has every report, and for a trial that has ended
 
     - COMPLETE, with its best value, if it has trained its full budget,
     - PRUNED, with its last value, if it was stopped early,
@@ -76,8 +68,8 @@ class StudySearcher(KeptInProcess, Searcher):
     report that is best in the first) as an attribute, COMPLETE has it as its values, and PRUNED has no value.
 
     The sampler sees another study, made for each proposal (:mod:`gaudi_tune.sweep.search.sampler_view`), and gets a
-    seed that depends only on the sweep's seed and the number of the proposal. So a proposal follows from the record,
-    and a resumed sweep continues as if it had never stopped.
+    seed that depends only on the sweep's seed and the number of the proposal. So a proposal follows from the study,
+    and a resumed sweep, whose log has the study, continues as if it had never stopped.
 
     After the search, it proposes the trials of the confirmation, which the study does not have.
     """
@@ -148,12 +140,8 @@ class StudySearcher(KeptInProcess, Searcher):
         # The record of the study.
         self._open_record: StudyRecord | None = None
         self._sampler_view: SamplerView  # made when the record is opened
-        self._failures: dict[str, Failure] = {}
-        """The last failure of each trial, which may have ended it."""
-        self._unwritten: Unwritten | None = None
-        """What the database did not have at the snapshot from which this was restored."""
-        self._length: int | None = None
-        """How many trials the study had at that snapshot."""
+        self._kept: KeptStudy | None = None
+        """The study in the log from which the sweep is resumed."""
 
     # Tune calls these (ray.tune.search.Searcher).
 
@@ -185,30 +173,15 @@ class StudySearcher(KeptInProcess, Searcher):
         return {**config, "seed": proposal_seed if self._trial_seed is None else self._trial_seed}
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Record a report. A trial that has already ended in the study does not change."""
-        trial, point = self._unfinished_trial(trial_id), list(point_in(self._objectives, result))
-        if trial is not None and all(map(math.isfinite, point)):
-            self._record_report(trial, point, result)
+        """Do nothing: the sweep calls :meth:`reported`."""
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Record the end of a trial; without a result, a trial that was paused has ended."""
-        if result:
-            self.on_trial_result(trial_id, result)
-        trial = self._unfinished_trial(trial_id)
-        self._numbers.pop(trial_id, None)
-        self._paused.discard(trial_id)
-        self._running_confirmations.discard(trial_id)
-        if trial is not None:
-            failure = self._failures.pop(trial_id, UNKNOWN_FAILURE)
-            self._record_end(trial, result or {}, failure if error else None)
+        """Do nothing: the sweep calls :meth:`ended`."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Write which trial is which in the study, and what of it is not in its database yet."""
-        in_database = self._record.in_database  # read first: the thread may write while the rest is collected
+        """Write which trial is which in the study, and what is to be proposed."""
+        self._open_study()  # the log has the study from the first record on
         state = {
-            "length": len(self._record.trials()),
-            "in_database": in_database,
-            "unwritten": b64encode(pickle.dumps(self._record.unwritten())).decode(),
             "proposed": self._n_proposed,
             "numbers": self._numbers,
             "paused": sorted(self._paused),
@@ -223,13 +196,42 @@ class StudySearcher(KeptInProcess, Searcher):
         """Read what :meth:`save` wrote."""
         state = json.loads(Path(checkpoint_path).read_text())
         self._open_record = None
-        self._length = state["length"]
-        self._unwritten = pickle.loads(b64decode(state["unwritten"]))  # noqa: S301  (of this user's own sweep)
         self._n_proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
         self._proposed_before, self.requested_configs = state["again"], state["wanted"]
         self._confirmations, self._running_confirmations = state["confirming"], set(state["confirming_now"])
 
+    # The log of the sweep.
+
+    def study_snapshot(self, *, everything: bool) -> dict[str, Any]:
+        """Return the study's part of the log, with all of its trials, or with those that have changed."""
+        return self._record.snapshot(everything=everything)
+
+    def forget_changes(self) -> None:
+        """Note that the log has all changes."""
+        self._record.unlogged.clear()
+
+    def restore_study(self, part: Mapping[str, Any]) -> None:
+        """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
+        self._kept = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
+
     # Schedulers and the sweep call these.
+
+    def reported(self, trial: TrialState) -> None:
+        """Record a report that the state of the sweep has."""
+        number = self._numbers.get(trial.trial_id)
+        if number is not None:
+            self._record.replace(with_results(self._record.trials()[number], trial, self._objectives))
+
+    def ended(self, trial: TrialState) -> None:
+        """Record the end of a trial, which the state of the sweep has."""
+        self._paused.discard(trial.trial_id)
+        self._running_confirmations.discard(trial.trial_id)
+        number = self._numbers.pop(trial.trial_id, None)
+        if number is None:
+            return
+        study_trial = with_results(self._record.trials()[number], trial, self._objectives)
+        study_trial.system_attrs.update(self._tell_users_sampler(number, failed=study_trial.state == StudyState.FAIL))
+        self._record.replace(study_trial)
 
     def on_pause(self, trial_id: str) -> None:
         """Note that a scheduler has paused a trial; another may take its place."""
@@ -238,10 +240,6 @@ class StudySearcher(KeptInProcess, Searcher):
     def on_unpause(self, trial_id: str) -> None:
         """Note that a scheduler lets a paused trial train again."""
         self._paused.discard(trial_id)
-
-    def on_error(self, trial_id: str, failure: Failure) -> None:
-        """Note a failure before Tune says whether it ended the trial."""
-        self._failures[trial_id] = failure
 
     @property
     def proposed(self) -> int:
@@ -308,7 +306,7 @@ class StudySearcher(KeptInProcess, Searcher):
         numbered = {} if number == len(self._record.trials()) + 1 else {ATTR_NUMBER: number}
         self._numbers[trial_id] = self._record.add(
             create_trial(
-                state=TrialState.RUNNING,
+                state=StudyState.RUNNING,
                 params=proposal.params,
                 distributions=proposal.distributions,
                 user_attrs={**proposal.user_attrs, **numbered},
@@ -320,14 +318,12 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def _propose_again(self, trial_id: str, number: int) -> dict[str, Any]:
         """Return a configuration that was proposed before the sweep was interrupted, and is in the study."""
-        trial = self._record.trials()[self._proposed_before.pop(0)]
-        self._numbers[trial_id] = trial.number
+        trial = without_results(self._record.trials()[self._proposed_before.pop(0)])
         # The confirmation may have had another number of trials before the sweep was interrupted.
-        if number != number_in_sweep(trial) and not trial.state.is_finished():
-            self._record.change(
-                trial.number,
-                lambda study, stored_id: internals.set_user_attribute(study, stored_id, ATTR_NUMBER, number),
-            )
+        if number != number_in_sweep(trial):
+            trial.user_attrs[ATTR_NUMBER] = number
+        self._record.replace(trial)
+        self._numbers[trial_id] = trial.number
         return dict(self._space.draw_with(trial.params, trial.number).config)
 
     def _suggest_confirmation(self, trial_id: str, *, no_group_is_free: bool) -> dict[str, Any] | str | None:
@@ -378,7 +374,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Tell the sampler that a proposal is as bad as the worst trial, so that it looks elsewhere."""
         points = [trial.values for trial in study.get_trials(deepcopy=False) if trial.values]
         if not points:
-            study.tell(proposal.number, state=TrialState.FAIL)
+            study.tell(proposal.number, state=StudyState.FAIL)
             return
         columns = zip(*points, strict=True)
         worst = [objective.worst(values) for objective, values in zip(self._objectives, columns, strict=True)]
@@ -394,14 +390,8 @@ class StudySearcher(KeptInProcess, Searcher):
     def _open_study(self) -> StudyRecord:
         if self._open_record is None:
             optuna.logging.set_verbosity(optuna.logging.WARNING)
-            study = optuna.create_study(
-                storage=self._storage,
-                study_name=self._study_name,
-                sampler=RandomSampler(seed=0),  # never asked
-                directions=[objective.direction for objective in self._objectives],
-                load_if_exists=True,
-            )
-            self._open_record = StudyRecord(study, self._unwritten)
+            directions = [objective.direction for objective in self._objectives]
+            self._open_record = StudyRecord(self._storage, self._study_name, directions, self._kept)
             self._settle_orphans(self._open_record)
             self._sampler_view = SamplerView(self._open_record.memory, self._objectives)
         return self._open_record
@@ -415,106 +405,28 @@ class StudySearcher(KeptInProcess, Searcher):
         """
         numbers_of_tune = {*self._numbers.values(), *self._proposed_before}
 
-        def fail(study: optuna.Study, stored_id: int) -> None:
-            handle = internals.handle(study, stored_id)
-            _set_failure(handle, INTERRUPTED)
-            study.tell(handle, state=TrialState.FAIL)
-
         for trial in record.trials():
-            if trial.number in numbers_of_tune or trial.state == TrialState.WAITING:
+            if trial.number in numbers_of_tune or trial.state == StudyState.WAITING:
                 continue
-            if self._length is not None and trial.number >= self._length:
+            if self._kept is not None and trial.number >= len(self._kept.trials):
                 self._proposed_before.append(trial.number)
                 if REQUESTED in trial.user_attrs:  # the snapshot may still have it among those that wait
                     self.requested_configs = self.requested_configs[1:]
-            elif trial.state == TrialState.RUNNING:
-                record.change(trial.number, fail)
+            elif trial.state == StudyState.RUNNING:
+                record.replace(as_interrupted(trial))
 
-    def _unfinished_trial(self, trial_id: str) -> FrozenTrial | None:
-        """Return the trial, unless it has ended in the study: the database may be newer than Tune's snapshot."""
-        number = self._numbers.get(trial_id)
-        trial = None if number is None else self._record.trial(number)
-        return None if trial is None or trial.state.is_finished() else trial
-
-    def _record_report(self, trial: FrozenTrial, point: list[float], result: Mapping[str, Any]) -> None:
-        """Record a report with these finite objectives."""
-        step, constraints = self._budget.progress(result), constraints_of(result)
-        curve, last_best = trial.intermediate_values, trial.user_attrs.get(ATTR_POINT)
-        # A trial that was killed makes its reports again, perhaps with other seconds: the new point counts.
-        is_repeat = last_best is not None and last_best[0] == point[0] == curve.get(step)
-        is_best = (
-            last_best is None
-            or is_repeat
-            or scores_of(self._objectives, point) > scores_of(self._objectives, last_best)
-        )
-        value = self._objectives[0].better_of(point[0], curve.get(step))  # of several reports in one epoch or second
-        # Only the first report counts, since each is a write. If the budget is in seconds, all trials cost the same.
-        seconds = None if curve or self._budget.seconds else result.get(names.SECOND)
-
-        def add_report(study: optuna.Study, stored_id: int) -> None:
-            internals.set_intermediate_value(study, stored_id, step, value)
-            if len(point) > 1 and is_best:
-                internals.set_user_attribute(study, stored_id, ATTR_POINT, point)
-            if constraints:
-                internals.set_user_attribute(study, stored_id, ATTR_CONSTRAINTS, constraints)
-            if seconds:
-                internals.set_user_attribute(study, stored_id, ATTR_SECONDS, seconds / result[REPORTS])
-
-        self._record.change(trial.number, add_report)
-
-    def _record_end(self, trial: FrozenTrial, result: Mapping[str, Any], error: Failure | None) -> None:
-        """Record that a trial has ended.
-
-        Args:
-            trial: The trial as the study has it, with its last report.
-            result: That report; empty if it had paused.
-            error: The failure that ended it; None if no error did.
-        """
-        curve, objective_names = trial.intermediate_values, [objective.name for objective in self._objectives]
-        failure = why_diverged(result, *objective_names) or error
-        if failure is None and not curve:
-            failure = Failure(FailureKind.NO_VALUE, f"no report of a finite {' and '.join(objective_names)}")
-        values = None
-        if failure is not None:
-            state = TrialState.FAIL
-        elif max(curve) >= self._budget.total or self._budget.spent(result):
-            state = TrialState.COMPLETE
-            values = best_point(trial, self._objectives)
-        else:
-            state = TrialState.PRUNED
-        constraints = trial.user_attrs.get(ATTR_CONSTRAINTS, {})
-        sampler_attributes = self._tell_users_sampler(trial, failed=failure is not None)
-
-        def end(study: optuna.Study, stored_id: int) -> None:
-            for name, value in sampler_attributes.items():
-                internals.set_system_attribute(study, stored_id, name, value)
-            handle = internals.handle(study, stored_id)
-            for name, violation in constraints.items():
-                handle.set_constraint(name, violation)
-            if failure is not None:
-                _set_failure(handle, failure)
-            study.tell(handle, values, state=state)
-
-        self._record.change(trial.number, end)
-
-    def _tell_users_sampler(self, trial: FrozenTrial, *, failed: bool) -> Mapping[str, Any]:
+    def _tell_users_sampler(self, number: int, *, failed: bool) -> Mapping[str, Any]:
         """Tell a sampler that the user brought of the end of a trial; return what it keeps with that trial.
 
         Samplers with a name do nothing at the end of a trial, so they are not told.
         """
         if isinstance(self._sampler, str):
             return {}
-        shown = self._sampler_view.study_for(self._sampler).get_trials(deepcopy=False)[trial.number]
-        study = self._sampler_view.study_for(self._sampler, running=trial.number)
-        internals.tell_end(study, trial.number, None if failed or not shown.state.is_finished() else shown.values)
+        shown = self._sampler_view.study_for(self._sampler).get_trials(deepcopy=False)[number]
+        study = self._sampler_view.study_for(self._sampler, running=number)
+        internals.tell_end(study, number, None if failed or not shown.state.is_finished() else shown.values)
         self._record.keep_attributes_of(study)
-        return study.get_trials(deepcopy=False)[trial.number].system_attrs
-
-
-def _set_failure(handle: optuna.Trial, failure: Failure) -> None:
-    """Give a trial its failure: the kind and the last line of the text."""
-    handle.set_user_attr(ATTR_FAILURE, last_line(failure.text))
-    handle.set_user_attr(ATTR_FAILURE_KIND, failure.kind.value)
+        return study.get_trials(deepcopy=False)[number].system_attrs
 
 
 def seed_of(*numbers: int) -> int:

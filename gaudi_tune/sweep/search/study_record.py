@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
-from functools import partial
+from copy import copy
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import RandomSampler
-from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as StudyState
+from sqlalchemy.exc import SQLAlchemyError
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.base.words import counted, last_line
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import hyperparameter
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.private import optuna as internals
-from gaudi_tune.sweep.record.events import Outcome
-from gaudi_tune.sweep.search.sampler_view import ATTR_FAILURE, ATTR_NUMBER, ATTR_POINT, copy_attributes
+from gaudi_tune.sweep.record.events import Outcome, Status
+from gaudi_tune.sweep.record.state_log import STATE_LOG, TRIALS, UNREADABLE, read_log
+from gaudi_tune.sweep.record.trial_state import TrialState
+from gaudi_tune.sweep.search.sampler_view import (
+    ATTR_CONSTRAINTS,
+    ATTR_FAILURE,
+    ATTR_FAILURE_KIND,
+    ATTR_NUMBER,
+    ATTR_POINT,
+    ATTR_SECONDS,
+    copy_attributes,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +48,31 @@ GIVE_UP_AFTER_S = 60.0
 """Seconds that the end of a sweep waits while nothing can be written to the database."""
 WARN_EVERY_S = 10.0
 """Seconds from one warning that it waits to the next."""
-STUDY_ITSELF = -1
-"""Stands for the study itself among the numbers of its trials."""
+WRITE_EVERY_S = 0.5
+"""Seconds from one write to the database to the next: what changes meanwhile is written together."""
+MAX_AT_ONCE = 500
+"""Most trials of a transaction, in which the database is locked for others."""
+MAX_BEGINS = 3
+"""How often the database is written from the beginning, because it was damaged or gone."""
+DATABASE_ERRORS = (SQLAlchemyError, StorageInternalError, OSError)
+INTERRUPTED = Failure(FailureKind.INTERRUPTED, "the sweep was interrupted before it had saved this trial")
+RESULTS = {ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_FAILURE_KIND, ATTR_POINT, ATTR_SECONDS}
+"""User attributes of a trial that say how it trained."""
+PARTS = ("state", "values", "params", "intermediate_values", "user_attrs", "system_attrs")
+"""What the database must have of a trial."""
 
-OUTCOMES: dict[TrialState, Outcome] = {
-    TrialState.COMPLETE: "finished",
-    TrialState.PRUNED: "stopped early",
-    TrialState.FAIL: "failed",
+STATES: dict[Status, StudyState] = {
+    "finished": StudyState.COMPLETE,
+    "stopped early": StudyState.PRUNED,
+    "failed": StudyState.FAIL,
+}
+"""The states in a study of trials that have ended; others run there."""
+OUTCOMES: dict[StudyState, Outcome] = {
+    StudyState.COMPLETE: "finished",
+    StudyState.PRUNED: "stopped early",
+    StudyState.FAIL: "failed",
 }
 """The outcomes that a study's states mean; a trial in any other state has not ended."""
-
-Change = Callable[[optuna.Study, int], None]
-"""Changes a trial: takes a study, and the trial's id in its storage."""
 
 
 def study_address(folder: Path) -> str:
@@ -56,8 +82,10 @@ def study_address(folder: Path) -> str:
 
 def stored_trials(folder: Path) -> list[FrozenTrial]:
     """Return the trials that the study of a sweep has in its database; none if the database or the study is gone."""
-    with suppress(SweepError):
-        return trials_to_resume(folder)
+    if not (folder / STUDY_FILE).is_file():
+        return []
+    with suppress(KeyError, SQLAlchemyError, StorageInternalError):
+        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
     return []
 
 
@@ -119,182 +147,386 @@ def count_trials(folder: Path) -> int:
 
 
 def trials_to_resume(folder: Path) -> list[FrozenTrial]:
-    """Return the trials of the study with which a sweep is resumed.
+    """Return the trials of the study with which a sweep is resumed, from its log if the database is damaged or gone.
 
     Raises:
-        SweepError: The database is gone, cannot be read, or lacks the study.
+        SweepError: The log cannot be read, either.
     """
-    file = folder / STUDY_FILE
-    fix = "put that file back from a backup, or start a new sweep under another name"
-    if not file.is_file():
-        raise SweepError(f"--resume {folder.name}: its study, {file}, is missing; {fix}")
+    trials = stored_trials(folder)
+    if trials:
+        return trials
     try:
-        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
-    except (KeyError, SQLAlchemyError, StorageInternalError) as error:
-        reason = str(error).strip().split("\n", maxsplit=1)[0]
-        raise SweepError(f"--resume {folder.name}: its study, {file}, cannot be read ({reason}); {fix}") from error
+        return list(read_log(folder)["study"][TRIALS].values())
+    except UNREADABLE as error:
+        raise SweepError(
+            f"--resume {folder.name}: neither {STUDY_FILE} nor {STATE_LOG} can be read ({error}) in {folder}; put one "
+            f"of them back from a backup, or start a new sweep under another name"
+        ) from error
 
 
-class Unwritten(NamedTuple):
-    """What the database does not have yet, for a snapshot."""
+def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[Objective]) -> FrozenTrial:
+    """Return a trial of a study with what the sweep knows of it; its configuration and its start stay.
+
+    A trial that ended without a finite value has failed: a study has no other state for it.
+    """
+    user_attributes = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
+    if results.point and len(objectives) > 1:
+        user_attributes[ATTR_POINT] = list(results.point)
+    if results.constraints:
+        user_attributes[ATTR_CONSTRAINTS] = results.constraints
+    if results.seconds_each:
+        user_attributes[ATTR_SECONDS] = results.seconds_each
+    curve, state, values = dict(results.curve), STATES.get(results.status, StudyState.RUNNING), None
+    if state.is_finished() and not curve:
+        state = StudyState.FAIL
+    if state == StudyState.FAIL:
+        missing = f"no report of a finite {' and '.join(objective.name for objective in objectives)}"
+        user_attributes |= _failure_attributes(results.failure or Failure(FailureKind.NO_VALUE, missing))
+    elif state == StudyState.COMPLETE:
+        values = [float(value) for value in results.point]
+    elif state == StudyState.PRUNED and len(objectives) == 1:
+        values = [curve[max(curve)]]  # as Optuna does
+    system_attributes = dict(trial.system_attrs)
+    if state.is_finished():
+        system_attributes |= internals.constraint_attributes(results.constraints)
+    return FrozenTrial(
+        number=trial.number,
+        trial_id=trial.number,
+        state=state,
+        value=None,
+        values=values,
+        datetime_start=trial.datetime_start or datetime.now(),
+        datetime_complete=datetime.now() if state.is_finished() else None,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs=user_attributes,
+        system_attrs=system_attributes,
+        intermediate_values=curve,
+    )
+
+
+def without_results(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial of a study as it was when it was proposed."""
+    proposal = copy(trial)
+    proposal.state, proposal.values, proposal.datetime_complete = StudyState.RUNNING, None, None
+    proposal.intermediate_values = {}
+    proposal.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
+    return proposal
+
+
+def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial of a study that nobody trains any more, failed."""
+    failed = copy(trial)
+    failed.state, failed.datetime_complete = StudyState.FAIL, datetime.now()
+    failed.user_attrs = {**trial.user_attrs, **_failure_attributes(INTERRUPTED)}
+    return failed
+
+
+def _failure_attributes(failure: Failure) -> dict[str, str]:
+    """Return the user attributes of a trial that failed: the kind, and the last line of the text."""
+    return {ATTR_FAILURE: last_line(failure.text), ATTR_FAILURE_KIND: failure.kind.value}
+
+
+class KeptStudy(NamedTuple):
+    """The study as the log of a sweep has it."""
 
     trials: list[FrozenTrial]
-    """The trials, by number, as they are in memory."""
+    """The trials, by number."""
     attributes: dict[str, Any]
-    """What samplers keep in the study; empty if the database has it."""
+    """What samplers keep in the study."""
 
 
 class StudyRecord:
-    """The study of a sweep. Every change is made in memory at once, and later in the database, in the same order.
+    """The study of a sweep, in memory, and a thread that brings its database up to it.
 
-    Reading and writing a trial in SQLite takes 10 to 60 ms, in which Tune's event loop would do nothing else.
+    Nothing waits for the database while the sweep runs. The thread writes all trials that have changed since its last
+    write, as they are then, in one transaction. If the database turns out to be damaged or gone, all is written again.
     """
 
-    def __init__(self, stored: optuna.Study, unwritten: Unwritten | None = None) -> None:
+    def __init__(
+        self,
+        storage: str | BaseStorage,
+        name: str,
+        directions: Sequence[Literal["minimize", "maximize"]],
+        kept: KeptStudy | None = None,
+    ) -> None:
         """Read the database, and start the thread that writes to it.
 
         Args:
-            stored: The study in the database. Nobody else adds trials to it while the sweep runs.
-            unwritten: What the database did not have at the snapshot from which the sweep is resumed; it is written
-                now.
+            storage: The database's address, or Optuna's own object.
+            name: The name of the study. Nobody else adds trials to it while the sweep runs.
+            directions: Whether each objective is minimized or maximized.
+            kept: The study in the log from which the sweep is resumed. The database may have more trials, which were
+                proposed later; otherwise the log counts.
         """
-        self.stored = stored
-        self.memory = optuna.create_study(directions=stored.directions, sampler=RandomSampler(seed=0))
-        stored_trials = stored.get_trials(deepcopy=False)
-        self._ids = {trial.number: internals.id_of(trial) for trial in stored_trials}  # in the database
-        self._writes: queue.Queue[tuple[int, Callable[[], None]] | None] = queue.Queue()
+        self._storage, self._name, self._directions = storage, name, list(directions)
         self._lock = threading.Lock()
-        self._pending = Counter[int]()  # by trial, how many changes the database does not have
-        self._add_failed = False  # a trial could not be added: those after it would get wrong numbers
-        self._n_writes = 0
-        trials = {trial.number: trial for trial in stored_trials}
-        for trial in unwritten.trials if unwritten else ():
-            if trial.number == len(trials):
-                trials[trial.number] = trial
-                self._put(trial.number, partial(self._add, trial.number, trial))
-            elif trial.number in trials and _progress(trial) > _progress(trials[trial.number]):
-                trials[trial.number] = trial
-                self._put(trial.number, partial(self._bring_up, trial))
-        self.memory.add_trials(trials.values())
-        copy_attributes(stored, self.memory)
-        for name, value in unwritten.attributes.items() if unwritten else ():
-            internals.set_study_attribute(self.memory, name, value)
-            self._put(STUDY_ITSELF, partial(internals.set_study_attribute, stored, name, value))
+        self._ids: dict[int, int] = {}  # by number, the ids of the trials that the database has
+        self._written: dict[int, FrozenTrial] = {}  # these trials, as the database has them
+        self._unwritten = set[int]()  # numbers of trials that the database does not have as they are
+        self._not_taken = set[int]()  # numbers of trials that cannot be written
+        self._attributes_are_unwritten = False
+        self._is_damaged, self._begins_left = False, MAX_BEGINS
+        self._wake, self._hurry = threading.Event(), threading.Event()
+        self._is_idle, self._is_closing = threading.Event(), threading.Event()
+        self._last_write = time.monotonic()
+        self.unlogged = set[int]()
+        """Numbers of the trials that have changed since the log was written."""
+
+        stored = self._open(may_begin_again=kept is not None)
+        trials = kept.trials + stored[len(kept.trials) :] if kept else stored
+        attributes = kept.attributes if kept else internals.study_attributes(self.stored)
+        self.memory = optuna.create_study(directions=self._directions, sampler=RandomSampler(seed=0))
+        self.memory.add_trials(trials)
+        for attribute, value in attributes.items():
+            internals.set_study_attribute(self.memory, attribute, value)
+        self.unlogged.update(range(len(trials)))
+        self._find_unwritten()
         threading.Thread(target=self._run, name="study", daemon=True).start()
+        self._wake.set()
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials by number; not to be changed."""
         return self.memory.get_trials(deepcopy=False)
 
-    def trial(self, number: int) -> FrozenTrial | None:
-        """Return the trial of this number, or None; not to be changed."""
-        return internals.trial_with_id(self.memory, number)  # in memory, ids are numbers
-
-    @property
-    def in_database(self) -> int:
-        """How many trials the database has at least."""
-        return len(self._ids)
-
     def add(self, trial: FrozenTrial) -> int:
         """Add a trial and return its number."""
         number = len(self.trials())
         self.memory.add_trial(trial)
-        self._put(number, partial(self._add, number, trial))
+        self._note(number)
         return number
 
-    def change(self, number: int, change: Change) -> None:
-        """Make a change to a trial, now in memory and later in the database."""
-        change(self.memory, number)
-        self._put(number, lambda: change(self.stored, self._ids[number]))
+    def replace(self, trial: FrozenTrial) -> None:
+        """Put ``trial`` in the place of the trial with its number."""
+        internals.replace_trial(self.memory, trial)
+        self._note(trial.number)
 
     def keep_attributes_of(self, study: optuna.Study) -> None:
         """Take over what a sampler has kept in the study that it sees."""
         if internals.study_attributes(study) != internals.study_attributes(self.memory):
             copy_attributes(study, self.memory)
-            self._put(STUDY_ITSELF, lambda: copy_attributes(study, self.stored))
+            with self._lock:
+                self._attributes_are_unwritten = True
+            self._wake_thread()
 
-    def unwritten(self) -> Unwritten:
-        """Return what the database does not have yet."""
-        with self._lock:
-            numbers = sorted(number for number, changes in self._pending.items() if changes)
+    def snapshot(self, *, everything: bool) -> dict[str, Any]:
+        """Return the study's part of the log, with all trials, or with those that have changed."""
         trials = self.trials()
-        attributes = dict(internals.study_attributes(self.memory)) if STUDY_ITSELF in numbers else {}
-        return Unwritten([trials[number] for number in numbers if number != STUDY_ITSELF], attributes)
+        numbers = range(len(trials)) if everything else sorted(self.unlogged)
+        attributes = dict(internals.study_attributes(self.memory))
+        return {"attributes": attributes, TRIALS: {number: trials[number] for number in numbers}}
 
     def flush(self) -> None:
         """Wait until the database has everything, or nothing has been written for :data:`GIVE_UP_AFTER_S`."""
-        n_writes, last_write = self._n_writes, time.monotonic()
-        warned_at = last_write
-        while n_unwritten := self._writes.unfinished_tasks:
-            moment = time.monotonic()
-            if self._n_writes != n_writes:
-                n_writes, last_write = self._n_writes, moment
-            if moment - last_write >= GIVE_UP_AFTER_S:
+        began = warned_at = time.monotonic()
+        self._hurry.set()
+        while not self._is_idle.wait(0.01):
+            now = time.monotonic()
+            if now - max(began, self._last_write) >= GIVE_UP_AFTER_S:
                 return
-            if moment - warned_at >= WARN_EVERY_S:
-                warned_at = moment
+            if now - warned_at >= WARN_EVERY_S:
+                warned_at = now
                 logger.warning(
-                    "the study's database does not have everything yet: %d changes are to be written", n_unwritten
+                    "the study's database does not have everything yet: %s to be written",
+                    counted(len(self._unwritten), "trial"),
                 )
-            time.sleep(0.001)
 
     def close(self) -> int:
-        """Wait as :meth:`flush` does, and end the thread, which closes the database.
+        """Have the database checked and completed, and end the thread. This waits as :meth:`flush` does.
 
         Returns:
             How many trials the database does not have in full.
         """
-        self._writes.put(None)
+        self._is_closing.set()
+        self._wake_thread()
         self.flush()
-        trials, attributes = self.unwritten()
-        return len(trials) or bool(attributes)
-
-    def _put(self, number: int, write: Callable[[], None]) -> None:
-        """Leave a change of a trial, or of the study, to the thread."""
         with self._lock:
-            self._pending[number] += 1
-        self._writes.put((number, write))
+            return len(self._unwritten | self._not_taken) or int(self._attributes_are_unwritten)
 
-    def _add(self, number: int, trial: FrozenTrial) -> None:
-        self._ids[number] = internals.add_trial(self.stored, trial)
+    def _note(self, number: int) -> None:
+        """Note that a trial has changed."""
+        self.unlogged.add(number)
+        with self._lock:
+            self._unwritten.add(number)
+        self._wake_thread()
 
-    def _bring_up(self, trial: FrozenTrial) -> None:
-        internals.update_trial(self.stored, self._ids[trial.number], trial)
+    def _wake_thread(self) -> None:
+        self._is_idle.clear()
+        self._wake.set()
+
+    # The database.
+
+    def _open(self, *, may_begin_again: bool) -> list[FrozenTrial]:
+        """Open the study in its database, or create it there, and return its trials.
+
+        Args:
+            may_begin_again: Whether a damaged database is set aside, and another one begun.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                stored = self._connect()
+                break
+            except DATABASE_ERRORS as error:
+                if internals.is_damage(error):
+                    if not may_begin_again:
+                        raise
+                    self._set_aside(error)
+                    may_begin_again = False  # a new one that is damaged at once
+                elif not self._file.is_file() or time.monotonic() - began > GIVE_UP_AFTER_S:
+                    raise  # there is no file that another process may lock
+                else:
+                    logger.warning("the study's database cannot be read (%s); trying again", _first_line(error))
+                    time.sleep(RETRY_AFTER_S)
+        self._ids = {trial.number: internals.id_of(trial) for trial in stored}
+        self._written = {trial.number: trial for trial in stored}
+        return stored
+
+    def _connect(self) -> list[FrozenTrial]:
+        self.stored = optuna.create_study(
+            storage=self._storage,
+            study_name=self._name,
+            sampler=RandomSampler(seed=0),  # never asked
+            directions=self._directions,
+            load_if_exists=True,
+        )
+        return self.stored.get_trials(deepcopy=False)
+
+    @property
+    def _file(self) -> Path:
+        return Path(str(self._storage).removeprefix("sqlite:///"))
+
+    def _set_aside(self, error: Exception) -> None:
+        """Move a damaged database away, so that another is begun in its place."""
+        file = self._file
+        damaged = file.with_name(f"{file.name}.damaged")
+        logger.warning(
+            "the study's database is damaged (%s): it is %s now, and the study is written again",
+            _first_line(error),
+            damaged,
+        )
+        file.replace(damaged)
+        for suffix in ("-journal", "-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+
+    def _find_unwritten(self) -> None:
+        """Compare the database with the study in memory."""
+        with self._lock:
+            trials = self.trials()
+            self._unwritten = {trial.number for trial in trials if not _is_as(self._written.get(trial.number), trial)}
+            stored_attributes = internals.study_attributes(self.stored)
+            self._attributes_are_unwritten = internals.study_attributes(self.memory) != stored_attributes
+
+    # The thread.
 
     def _run(self) -> None:
-        """Write what is put into the queue, until that is None."""
+        """Write what has changed, until the study is closed and its database has everything."""
         while True:
-            item = self._writes.get()
-            if item is None:
-                internals.close(self.stored)
-                self._writes.task_done()
-                return
-            number, write = item
-            self._write(number, write)
-            self._writes.task_done()
-
-    def _write(self, number: int, write: Callable[[], None]) -> None:
-        """Write to the database, however long that takes; a change that fails for good stays unwritten."""
-        while True:
-            is_new = number != STUDY_ITSELF and number not in self._ids
-            if is_new and self._add_failed:
-                return
+            self._wake.wait()
+            self._wake.clear()
             try:
-                write()
-            except (OperationalError, StorageInternalError, OSError) as error:  # the database is away for a while
-                logger.warning("the study's database cannot be written (%s); trying again", error)
-                time.sleep(RETRY_AFTER_S)
+                if self._is_damaged:
+                    self._begin_again()
+                self._write()
+                if self._is_closing.is_set() and self._has_closed():
+                    return
+            except DATABASE_ERRORS as error:
+                self._wake.set()
+                self._heed(error)
                 continue
-            except Exception:  # if the thread ended, all later changes would be lost, too
-                logger.exception("not written to the study's database")
-                self._add_failed = self._add_failed or is_new
-                return
             with self._lock:
-                self._pending[number] -= 1
-                self._n_writes += 1
+                if not self._unwritten - self._not_taken and not self._attributes_are_unwritten:
+                    self._is_idle.set()
+            self._hurry.wait(WRITE_EVERY_S)
+            self._hurry.clear()
+
+    def _heed(self, error: Exception) -> None:
+        """Note an error of the database, and wait a moment if it may go away."""
+        if internals.is_damage(error) and self._begins_left:
+            self._is_damaged = True
             return
+        logger.warning("the study's database cannot be written (%s); trying again", _first_line(error))
+        internals.close(self.stored)  # a connection to a file that was deleted can never write again
+        time.sleep(RETRY_AFTER_S)
+
+    def _begin_again(self) -> None:
+        """Open the database, perhaps another one, and find out what it does not have."""
+        self._begins_left -= 1
+        internals.close(self.stored)
+        self._open(may_begin_again=True)
+        self._find_unwritten()
+        self._is_damaged = False
+
+    def _has_closed(self) -> bool:
+        """Close the database if it has everything. Otherwise see to it that it is opened again."""
+        progress = internals.progress_by_id(self.stored)
+        trials = self.trials()
+        missing = {
+            trial.number
+            for trial in trials
+            if progress is None or progress.get(self._ids.get(trial.number, -1)) != _progress(trial)
+        }
+        missing -= self._not_taken
+        if missing and self._begins_left:
+            self._is_damaged = True
+            self._wake.set()
+            return False
+        with self._lock:
+            self._unwritten = missing
+        internals.close(self.stored)
+        self._is_idle.set()
+        return True
+
+    def _write(self) -> None:
+        """Write what has changed, :data:`MAX_AT_ONCE` trials in a transaction."""
+        with self._lock:
+            writes_attributes, self._attributes_are_unwritten = self._attributes_are_unwritten, False
+        if writes_attributes:
+            try:
+                copy_attributes(self.memory, self.stored)
+            except BaseException:
+                with self._lock:
+                    self._attributes_are_unwritten = True
+                raise
+        while True:
+            trials = self.trials()
+            with self._lock:
+                numbers = sorted(self._unwritten - self._not_taken)[:MAX_AT_ONCE]
+            if not numbers:
+                return
+            self._write_together([trials[number] for number in numbers])
+
+    def _write_together(self, trials: Sequence[FrozenTrial]) -> None:
+        try:
+            new_ids = internals.write_trials(self.stored, trials, self._ids, self._written)
+        except DATABASE_ERRORS:
+            raise
+        except Exception:  # if the thread ended, all later changes would be lost, too
+            if len(trials) > 1:
+                for trial in trials:
+                    self._write_together([trial])
+            else:
+                logger.exception("trial %d is not written to the study's database", number_in_sweep(trials[0]))
+                self._not_taken.add(trials[0].number)
+            return
+        self._ids |= new_ids
+        self._last_write = time.monotonic()
+        current = self.trials()
+        with self._lock:
+            for trial in trials:
+                self._written[trial.number] = trial
+                if current[trial.number] is trial:  # it may have changed meanwhile
+                    self._unwritten.discard(trial.number)
 
 
-def _progress(trial: FrozenTrial) -> tuple[bool, int, int]:
-    """Return what grows as a trial continues: the database may be ahead of a snapshot, or behind it."""
-    return trial.state.is_finished(), len(trial.intermediate_values), len(trial.user_attrs)
+def _is_as(stored: FrozenTrial | None, trial: FrozenTrial) -> bool:
+    """Whether the database has a trial as it is in memory; the times do not count."""
+    return stored is not None and all(getattr(stored, part) == getattr(trial, part) for part in PARTS)
+
+
+def _progress(trial: FrozenTrial) -> tuple[StudyState, int]:
+    return trial.state, len(trial.intermediate_values)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", maxsplit=1)[0]

@@ -15,7 +15,7 @@ from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.searcher import StudySearcher
 from gaudi_tune.sweep.search.study_record import trial_summaries
 from tests.helpers.fed_state import Fed
-from tests.helpers.searchers import SCORE
+from tests.helpers.searchers import SCORE, end
 
 
 def searched(**changes: Any) -> Fed:
@@ -95,26 +95,27 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
         assert isinstance(config, dict) and "confirms" not in config
         fed.trial(number, score, outcome=None, **config)
     assert searcher.suggest("id3") is None, "both groups are taken"
-    for number, score in ((1, 0.1), (2, 0.2)):
-        searcher.on_trial_complete(f"id{number}", {"score": score, "epoch": 1})
+    for number in (1, 2):
         fed.end(number)
+        searcher.ended(fed.state.trials[number])
     proposed = [searcher.suggest("id3"), searcher.suggest("id4")]
     assert [config["confirms"] for config in proposed if isinstance(config, dict)] == [1, 1]
     assert searcher.suggest("id5") is None, "both groups are taken again"
-    searcher.on_trial_complete("id3", {"score": 0.9, "epoch": 1})
+    end(searcher, "id3", {"score": 0.9, "epoch": 1})
     file = tmp_path / "searcher"
     searcher.save(str(file))
     restored = make()
+    restored.restore_study(searcher.study_snapshot(everything=True))
     restored.restore(str(file))
     restored.set_max_concurrency(2)
     config = restored.suggest("id5")
     assert isinstance(config, dict) and config["confirms"] == 2
-    restored.on_trial_complete("id4")
+    end(restored, "id4")
     last = restored.suggest("id6")
     assert (
         isinstance(last, dict) and (last["confirms"], last["x"]) == (2, config["x"]) and last["seed"] != config["seed"]
     )
-    restored.on_trial_complete("id5")
+    end(restored, "id5")
     assert restored.suggest("id7") == Searcher.FINISHED
     assert len(restored.trials()) == 2, "the study is that of the search"
     restored.num_trials = 3  # as --add-trials does

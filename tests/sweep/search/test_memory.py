@@ -14,7 +14,7 @@ from ray import tune
 
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.objective import Mode, Objective
-from tests.helpers.searchers import BUDGET, proposal, searcher_in, train, trials
+from tests.helpers.searchers import BUDGET, end, proposal, report, searcher_in, train, trials
 
 TOO_LARGE = Failure(FailureKind.OUT_OF_MEMORY, "Traceback ...\nit is too large")
 """Its text says nothing that the searcher may go by."""
@@ -25,12 +25,10 @@ def test_what_does_not_fit_is_passed_over_also_while_no_trial_has_a_value(tmp_pa
     searcher = searcher_in(tmp_path)
     for name in "abc":
         proposal(searcher, name)
-    searcher.on_trial_result("a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
-    searcher.on_error("a", Failure(FailureKind.LOOP_ERROR, "ValueError: out of memory on the device"))
-    searcher.on_trial_complete("a", error=True)
+    report(searcher, "a", {"score": 0.5, "epoch": 1, "training_iteration": 1})
+    end(searcher, "a", failure=Failure(FailureKind.LOOP_ERROR, "ValueError: out of memory on the device"))
     for name in "bc":
-        searcher.on_error(name, TOO_LARGE)
-        searcher.on_trial_complete(name, error=True)
+        end(searcher, name, failure=TOO_LARGE)
     assert all(proposal(searcher, name) for name in "defgh")
 
 
@@ -38,8 +36,7 @@ def test_while_none_has_fitted_nobody_knows_what_does(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     for name in "ab":
         proposal(searcher, name)
-        searcher.on_error(name, TOO_LARGE)
-        searcher.on_trial_complete(name, error=True)
+        end(searcher, name, failure=TOO_LARGE)
     assert proposal(searcher, "c")
 
 
@@ -59,8 +56,7 @@ def test_what_does_not_fit_into_memory_is_proposed_no_more(kind: str, tmp_path: 
     for number in range(80):
         config, trial_id = proposal(searcher, str(number)), str(number)
         if config["size"] > largest:
-            searcher.on_error(trial_id, TOO_LARGE)
-            searcher.on_trial_complete(trial_id, error=True)
+            end(searcher, trial_id, failure=TOO_LARGE)
             out_of_memory.append(number)
         else:
             train(searcher, trial_id, *[config["size"] / largest - abs(math.log10(config["lr"]) + 2)] * BUDGET.total)
@@ -90,8 +86,7 @@ def test_what_does_not_fit_is_as_bad_as_the_worst_for_the_sampler(mode: Mode, tm
     for number in range(12):
         config, name = proposal(searcher, str(number)), str(number)
         if config["size"] > 512:
-            searcher.on_error(name, TOO_LARGE)
-            searcher.on_trial_complete(name, error=True)
+            end(searcher, name, failure=TOO_LARGE)
         else:
             train(searcher, name, *[config["size"] / 512] * BUDGET.total)
     values = [trial.value for trial in trials(searcher) if trial.value is not None]

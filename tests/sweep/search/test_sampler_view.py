@@ -14,7 +14,7 @@ from gaudi_tune.private.optuna import study_attributes
 from gaudi_tune.sweep.search.sampler_view import SamplerView, TrialLimits, ran_out_of_memory
 from gaudi_tune.sweep.search.samplers import make_sampler
 from gaudi_tune.sweep.search.searcher import LIMITS
-from tests.helpers.searchers import proposal, searcher_in, seen, states, told, train, trials
+from tests.helpers.searchers import ERROR, end, proposal, report, searcher_in, seen, states, told, train, trials
 
 
 @pytest.mark.parametrize(("budget", "seconds_each"), [(Budget(epochs=3), 1.5), (Budget(epochs=3, seconds=60), None)])
@@ -23,8 +23,8 @@ def test_the_sampler_knows_how_long_a_trial_takes_from_report_to_report(
 ) -> None:
     searcher = searcher_in(tmp_path, budget=budget)
     proposal(searcher, "a")
-    for report, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
-        searcher.on_trial_result("a", {"score": score, "second": second, "epoch": report, "training_iteration": report})
+    for count, score, second in ((1, math.nan, 1.0), (2, 0.1, 3.0), (3, 0.1, 9.0)):
+        report(searcher, "a", {"score": score, "second": second, "epoch": count, "training_iteration": count})
     (known,) = SamplerView(searcher.study, searcher._objectives).study_for(optuna.samplers.RandomSampler()).trials
     assert known.user_attrs.get("seconds_each") == seconds_each
 
@@ -35,7 +35,7 @@ def test_the_sampler_sees_running_and_stopped_trials_with_their_best_so_far(tmp_
         searcher.suggest(name)
     train(searcher, "a", 0.5, 0.9, 0.8)
     train(searcher, "b", 0.5)
-    searcher.on_trial_complete("c", {"score": 0.2, "epoch": 1})
+    end(searcher, "c", {"score": 0.2, "epoch": 1})
     complete = TrialState.COMPLETE
     assert told(searcher) == [
         (complete, 0.9),
@@ -52,9 +52,9 @@ def test_what_diverged_counts_as_the_worst_what_raised_does_not_count(tmp_path: 
     for name in "abc":
         searcher.suggest(name)
     train(searcher, "a", 0.1, 0.2, 0.3)
-    searcher.on_trial_result("b", {"score": 0.9, "epoch": 1})
-    searcher.on_trial_complete("b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
-    searcher.on_trial_complete("c", None, error=True)
+    report(searcher, "b", {"score": 0.9, "epoch": 1})
+    end(searcher, "b", {"score": 0.9, "train_loss": math.nan, "epoch": 2})
+    end(searcher, "c", failure=ERROR)
     assert told(searcher)[1:] == [(TrialState.COMPLETE, pytest.approx(0.3)), (TrialState.FAIL, None)]
     assert seen(searcher)[1].intermediate_values == {}, "it got nowhere"
     assert trials(searcher)[1].user_attrs["failure"].startswith("diverged: train_loss is nan")
@@ -67,8 +67,7 @@ def test_only_the_kind_of_a_failure_decides_what_the_sampler_sees(kind: FailureK
     for name in "ab":
         searcher.suggest(name)
     train(searcher, "a", 0.1, 0.2, 0.3)
-    searcher.on_error("b", Failure(kind, text))
-    searcher.on_trial_complete("b", error=True)
+    end(searcher, "b", failure=Failure(kind, text))
     counts_as_worst = kind in (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY)
     expected = (TrialState.COMPLETE, pytest.approx(0.3)) if counts_as_worst else (TrialState.FAIL, None)
     assert told(searcher)[1] == expected
@@ -80,7 +79,7 @@ def test_a_trial_that_fails_after_reports_tells_the_sampler_nothing(tmp_path: Pa
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     train(searcher, "a", 0.9)
-    searcher.on_trial_complete("a", None, error=True)
+    end(searcher, "a", failure=ERROR)
     assert told(searcher) == [(TrialState.FAIL, None)]
 
 
@@ -92,12 +91,12 @@ def test_what_the_sampler_sees_is_kept_up_as_if_it_were_made_anew(tmp_path: Path
         name = str(number)
         searcher.suggest(name)
         for epoch in range(1, 1 + number % 4):
-            searcher.on_trial_result(name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
+            report(searcher, name, {"score": number % 7 / 7 + epoch / 100, "epoch": epoch})
             if number % 5 == 0:
                 kept.study_for(random)
         if number % 3:
             last = {"score": math.nan, "epoch": 3} if number % 7 == 0 else None
-            searcher.on_trial_complete(name, last, error=number % 11 == 0)
+            end(searcher, name, last, failure=ERROR if number % 11 == 0 else None)
     rebuilt = SamplerView(searcher._record.memory, searcher._objectives).study_for(random).get_trials()
     assert kept.study_for(random).get_trials() == rebuilt
     assert len({trial.values[0] for trial in rebuilt if trial.values}) > 10
@@ -108,9 +107,9 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
     searcher = searcher_in(tmp_path, sampler="random")
     for number in range(60):
         searcher.suggest(str(number))
-        searcher.on_trial_result(str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
+        report(searcher, str(number), {"score": number * 7 % 60 / 60, "epoch": 1})
         if number % 2:
-            searcher.on_trial_complete(str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
+            end(searcher, str(number), {"score": number * 7 % 60 / 60, "epoch": 3})
     for number in range(3):
         searcher.suggest(f"has not reported {number}")
     view = SamplerView(searcher._record.memory, searcher._objectives)
@@ -126,7 +125,7 @@ def test_of_many_trials_a_sampler_is_told_the_best_some_others_and_those_that_ru
     assert values != ranked[:20]
     assert model.best_trial.values == values[:1]
     assert set(model.ask(searcher._space.study_ranges).params) == set(every[0].params)
-    searcher.on_trial_complete("has not reported 0", error=True)
+    end(searcher, "has not reported 0", failure=ERROR)
     few = view.study_for(make_sampler(sampler, 0), limits=TrialLimits(best=30, sampled=30))
     assert few.ask().number == 63, "a space may go by the number, so where there are few, no trial is left out"
 
@@ -145,7 +144,7 @@ def test_samplers_that_learn_from_thousands_of_trials_are_told_of_some(
     searcher = searcher_in(tmp_path, sampler="gp")
     for number in range(30):
         searcher.suggest(str(number))
-        searcher.on_trial_complete(str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
+        end(searcher, str(number), {"score": number * 7 % 30 / 30, "epoch": 3})
     assert max(seen) == 12
     kernels = study_attributes(searcher._record.memory)["gp:kernels"]
     assert kernels["trials"] > 24, "fitted again, although no more are told of"

@@ -18,7 +18,7 @@ from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
 from tests.helpers.quadratic import QUADRATIC
-from tests.helpers.searchers import searcher_in, states, trials
+from tests.helpers.searchers import ERROR, end, report, searcher_in, states, trials
 
 
 def test_samplers_go_by_short_name_or_class_name() -> None:
@@ -67,10 +67,10 @@ def test_a_sampler_of_the_users_own_hears_of_the_end_of_each_trial_and_what_it_k
     searcher = searcher_in(tmp_path, sampler=sampler)
     for name in "abc":
         searcher.suggest(name)
-    searcher.on_trial_complete("a", {"score": 0.5, "epoch": 3})
-    searcher.on_trial_result("b", {"score": 0.3, "epoch": 1})
-    searcher.on_trial_complete("b")
-    searcher.on_trial_complete("c", None, error=True)
+    end(searcher, "a", {"score": 0.5, "epoch": 3})
+    report(searcher, "b", {"score": 0.3, "epoch": 1})
+    end(searcher, "b")
+    end(searcher, "c", failure=ERROR)
     assert sampler.heard == [
         (0, TrialState.COMPLETE, [0.5]), (1, TrialState.COMPLETE, [0.3]), (2, TrialState.FAIL, None),
     ]  # fmt: skip

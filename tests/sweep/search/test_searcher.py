@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace, WithPrior
@@ -30,14 +29,18 @@ from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import number_in_sweep, trials_to_resume
+from gaudi_tune.sweep.search.study_record import number_in_sweep
 from tests.helpers.searchers import (
     BASELINE,
     BUDGET,
+    ERROR,
     SCORE,
-    SPACE,
     crashed,
+    end,
+    keep,
     proposal,
+    report,
+    restored,
     searcher_in,
     states,
     train,
@@ -138,7 +141,7 @@ def test_the_study_is_told_how_a_trial_ended(
 ) -> None:
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
-    searcher.on_trial_complete("a", result, error)
+    end(searcher, "a", result, ERROR if error else None)
     assert states(searcher) == [state]
 
 
@@ -148,7 +151,7 @@ def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path)
         searcher.suggest(name)
     train(searcher, "a", 0.1, 0.5, 0.4)
     train(searcher, "b", 0.2, 0.1)
-    searcher.on_trial_complete("b", {"score": 0.1, "epoch": 2})
+    end(searcher, "b", {"score": 0.1, "epoch": 2})
     train(searcher, "c", 0.3)
     assert [trial.intermediate_values for trial in trials(searcher)] == [
         {1: 0.1, 2: 0.5, 3: 0.4},
@@ -162,8 +165,8 @@ def test_the_record_has_every_report_and_the_values_it_was_given(tmp_path: Path)
 def test_a_budget_in_steps_is_recorded_by_steps(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, budget=Budget(steps=200, eval_every=100))
     searcher.suggest("a")
-    searcher.on_trial_result("a", {"score": 0.1, "step": 100, "epoch": 1.5})
-    searcher.on_trial_complete("a", {"score": 0.2, "step": 200, "epoch": 3})
+    report(searcher, "a", {"score": 0.1, "step": 100, "epoch": 1.5})
+    end(searcher, "a", {"score": 0.2, "step": 200, "epoch": 3})
     assert trials(searcher)[0].intermediate_values == {100: 0.1, 200: 0.2}
     assert states(searcher) == [TrialState.COMPLETE]
 
@@ -178,7 +181,7 @@ def test_a_budget_in_seconds_is_recorded_by_seconds_and_a_trial_is_complete_at_i
         "c": {"score": 0.1, "second": 20.1, "epoch": 2},
     }.items():
         proposal(searcher, name)
-        searcher.on_trial_complete(name, result)
+        end(searcher, name, result)
     assert [trial.intermediate_values for trial in trials(searcher)] == [{20: 0.2}, {61: 0.1}, {20: 0.1}]
     assert states(searcher) == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED]
 
@@ -188,7 +191,7 @@ def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) ->
     searcher.suggest("a")
     train(searcher, "a", 0.9)
     searcher.on_pause("a")
-    searcher.on_trial_complete("a")
+    end(searcher, "a")
     assert (states(searcher), trials(searcher)[0].value) == ([TrialState.PRUNED], 0.9)
 
 
@@ -208,9 +211,9 @@ def test_every_sampler_goes_on_from_the_record_as_if_nothing_had_happened(sample
             made.append(proposal(searcher, str(number)))
             train(searcher, str(number), made[-1]["x"] / 2, made[-1]["x"])
             if number % 2:
-                searcher.on_trial_complete(str(number), {"score": made[-1]["y"], "epoch": 3})
+                end(searcher, str(number), {"score": made[-1]["y"], "epoch": 3})
             if interrupted and number % 5 == 2:
-                searcher.save(str(tmp_path / "state"))
+                keep(searcher, tmp_path / "state")
                 searcher = crashed(searcher, tmp_path / "state", **same)
         proposals.append(made)
     assert proposals[0] == proposals[1]
@@ -221,17 +224,16 @@ def test_proposals_made_after_the_snapshot_are_made_again_ended_or_not(tmp_path:
     """Each keeps its place in the study and its seed, so that trial N of the sweep stays what MLflow knows it as."""
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     lost = [proposal(searcher, "b"), proposal(searcher, "c")]
     train(searcher, "b", 0.4, 0.5, 0.6)
-    searcher.on_trial_complete("b", {"score": 0.6, "epoch": 3})
-    restored = crashed(searcher, tmp_path / "state")
-    assert [proposal(restored, "d"), proposal(restored, "e")] == lost
-    assert proposal(restored, "f") not in lost
-    train(restored, "d", 0.4, 0.5, 0.6)
-    train(restored, "e", 0.1)
-    assert states(restored) == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING]
-    assert trials(restored)[2].intermediate_values == {1: 0.1}
+    again = crashed(searcher, tmp_path / "state")
+    assert [proposal(again, "d"), proposal(again, "e")] == lost
+    assert proposal(again, "f") not in lost
+    train(again, "d", 0.4, 0.5, 0.6)
+    train(again, "e", 0.1)
+    assert states(again) == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING]
+    assert trials(again)[2].intermediate_values == {1: 0.1}
 
 
 def test_what_people_wanted_is_proposed_once_also_after_an_interruption(tmp_path: Path) -> None:
@@ -240,18 +242,18 @@ def test_what_people_wanted_is_proposed_once_also_after_an_interruption(tmp_path
     first, second = ({"lr": lr, "optimizer": "sgd"} for lr in (2e-3, 3e-3))
     searcher.request(first)
     searcher.request(second)
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     assert proposal(searcher, "b")["lr"] == 2e-3
-    restored = crashed(searcher, tmp_path / "state")
-    assert [proposal(restored, name)["lr"] for name in "cd"] == [2e-3, 3e-3]
-    assert restored.requested_configs == []
-    assert proposal(restored, "e")["lr"] not in (2e-3, 3e-3)
+    again = crashed(searcher, tmp_path / "state")
+    assert [proposal(again, name)["lr"] for name in "cd"] == [2e-3, 3e-3]
+    assert again.requested_configs == []
+    assert proposal(again, "e")["lr"] not in (2e-3, 3e-3)
 
 
 @pytest.mark.parametrize(("saved", "made_until"), [(1, 1), (1, 4), (3, 4)])
 def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int, tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     lost = [proposal(searcher, name)["lr"] for name in "abc"]
     # Another seed, and so other proposals, but for those that are made again.
     searcher = crashed(searcher, tmp_path / "state", seed=5)
@@ -259,7 +261,7 @@ def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int,
     for number in range(1, made_until + 1):
         made.append(proposal(searcher, f"t{number}")["lr"])
         if number == saved:
-            searcher.save(str(tmp_path / "state"))
+            keep(searcher, tmp_path / "state")
     again = crashed(searcher, tmp_path / "state", seed=6)
     made[saved:] = [proposal(again, f"u{number}")["lr"] for number in range(saved, 5)]
     assert made[:3] == lost
@@ -270,7 +272,7 @@ def test_a_sweep_may_be_interrupted_again_and_again(saved: int, made_until: int,
 def test_a_trial_that_is_proposed_again_has_the_number_that_tune_gives_it_then(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, num_trials=1)
     proposal(searcher, "a")
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     searcher.configs_after_search = lambda search_is_over: [{"lr": 1e-3, "seed": 7, names.CONFIRMS: 1}]
     proposal(searcher, "b")
     searcher.num_trials = 2  # a person adds one
@@ -298,35 +300,79 @@ def test_a_study_that_is_opened_without_a_snapshot_has_no_running_trials(tmp_pat
     assert states(searcher_in(tmp_path)) == [TrialState.FAIL, TrialState.FAIL]
 
 
-def test_the_database_may_be_newer_than_the_snapshot(tmp_path: Path) -> None:
+def test_the_database_may_be_newer_than_the_log_which_counts(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     for name in "abc":
         searcher.suggest(name)
     train(searcher, "c", 0.5)
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     train(searcher, "a", 0.1, 0.2, 0.3)
-    searcher.on_trial_complete("b", None, error=True)
+    end(searcher, "b", failure=ERROR)
     train(searcher, "c", 0.5, 0.6)
-    restored = crashed(searcher, tmp_path / "state")
-    train(restored, "a", 0.1, 0.2, 0.9)
-    train(restored, "b", 0.4)
-    restored.on_trial_complete("b", {"score": 0.4, "epoch": 2})
-    train(restored, "c", 0.55, 0.6, 0.7)
-    assert states(restored) == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
-    assert [trials(restored)[0].value, trials(restored)[2].value] == [0.3, 0.7]
-    assert trials(restored)[2].intermediate_values == {1: 0.55, 2: 0.6, 3: 0.7}
+    again = crashed(searcher, tmp_path / "state")
+    assert [trial.intermediate_values for trial in trials(again)] == [{}, {}, {1: 0.5}]
+    assert states(again) == [TrialState.RUNNING] * 3
+    train(again, "a", 0.1, 0.2, 0.9)
+    end(again, "b", {"score": 0.4, "epoch": 2})
+    train(again, "c", 0.55, 0.6, 0.7)
+    assert states(again) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.COMPLETE]
+    assert [trial.value for trial in trials(again)] == [0.9, 0.4, 0.7]
+    assert trials(again)[2].intermediate_values == {1: 0.55, 2: 0.6, 3: 0.7}
 
 
-def test_a_snapshot_of_a_study_that_is_gone_is_no_error(tmp_path: Path) -> None:
+def contents(searcher: StudySearcher) -> list[dict[str, Any]]:
+    """What the database of a searcher has, read by another program."""
+    assert searcher.study is not None  # which waits until the database has everything
+    study = optuna.load_study(study_name="a-sweep", storage=searcher._storage)
+    return [{part: getattr(trial, part) for part in study_record.PARTS} for trial in study.get_trials()]
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "cut off": lambda file: file.write_bytes(file.read_bytes()[:5000]),
+    "of another kind": lambda file: file.write_bytes(b"not a database " * 1000),
+    "overwritten": lambda file: file.write_bytes(
+        file.read_bytes()[:20_000] + bytes(60_000) + file.read_bytes()[80_000:]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("objectives", [[SCORE], [SCORE, Objective("seconds", "min")]])
+def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(
+    kind: str, objectives: list[Objective], tmp_path: Path
+) -> None:
+    searcher = searcher_in(tmp_path, objectives=objectives)
+    for number in range(30):
+        proposal(searcher, str(number))
+        report(searcher, str(number), {"score": number / 10, "seconds": 2.0, "epoch": 1, "constraint/gb": 1.0})
+        if number % 3:
+            last = {"score": 1 / (1 + number), "seconds": number, "epoch": 3}
+            end(searcher, str(number), last, ERROR if number % 2 else None)
+    before = contents(searcher)
+    keep(searcher, tmp_path / "state")
+    DAMAGE[kind](tmp_path / "optuna.db")
+    again = restored(tmp_path / "state", objectives=objectives)
+    assert isinstance(again.suggest("new"), dict)
+    assert contents(again)[:30] == before
+    assert len(again.trials()) == 31
+    assert again.close() == 0
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_study_that_somebody_deletes_or_damages_meanwhile_is_whole_at_the_end(kind: str, tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
-    searcher.suggest("a")
-    assert states(searcher) == [TrialState.RUNNING]  # which waits until the database has it
-    searcher.save(str(tmp_path / "state"))
-    (tmp_path / "optuna.db").unlink()
-    restored = crashed(searcher, tmp_path / "state")
-    train(restored, "a", 0.1, 0.2, 0.3)
-    assert states(restored) == []
-    assert isinstance(restored.suggest("b"), dict)
+    for number in range(20):
+        proposal(searcher, str(number))
+        train(searcher, str(number), 0.1, 0.2, number / 10)
+    before = contents(searcher)
+    DAMAGE[kind](tmp_path / "optuna.db")
+    proposal(searcher, "new")
+    assert searcher.close() == 0
+    study = optuna.load_study(study_name="a-sweep", storage=searcher._storage)
+    assert [trial.values for trial in study.get_trials()[:20]] == [trial["values"] for trial in before]
+    assert len(study.get_trials()) == 21
 
 
 @contextmanager
@@ -352,22 +398,21 @@ def test_a_snapshot_has_what_the_database_does_not_have_yet(tmp_path: Path) -> N
         configs = [proposal(searcher, name) for name in "cd"]
         train(searcher, "c", 0.4, 0.5, 0.6)
         began = time.monotonic()
-        searcher.save(str(folder / "state"))
+        keep(searcher, folder / "state")
         assert time.monotonic() - began < 1, "Tune's loop waits for this"
         shutil.copy(tmp_path / "optuna.db", folder)
-    restored = searcher_in(folder)
-    restored.restore(str(folder / "state"))
-    found = trials(restored)
-    assert states(restored) == [TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING]
+    again = restored(folder / "state")
+    found = trials(again)
+    assert states(again) == [TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE, TrialState.RUNNING]
     assert [trial.intermediate_values for trial in found] == [
         {1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5}, {1: 0.4, 2: 0.5, 3: 0.6}, {},
     ]  # fmt: skip
     assert [trial.values for trial in found] == [[0.3], None, [0.6], None]
     assert [trial.params["lr"] for trial in found[2:]] == [config["lr"] for config in configs]
-    train(restored, "d", 0.7, 0.8, 0.9)
-    assert [trial.state for trial in trials(restored)][3] == TrialState.COMPLETE
-    assert restored.close() == 0
-    assert [trial.values for trial in trials_to_resume(folder)] == [[0.3], None, [0.6], [0.9]]
+    train(again, "d", 0.7, 0.8, 0.9)
+    assert [trial.state for trial in trials(again)][3] == TrialState.COMPLETE
+    assert again.close() == 0
+    assert [trial["values"] for trial in contents(again)] == [[0.3], None, [0.6], [0.9]]
 
 
 def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
@@ -389,18 +434,14 @@ def test_the_end_waits_for_the_database_and_counts_what_that_does_not_have(
     assert states(searcher) == [TrialState.RUNNING, TrialState.COMPLETE], "the thread goes on for as long as it can"
 
 
-def test_what_the_database_does_not_take_stays_in_each_snapshot(tmp_path: Path) -> None:
+def test_a_trial_that_cannot_be_written_is_counted_and_the_others_are_written(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
-    searcher.suggest("a")
-    searcher.save(str(tmp_path / "state"))
-    other = {**SPACE, "optimizer": tune.choice(["sgd", "adamw", "lion"])}  # which the database does not take
-    changed = crashed(searcher, tmp_path / "state", space=other)
-    changed.suggest("b")
-    changed.suggest("c")
-    changed.save(str(tmp_path / "state"))
-    assert changed.close() == 2
-    again = crashed(changed, tmp_path / "state", space=other)
-    assert len(again.trials()) == 3
+    for name in "abc":
+        proposal(searcher, name)
+    searcher.trials()[1].user_attrs["of a sampler"] = object()  # which is no JSON
+    assert searcher.close() == 1
+    stored = optuna.load_study(study_name="a-sweep", storage=f"sqlite:///{tmp_path}/optuna.db").get_trials()
+    assert {trial.params["lr"] for trial in stored} == {searcher.trials()[n].params["lr"] for n in (0, 2)}
 
 
 def test_a_searcher_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
@@ -415,22 +456,6 @@ def test_a_searcher_that_is_closed_leaves_no_thread_and_no_open_file(tmp_path: P
     assert len(trials(searcher)) == 5  # all were written
 
 
-def test_a_study_that_is_gone_or_broken_is_said_when_a_sweep_is_to_go_on(tmp_path: Path) -> None:
-    folder = tmp_path / "a-sweep"
-    folder.mkdir()
-    with pytest.raises(SweepError, match=r"--resume a-sweep: its study, .*optuna\.db, is missing; put that file back"):
-        trials_to_resume(folder)
-    searcher = searcher_in(folder)
-    searcher.suggest("a")
-    assert [trial.params for trial in trials(searcher)] == [trial.params for trial in trials_to_resume(folder)]
-    shutil.copytree(folder, tmp_path / "renamed")
-    with pytest.raises(SweepError, match=r"--resume renamed: its study, .* cannot be read"):
-        trials_to_resume(tmp_path / "renamed")
-    (folder / "optuna.db").write_bytes((folder / "optuna.db").read_bytes()[:5000])
-    with pytest.raises(SweepError, match=r"--resume a-sweep: its study, .* cannot be read .*malformed"):
-        trials_to_resume(folder)
-
-
 def test_results_of_a_trial_that_it_never_proposed_are_no_error(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path)
     train(searcher, "unknown", 0.1, 0.2, 0.3)
@@ -441,11 +466,11 @@ def test_a_restored_searcher_goes_on_with_the_same_study(tmp_path: Path) -> None
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     searcher.suggest("b")
-    searcher.save(str(tmp_path / "state"))
-    searcher.on_trial_complete("a", {"score": 1.0, "epoch": 3})
-    restored = crashed(searcher, tmp_path / "state")
-    restored.on_trial_complete("b", None, error=True)
-    assert states(restored) == [TrialState.COMPLETE, TrialState.FAIL]
+    end(searcher, "a", {"score": 1.0, "epoch": 3})
+    keep(searcher, tmp_path / "state")
+    again = crashed(searcher, tmp_path / "state")
+    end(again, "b", failure=ERROR)
+    assert states(again) == [TrialState.COMPLETE, TrialState.FAIL]
     stored = optuna.load_study(study_name="a-sweep", storage=f"sqlite:///{tmp_path}/optuna.db")
     assert stored.best_value == 1.0
 
@@ -461,10 +486,10 @@ def test_tune_s_limiter_leaves_counting_to_the_searcher_which_knows_of_pauses(tm
     searcher.being_saved = set()
     assert limiter.suggest("c")
     limiter.on_unpause("a")
-    limiter.on_trial_complete("b", {"score": 0.1, "epoch": 1})
+    end(searcher, "b", {"score": 0.1, "epoch": 1})
     assert limiter.suggest("d") is None  # a and c
     limiter.on_pause("c")
-    searcher.save(str(tmp_path / "state"))
+    keep(searcher, tmp_path / "state")
     assert json.loads((tmp_path / "state").read_text())["paused"] == ["c"]
     assert crashed(searcher, tmp_path / "state").suggest("d")
 
@@ -473,9 +498,9 @@ def test_it_is_finished_when_all_trials_have_ended(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, num_trials=2)
     assert searcher.suggest("a") and searcher.suggest("b")
     assert searcher.suggest("c") is None
-    searcher.on_trial_complete("a", {"score": 0.1, "epoch": 1})
+    end(searcher, "a", {"score": 0.1, "epoch": 1})
     assert searcher.suggest("c") is None
-    searcher.on_trial_complete("b", None, error=True)
+    end(searcher, "b", failure=ERROR)
     assert searcher.suggest("c") == Searcher.FINISHED
 
 
@@ -483,8 +508,8 @@ def test_soft_constraints_reach_the_sampler_and_the_record(tmp_path: Path) -> No
     searcher = searcher_in(tmp_path)
     for name in "ab":
         searcher.suggest(name)
-        searcher.on_trial_result(name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
-    searcher.on_trial_complete("b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
+        report(searcher, name, {"score": 0.5, "epoch": 1, "constraint/memory_gb": 3.0})
+    end(searcher, "b", {"score": 0.5, "epoch": 3, "constraint/memory_gb": -1.0})
     model = SamplerView(searcher.study, searcher._objectives).study_for(make_sampler("tpe", 0))
     assert [trial.constraints for trial in model.trials] == [{"memory_gb": 3.0}, {"memory_gb": -1.0}]
     assert trials(searcher)[1].constraints == {"memory_gb": -1.0}
@@ -495,8 +520,8 @@ def test_of_several_reports_in_an_epoch_the_best_is_recorded(tmp_path: Path) -> 
     searcher = searcher_in(tmp_path)
     proposal(searcher, "a")
     for count, (epoch, score) in enumerate(((0.5, 0.1), (1.0, 0.9), (1.5, 0.3), (2.0, 0.4), (3.0, 0.5)), start=1):
-        searcher.on_trial_result("a", {"score": score, "epoch": epoch, "training_iteration": count})
-    searcher.on_trial_complete("a")
+        report(searcher, "a", {"score": score, "epoch": epoch, "training_iteration": count})
+    end(searcher, "a")
     (trial,) = trials(searcher)
     assert trial.intermediate_values == {0: 0.1, 1: 0.9, 2: 0.4, 3: 0.5}
     assert trial.value == 0.9
@@ -517,9 +542,9 @@ def train_both(searcher: StudySearcher, trial_id: str, *reports: tuple[float, fl
     for epoch, (score, seconds) in enumerate(reports, start=1):
         result = {"score": score, "seconds": seconds, "epoch": epoch}
         if epoch == BUDGET.total:
-            searcher.on_trial_complete(trial_id, result)
+            end(searcher, trial_id, result)
         else:
-            searcher.on_trial_result(trial_id, result)
+            report(searcher, trial_id, result)
 
 
 def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_path: Path) -> None:
@@ -528,10 +553,10 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
         proposal(searcher, name)
     train_both(searcher, "a", (0.5, 3.0), (0.7, 2.0), (0.6, 1.0))
     train_both(searcher, "b", (0.4, 5.0))
-    searcher.on_trial_complete("b")
+    end(searcher, "b")
     train_both(searcher, "c", (0.2, 4.0))
-    searcher.on_trial_complete("c", {"score": 0.3, "seconds": math.inf, "epoch": 2})
-    searcher.on_trial_result("d", {"score": 0.9, "epoch": 1})  # without one of the objectives
+    end(searcher, "c", {"score": 0.3, "seconds": math.inf, "epoch": 2})
+    report(searcher, "d", {"score": 0.9, "epoch": 1})  # without one of the objectives
     assert searcher.study.directions == [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
     assert states(searcher) == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING]
     assert [trial.values for trial in trials(searcher)] == [[0.7, 2.0], None, None, None]
@@ -542,20 +567,11 @@ def test_with_several_objectives_the_sampler_sees_the_point_of_each_trial(tmp_pa
     assert [trial.values for trial in model.get_trials(deepcopy=False)] == [[0.7, 2.0], [0.4, 5.0], [0.4, 5.0], None]
 
 
-def test_an_epoch_that_is_trained_again_has_the_point_of_its_last_report(tmp_path: Path) -> None:
-    """As in the state of a sweep that was killed, which knows that report alone."""
-    searcher = searcher_in(tmp_path, objectives=BOTH)
-    proposal(searcher, "a")
-    for epoch, seconds in ((1, 3.0), (2, 2.0), (2, 9.0)):
-        searcher.on_trial_result("a", {"score": 0.1 if epoch == 1 else 0.5, "seconds": seconds, "epoch": epoch})
-    assert trials(searcher)[0].user_attrs["point"] == [0.5, 9.0]
-
-
 def test_of_equal_values_that_with_the_better_others_is_the_point(tmp_path: Path) -> None:
     searcher = searcher_in(tmp_path, objectives=BOTH)
     proposal(searcher, "a")
     for epoch, seconds in ((1, 3.0), (2, 2.0), (3, 4.0)):
-        searcher.on_trial_result("a", {"score": 0.5, "seconds": seconds, "epoch": epoch})
+        report(searcher, "a", {"score": 0.5, "seconds": seconds, "epoch": epoch})
     assert trials(searcher)[0].user_attrs["point"] == [0.5, 2.0]
 
 
@@ -568,7 +584,7 @@ def test_every_usual_sampler_takes_several_objectives_and_goes_on_from_the_recor
         proposals.append([])
         for number in range(13):
             if interrupted and number == 11:
-                searcher.save(str(tmp_path / "state"))
+                keep(searcher, tmp_path / "state")
                 searcher = crashed(searcher, tmp_path / "state", **same)
             config = proposal(searcher, str(number))
             proposals[-1].append(config)
