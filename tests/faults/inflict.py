@@ -6,14 +6,16 @@ import json
 import random
 import shutil
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 import psutil
 
+from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
@@ -73,6 +75,22 @@ class Inflict:
         *before, (begins, ends) = records_in(content)
         cut = content[: self.chance.randint(begins, ends - 1)]
         log.write_bytes(cut if before else content + cut)
+
+    def busy_study(self) -> None:
+        """Another process locks the database of the study, as a backup does, before a kill -9 of the driver and after."""
+        study = self.sweep.folder / STUDY_FILE
+        with closing(sqlite3.connect(study, timeout=ENDS_WITHIN_S, isolation_level=None)) as backup:
+            backup.execute("BEGIN EXCLUSIVE")
+            time.sleep(self.chance.uniform(1, 10))
+            self._end(self.sweep.driver.kill, -signal.SIGKILL)
+            time.sleep(self.chance.uniform(5, 20))
+            backup.execute("ROLLBACK")
+
+    def damaged_study(self) -> None:
+        """Kill -9 of the driver, and the study's database is gone, or half of it is."""
+        study = self.sweep.folder / STUDY_FILE
+        spoil = self.chance.choice([_halve, Path.unlink])
+        self._end(self.sweep.driver.kill, -signal.SIGKILL, lambda: spoil(study))
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
@@ -227,6 +245,8 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "host-memory": Inflict.host_memory,
     "disk": Inflict.disk,
     "torn-state": Inflict.torn_state,
+    "busy-study": Inflict.busy_study,
+    "damaged-study": Inflict.damaged_study,
     "torn-checkpoint": Inflict.torn_checkpoint,
     "deleted-checkpoint": Inflict.deleted_checkpoint,
     "clock": Inflict.clock,
