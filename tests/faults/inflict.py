@@ -77,7 +77,7 @@ class Inflict:
         log.write_bytes(cut if before else content + cut)
 
     def busy_study(self) -> None:
-        """Another process locks the database of the study, as a backup does, before a kill -9 of the driver and after."""
+        """Another process locks the study's database, as a backup does, before and after a kill -9 of the driver."""
         study = self.sweep.folder / STUDY_FILE
         with closing(sqlite3.connect(study, timeout=ENDS_WITHIN_S, isolation_level=None)) as backup:
             backup.execute("BEGIN EXCLUSIVE")
