@@ -89,8 +89,9 @@ class Inflict:
     def damaged_study(self) -> None:
         """Kill -9 of the driver, and the study's database is gone, or half of it is."""
         study = self.sweep.folder / STUDY_FILE
-        spoil = self.chance.choice([_halve, Path.unlink])
-        self._end(self.sweep.driver.kill, -signal.SIGKILL, lambda: spoil(study))
+        spoils: list[Callable[[], None]] = [partial(_halve, study), study.unlink]
+        spoil = self.chance.choice(spoils)
+        self._end(self.sweep.driver.kill, -signal.SIGKILL, spoil)
 
     def _end(self, how: Callable[[], None], status: int | None = None, then: Callable[[], None] | None = None) -> None:
         """End the driver, and let it go on; ``status`` is its exit status if there is only one that is right."""
