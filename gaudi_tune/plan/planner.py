@@ -79,7 +79,6 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),
-        budget=plan.budget,
         num_trials=plan.num_samples,
         trial_seed=plan.options.trial_seed,
         learned=plan.learned,

@@ -65,7 +65,7 @@ def strategy_of(name: str, seed: int, task: LCBench, workers: int) -> OnTwo:
     budget = Budget(epochs=task.epochs)
     searcher = StudySearcher(
         SearchSpace(space), objectives=objectives, baseline={}, sampler=search, seed=seed,
-        study_name=name, storage=InMemoryStorage(), budget=budget,
+        study_name=name, storage=InMemoryStorage(),
     )  # fmt: skip
     policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
     return OnTwo(searcher, policy, workers, budget, objectives)

@@ -356,7 +356,7 @@ def make_strategy(
     budget, objectives = Budget(epochs=epochs), [Objective("loss", "min")]
     own = StudySearcher(
         SearchSpace(with_priors), objectives=objectives, baseline={}, sampler=search, seed=seed,
-        study_name=f"{name}-{seed}", storage=InMemoryStorage(), budget=budget,
+        study_name=f"{name}-{seed}", storage=InMemoryStorage(),
     )  # fmt: skip
     policy = SCHEDULERS[cast(Any, scheduler)](budget, objectives, SearchSpace(space))
     return OnRecord(own, policy, workers, budget, objectives)

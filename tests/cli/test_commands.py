@@ -32,6 +32,7 @@ from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
+from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.search.study_record import trial_summaries
@@ -39,7 +40,6 @@ from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
 from tests.helpers.quadratic import QUADRATIC
-from tests.helpers.searchers import end, report
 
 SCRIPT = '''
 """Tune a parabola."""
@@ -79,10 +79,14 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         lost = ending is not None and number == len(scores)
         fed.begin(number, **config)
         fed.report(number, 1, score, seconds=2 * score)
-        report(searcher, f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+        searcher.reported(fed.state.trials[number])
         if not lost:
-            fed.end(number)
-            end(searcher, f"id{number}", {"score": score, "epoch": 1, "seconds": 2 * score})
+            divergence = why_diverged(fed.state.trials[number].metrics, "score")
+            if divergence:
+                fed.fail(number, divergence)
+            else:
+                fed.end(number)
+            searcher.ended(fed.state.trials[number])
     assert searcher.study is not None  # everything is written
     if ending is not None:
         fed.state.apply(SweepEnding(ending=ending))

@@ -10,7 +10,7 @@ from gaudi_tune import Experiment, SweepOptions
 from gaudi_tune.define.options import resumed
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.sweep.record.sweep_file import sweep_to_resume, write_sweep_file
-from tests.helpers.searchers import end
+from tests.helpers.searchers import Sweep
 
 
 def earlier_sweep(
@@ -22,10 +22,11 @@ def earlier_sweep(
     plan.folder.mkdir(parents=True)
     write_sweep_file(plan)
     searcher = make_searcher(plan)
+    sweep = Sweep(searcher, plan.budget)
     for number in range(trials):
         config = searcher.suggest(str(number))
         assert isinstance(config, dict)
-        end(searcher, str(number), {plan.experiment.metric: score(config), "epoch": 1})
+        sweep.end(str(number), {plan.experiment.metric: score(config), "epoch": 1})
     assert searcher.study is not None  # everything is written
 
 

@@ -32,10 +32,12 @@ SCORE = Objective("score", "max")
 ERROR = Failure(FailureKind.LOOP_ERROR, "ValueError: an error")
 
 
-def searcher_in(folder: Path, space: Any = SPACE, **changes: Any) -> StudySearcher:
-    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0, "budget": BUDGET}
+def searcher_in(folder: Path, space: Any = SPACE, budget: Budget = BUDGET, **changes: Any) -> StudySearcher:
+    arguments: dict[str, Any] = {"baseline": BASELINE, "sampler": "gp", "seed": 0}
     arguments |= {"objectives": [SCORE], "storage": f"sqlite:///{folder}/optuna.db", **changes}
-    return StudySearcher(SearchSpace(space), study_name="a-sweep", **arguments)
+    searcher = StudySearcher(SearchSpace(space), study_name="a-sweep", **arguments)
+    _sweeps[searcher] = Sweep(searcher, budget)
+    return searcher
 
 
 def proposal(searcher: StudySearcher, trial_id: str) -> dict[str, Any]:
@@ -68,10 +70,10 @@ def seen(searcher: StudySearcher) -> list[FrozenTrial]:
 class Sweep:
     """The state of a sweep that a searcher proposes for; it tells the searcher what it is told."""
 
-    def __init__(self, searcher: StudySearcher, state: SweepState | None = None) -> None:
+    def __init__(self, searcher: StudySearcher, budget: Budget = BUDGET) -> None:
         device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (2,), "for a test"))
-        self.searcher, objectives = searcher, searcher._objectives
-        self.state = state or SweepState(objectives, searcher._budget, 100, device_time)
+        self.searcher = searcher
+        self.state = SweepState(searcher._objectives, budget, 100, device_time)
 
     def trial(self, trial_id: str) -> SweepTrial:
         """The trial, which begins now if it has not begun."""

@@ -21,7 +21,6 @@ from ray.tune.search import Searcher
 
 from gaudi_tune.base import names
 from gaudi_tune.base.kept_in_process import KeptInProcess
-from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.private import optuna as internals
@@ -84,7 +83,6 @@ class StudySearcher(KeptInProcess, Searcher):
         seed: int,
         study_name: str,
         storage: str | BaseStorage,
-        budget: Budget,
         num_trials: int | None = None,
         trial_seed: int | None = None,
         learned: Sequence[Mapping[str, Any]] = (),
@@ -101,14 +99,13 @@ class StudySearcher(KeptInProcess, Searcher):
             trial_seed: The seed of every trial; None: each has another.
             study_name: The name of the study in the storage.
             storage: The database's address, or Optuna's own object.
-            budget: The budget of a full trial.
             num_trials: How many configurations to propose; None if Tune counts them.
             learned: Configurations that were good in earlier sweeps, under the names of the study.
         """
         super().__init__(metric=objectives[0].name, mode=objectives[0].mode)
         self._objectives = tuple(objectives)
         self._space, self._baseline, self._sampler, self._seed = space, dict(baseline), sampler, seed
-        self._study_name, self._storage, self._budget = study_name, storage, budget
+        self._study_name, self._storage = study_name, storage
         self._trial_seed = trial_seed
         self._guess_sources = [*([space.priors] if space.priors else []), *learned]
         self.num_trials = num_trials

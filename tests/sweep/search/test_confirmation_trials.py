@@ -8,7 +8,6 @@ from typing import Any
 import optuna
 from ray.tune.search import Searcher
 
-from gaudi_tune.define.budget import Budget
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
@@ -80,7 +79,7 @@ def test_the_searcher_proposes_them_after_the_search_and_knows_after_a_restart_w
         searcher = StudySearcher(
             SearchSpace({"x": optuna.distributions.FloatDistribution(0.0, 9.0)}),
             objectives=[SCORE], baseline={"x": 1.0}, sampler="random", seed=0, study_name="confirmed",
-            storage=storage, budget=Budget(epochs=1), num_trials=2,
+            storage=storage, num_trials=2,
         )  # fmt: skip
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             fed.state, 0, search_is_over=search_is_over

@@ -91,7 +91,7 @@ def test_a_prior_that_was_wrong_is_given_up_and_the_sampler_learns_from_it(good:
     space, sampler = {"lr": WithPrior(tune.uniform(0.0, 1.0), prior=0.0)}, Looks(seed=0)
     searcher = StudySearcher(
         SearchSpace(space), objectives=[SCORE], study_name="a", baseline={}, sampler=sampler, seed=0,
-        storage=InMemoryStorage(), budget=BUDGET,
+        storage=InMemoryStorage(),
     )  # fmt: skip
     for number in range(30):
         lr = proposal(searcher, str(number))["lr"]
