@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from gaudi_tune.cli import commands as experiments
+from gaudi_tune.cli.commands import main as gaudi_tune_command
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.on_ray.local_ray import ENVIRONMENT
 from gaudi_tune.private.ray_core import lean_ray
@@ -28,7 +28,7 @@ from gaudi_tune.private.ray_core import lean_ray
 PAGE = PROJECT_ROOT / "docs" / "tutorial.md"
 FILE = re.compile(r"`([\w.]+)`:\n\n```(?:python|toml)\n(.*?)```", re.DOTALL)
 """A file, named before its block."""
-COMMANDS = re.compile(r"```\n(python .*?)```", re.DOTALL)
+COMMANDS = re.compile(r"```\n((?:python|gaudi-tune) .*?)```", re.DOTALL)
 
 
 def write_files(folder: Path) -> None:
@@ -50,12 +50,12 @@ def run(command: str) -> str:
         AssertionError: It fails.
     """
     program, *arguments = shlex.split(command)
-    assert program == "python", command
+    assert program in ("python", "gaudi-tune"), command
     printed, status = io.StringIO(), 0
     with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
         try:
-            if arguments[:2] == ["-m", "gaudi_tune"]:
-                status = experiments.main(arguments[2:])
+            if program == "gaudi-tune":
+                status = gaudi_tune_command(arguments)
             else:
                 patch.setattr(sys, "argv", arguments)
                 runpy.run_path(arguments[0], run_name="__main__")
