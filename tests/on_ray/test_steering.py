@@ -45,7 +45,7 @@ class Steered(NamedTuple):
 def steered(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Steered:
     storage = tmp_path_factory.mktemp("steered")
     options = SweepOptions(
-        name="steered", storage=storage, device="cpu", num_samples=5, epochs=6, settings=("seconds=0.4",)
+        name="steered", storage=storage, device="cpu", num_samples=10, epochs=6, settings=("seconds=0.4",)
     )
     run = (tuner := SweepTuner(make_plan(PLAIN, options))).run
 
@@ -88,7 +88,7 @@ def test_a_configuration_is_tried_next_if_it_is_of_the_space(steered: Steered) -
 
 def test_the_sweep_ends_with_the_trials_that_it_had_and_all_of_it_is_on_disk(steered: Steered) -> None:
     summary, begun = steered.summary, len(steered.run.state.searched)
-    assert begun < 10
+    assert begun < 20  # of 50
     assert summary["complete"]
     assert sum(summary["trials"].values()) == begun
     stops = [f"stop trial-{number:03d}" for number in (steered.waited, steered.ran)]
