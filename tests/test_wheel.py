@@ -28,7 +28,7 @@ def train_loop(config):
         report({"loss": trainables.loss(config["x"]) + 1 / epoch})
 
 
-main(Experiment(train_loop=train_loop, space=search_spaces.SPACE, metric="loss", mode="min"))
+main(Experiment(train_loop=train_loop, space=search_spaces.SPACE, metric="loss"))
 """
 
 

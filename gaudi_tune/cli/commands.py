@@ -28,7 +28,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
-from gaudi_tune.define.options import DEFAULT_STORAGE, TRAITS
+from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
@@ -178,7 +178,7 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
         "baseline_only": True,
         "seeds": RERUN_SEEDS,
         "storage": arguments.storage,
-        "seed": (int(earlier_options.get("seed", 0)) + 1) % 2**32,  # the sweep's seed would give the same trial seeds
+        "seed": (int(earlier_options.get("seed", 0)) + 1) % SEEDS,  # the sweep's seed would give the same trial seeds
     }
     options = command_line.parse_options(sweep_options, description, defaults)
     options = replace(options, settings=merged(defaults.get("settings", ()), options.settings))

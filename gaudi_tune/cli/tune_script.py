@@ -16,7 +16,7 @@ from gaudi_tune.training.script_loop import config_of_trial, run_script
 
 
 def tune_script(
-    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode = "max", **fields: Any
+    space: Mapping[str, Any] | SpaceFunction | SearchSpace, metric: str, mode: Mode | None = None, **fields: Any
 ) -> dict[str, Any]:
     """Tune the script that calls this function, and return the configuration of a trial.
 

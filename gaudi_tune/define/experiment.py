@@ -73,8 +73,9 @@ class Experiment:
     """The search space: ranges (of Optuna or Ray Tune) and constants by name, or a function of an Optuna trial."""
     metric: str = names.VAL_ACCURACY
     """The metric to improve, which the train loop reports."""
-    mode: Mode = "max"
-    """Whether more or less of ``metric`` is better."""
+    mode: Mode | None = None
+    """Whether more ("max") or less ("min") of ``metric`` is better. None: what the metric's name says, such as
+    "val_loss" or "accuracy"; a name that does not say needs a mode."""
     budget: Budget = USUAL_BUDGET
     """How long a trial trains if it is not stopped early. A recipe may have another budget."""
     num_samples: int = USUAL_SAMPLES
@@ -113,7 +114,7 @@ class Experiment:
     """Other published runs, by the names that ``--baseline`` takes."""
 
     def __post_init__(self) -> None:
-        Objective(self.metric, self.mode)  # raises if they are wrong
+        Objective.of(self.metric, self.mode)  # raises if they are wrong
         _check_train_loop(self.train_loop)
         if not isinstance(self.baseline, Mapping):
             raise ValueError(f"baseline must be values by name, such as {{'lr': 0.01}}, but got {self.baseline!r}")
@@ -256,7 +257,7 @@ class Experiment:
     @property
     def objective(self) -> Objective:
         """The metric and its mode in one value, which also compares values."""
-        return Objective(self.metric, self.mode)
+        return Objective.of(self.metric, self.mode)
 
 
 def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gaudi_tune.base.errors import SweepError
+
 Mode: TypeAlias = Literal["max", "min"]
-USUAL_MODES: dict[Mode, tuple[str, ...]] = {
-    "max": ("accuracy", "f1", "_per_s"),
-    "min": ("loss", "error", "perplexity", "mse", "mae"),
-}
-"""Parts of names by which to recognise metrics that are usually maximized or minimized."""
+USUAL_MODES: dict[Mode, frozenset[str]] = {
+    "max": frozenset(
+        {
+            "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "iou", "likelihood", "meteor",
+            "miou", "mrr", "ndcg", "precision", "psnr", "r2", "recall", "return", "reward", "rouge",
+            "sacrebleu", "ssim", "throughput",
+        }
+    ),
+    "min": frozenset(
+        {
+            "bce", "brier", "cer", "crossentropy", "err", "error", "fid", "latency", "logloss", "loss", "mae",
+            "mape", "mse", "nll", "perplexity", "ppl", "rmse", "rmsle", "wer",
+        }
+    ),
+}  # fmt: skip
+"""Words in the names of metrics that say whether they are maximized or minimized."""
+HEADS = frozenset({"err", "error", "loss"})
+"""Words that decide alone where they come last: a ``dice_loss`` is a loss."""
+NEGATIONS = frozenset({"inverse", "minus", "neg", "negated", "negative", "no", "non", "without"})
+"""Words before such a word that turn it around, or may."""
+QUALIFIERS = frozenset(
+    {
+        "all", "at", "average", "avg", "best", "bits", "clean", "cls", "dev", "epoch", "eval", "final", "k",
+        "l", "last", "lsum", "macro", "max", "mean", "median", "micro", "min", "ms", "nats", "other", "overall",
+        "p", "pr", "rate", "roc", "s", "score", "sec", "seconds", "step", "sum", "test", "top", "total",
+        "train", "training", "us", "val", "valid", "validation", "weighted",
+    }
+)  # fmt: skip
+"""Words after such a word that leave its meaning as it is: ``error_rate``, but not ``error_reduction``."""
 
 
 SET_BY_TUNE = frozenset(
@@ -26,8 +53,20 @@ SET_BY_TUNE = frozenset(
 
 
 def usual_mode(metric: str) -> Mode | None:
-    """Return whether a metric of this name is usually maximized or minimized; None if the name does not say."""
-    return next((mode for mode, parts in USUAL_MODES.items() if any(part in metric.lower() for part in parts)), None)
+    """Return whether a metric of this name is usually maximized or minimized; None if the name does not say plainly."""
+    if re.search(r"(?i)_per_s(ec|econd)?$", metric):  # a speed, such as samples_per_s
+        return "max"
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower().replace("cross_entropy", "crossentropy")
+    words = re.findall(r"f1|r2|[a-z]+", re.sub(r"\b(val|valid|test|train|eval)(?=loss|acc|err)", "", text))
+    telling = [word for word in words if any(word in known for known in USUAL_MODES.values())]
+    if NEGATIONS & set(words):
+        return None
+    if not telling:
+        return "max" if "score" in words and QUALIFIERS.issuperset(words) else None
+    if not QUALIFIERS.issuperset(set(words[words.index(telling[0]) :]) - set(telling)):
+        return None
+    deciding = set(telling[-1:] if telling[-1] in HEADS else telling)
+    return next((mode for mode, known in USUAL_MODES.items() if deciding <= known), None)
 
 
 @dataclass(frozen=True)
@@ -38,22 +77,34 @@ class Objective:
     """The metric, as the train loop reports it."""
     mode: Mode = "max"
     """Whether more or less of it is better."""
+    inferred: bool = field(default=False, compare=False)
+    """Whether the mode follows from the name."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("max", "min"):
-            raise ValueError(
+            raise SweepError(
                 f"mode must be 'max' (more of the metric is better) or 'min' (less is better), but got {self.mode!r}"
+                f"{_mode_meant(self.mode)}"
             )
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(
-                f"metric must be the name of one number that the train loop reports, but got {self.name!r}; give it as "
-                f"a text, such as 'val_loss'"
+        _check_metric(self.name)
+
+    @classmethod
+    def of(cls, name: str, mode: Mode | None) -> Objective:
+        """Return the objective of a metric. A mode that is None follows from the metric's name.
+
+        Raises:
+            SweepError: The name does not say whether more or less is better, or there can be no such objective.
+        """
+        if mode is not None:
+            return cls(name, mode)
+        _check_metric(name)
+        usual = usual_mode(name)
+        if usual is None:
+            raise SweepError(
+                f"mode must be given for the metric {name!r}, whose name does not say whether more or less of it is "
+                f"better; give mode='max' or mode='min'"
             )
-        if self.name in SET_BY_TUNE:
-            raise ValueError(
-                f"metric must be a name that Ray Tune does not set itself, but got {self.name!r}; report the number "
-                f"under another name, such as 'my_{self.name}'"
-            )
+        return cls(name, usual, inferred=True)
 
     def better(self, value: float, than: float) -> bool:
         """Whether ``value`` is strictly better than the other value."""
@@ -111,6 +162,26 @@ class Objective:
 
     def __str__(self) -> str:
         return f"{self.mode} {self.name}"
+
+
+def _check_metric(name: object) -> None:
+    """Check that a name can be that of a metric."""
+    if not isinstance(name, str) or not name.strip():
+        raise SweepError(
+            f"metric must be the name of one number that the train loop reports, but got {name!r}; give it as a text, "
+            f"such as 'val_loss'"
+        )
+    if name in SET_BY_TUNE:
+        raise SweepError(
+            f"metric must be a name that Ray Tune does not set itself, but got {name!r}; report the number under "
+            f"another name, such as 'my_{name}'"
+        )
+
+
+def _mode_meant(mode: object) -> str:
+    """Return the mode that a text such as "minimize" means, as the end of an error."""
+    known = [known for known in USUAL_MODES if isinstance(mode, str) and mode.lower().startswith(known)]
+    return f"; give mode={known[0]!r}" if known else "; give one of the two"
 
 
 def point_in(objectives: Sequence[Objective], metrics: Mapping[str, Any]) -> tuple[float, ...]:

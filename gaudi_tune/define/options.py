@@ -27,6 +27,8 @@ IN_CHECKOUT = (PROJECT_ROOT / "pyproject.toml").is_file() and _SCRIPT.is_relativ
 HOME = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
 """The folder of results and of the tracking store: the checkout for its own scripts, else the current folder."""
 DEFAULT_STORAGE = HOME / "results"
+SEEDS = 2**32
+"""How many seeds there are, from 0."""
 LEAST_CHECKPOINT_BUDGET = 1000
 """The smallest budget in bytes; no checkpoint is smaller."""
 OUR_WORDS = {
@@ -149,9 +151,9 @@ class SearchOptions:
     """Epochs, steps or seconds before a trial can be stopped."""
     reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), UNPARSED] = None
     """Promote one trial in N at a rung, to train N times as long."""
-    seed: Annotated[int, Field(ge=0, lt=2**32), shown("N", "(0)"), UNPARSED] = 0
+    seed: Annotated[int, Field(ge=0, lt=SEEDS), shown("N", "(0)"), UNPARSED] = 0
     """Seed of the search; the seeds of trials follow from it."""
-    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, shown("N"), UNPARSED] = None
+    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=SEEDS)] | None, shown("N"), UNPARSED] = None
     """Give all trials the same seed."""
     confirm: Annotated[Count | None, shown("K"), UNPARSED] = None
     """Train the K best again with new seeds; 0: none."""

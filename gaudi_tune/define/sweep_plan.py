@@ -161,7 +161,7 @@ class Plan:
             "seed": self.options.seed,
             self.budget.unit: self.budget.total,
             "metric": self.experiment.metric,
-            "mode": self.experiment.mode,
+            "mode": self.objectives[0].mode,
             **({"objectives": [str(objective) for objective in self.objectives]} if self.has_front else {}),
             "space": self.experiment.search_space.in_words(),
             "baseline": dict(self.experiment.baseline),

@@ -228,7 +228,7 @@ class SweepTuner(tune.Tuner):
     def _tune_config(self) -> tune.TuneConfig:
         return tune.TuneConfig(
             metric=self.plan.experiment.metric,
-            mode=self.plan.experiment.mode,
+            mode=self.plan.objectives[0].mode,
             search_alg=self.run.searcher,
             scheduler=self.run.scheduler,
             # The searcher counts the trials. If Tune did, it would end worker groups of paused trials after the last.
@@ -249,7 +249,7 @@ class SweepTuner(tune.Tuner):
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=None if self.run.policy.clones else 1,  # a clone may take over an older one of another
                 checkpoint_score_attribute=plan.experiment.metric,
-                checkpoint_score_order=plan.experiment.mode,
+                checkpoint_score_order=plan.objectives[0].mode,
                 checkpoint_at_end=False,  # by default Tune would save every trial at its end
             ),
             verbose=0,

@@ -160,7 +160,7 @@ def _read_objective(text: str, default: Objective, arguments: str) -> Objective:
     if name and mode in USUAL_MODES:
         return Objective(name, mode)
     if ":" not in text and (usual := usual_mode(text)) is not None:
-        return Objective(text, usual)
+        return Objective(text, usual, inferred=True)
     metric = name or text
     raise SweepError(f"{arguments}: is more or less of {metric} better? Give {metric}:max or {metric}:min")
 

@@ -14,7 +14,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.budget import BUDGET_OPTIONS
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.options import SEEDS, SweepOptions
 from gaudi_tune.define.ranges import holds
 from gaudi_tune.define.search_space import SearchSpace, hyperparameter
 from gaudi_tune.define.sweep_plan import HOLD_OUT, Plan
@@ -109,17 +109,42 @@ def add_earlier(plan: Plan, earlier: EarlierSweeps) -> Plan:
             learning_notes=notes,
             test_data_seen_by=resumed.seen_by,
         )
+    sources = earlier.sources[: len(earlier.trials)]  # the last source may be a baseline's
     learned = [
-        learned_from(source, trials, plan.experiment)
-        for source, trials in zip(earlier.sources, earlier.trials, strict=False)  # the last source may be a baseline's
+        learned_from(source, trials, plan.experiment) for source, trials in zip(sources, earlier.trials, strict=True)
     ]
+    seed = unused_seed(plan.options.seed, sources)
+    moved = f"--seed {seed}, since {plan.options.seed} would propose again what they tried"
     return replace(
         plan,
-        learned=[config for lesson in learned for config in lesson.configs],
-        learning_notes=[lesson.description for lesson in learned],
+        options=replace(plan.options, seed=seed),
+        learned=without_repeats(plan.experiment, [config for lesson in learned for config in lesson.configs]),
+        learning_notes=[*(lesson.description for lesson in learned), *([moved] if seed != plan.options.seed else [])],
         test_data_seen_by=sweeps_that_saw_test_data(plan, earlier.sources),
         seconds_each=unit_seconds(plan, earlier.summaries),
     )
+
+
+def unused_seed(seed: int, sources: Sequence[SweepFile]) -> int:
+    """Return this seed, or the next one if an earlier sweep had it, or a sweep that the earlier one learned from may
+    have had it: trials with the same seed would be proposed and trained again."""
+    seeds = [int(source.options.get("seed", 0)) for source in sources]
+    lowest = [0 if source.options.get("learn_from") else seed for source, seed in zip(sources, seeds, strict=True)]
+    is_used = any(low <= seed <= high for low, high in zip(lowest, seeds, strict=True))
+    return (max(seeds) + 1) % SEEDS if is_used else seed
+
+
+def without_repeats(experiment: Experiment, configs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the different ones of learned configurations, without the baseline, which is tried anyway."""
+    seen: list[dict[str, Any]] = []
+    if experiment.baseline:
+        draw = experiment.search_space.draw_with(experiment.baseline)
+        seen.append({study_name: draw.config[name] for name, study_name in draw.study_names.items()})
+    baseline = seen[:]
+    for config in configs:
+        if config not in seen:
+            seen.append(config)
+    return seen[len(baseline) :]
 
 
 def sweeps_that_saw_test_data(plan: Plan, sources: Sequence[SweepFile]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gaudi_tune.base.words import counted, duration
-from gaudi_tune.define.objective import Objective, usual_mode
+from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.show.confirmation import describe_test_data
 from gaudi_tune.training.training_config import TrainingConfig
@@ -36,8 +36,7 @@ def _rows_of_search(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("", f"then trains {_confirmation(plan)}"))
         if plan.test_data_seen_by:
             rows.append(("", f"on {describe_test_data(plan.test_data_seen_by)}"))
-    rows.append(("metric", _metric(plan.objectives[0], from_option=bool(plan.options.objectives))))
-    rows += [("", _metric(objective, from_option=True)) for objective in plan.objectives[1:]]
+    rows += zip(["metric", *[""] * len(plan.objectives)], map(_metric, plan.objectives), strict=False)
     rows.append(("limits", _limits(plan)))
     return rows
 
@@ -90,12 +89,9 @@ def _confirmation(plan: Plan) -> str:
     return f"{' and '.join(trials)} again in full, with {seeds} ({options})"
 
 
-def _metric(objective: Objective, *, from_option: bool) -> str:
-    """Return which values are better, with a hint if a loss is to be maximized and no option says so."""
-    line = f"{objective.name}: {objective.rule}"
-    if objective.maximizes and not from_option and usual_mode(objective.name) == "min":
-        line += '; if less is, give the Experiment mode="min"'
-    return line
+def _metric(objective: Objective) -> str:
+    """Return which values are better, and where that follows from the name."""
+    return f"{objective.name}: {objective.rule}{', as its name says' if objective.inferred else ''}"
 
 
 def _limits(plan: Plan) -> str:

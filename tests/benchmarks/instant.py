@@ -12,9 +12,7 @@ def train_loop(config: dict[str, Any]) -> None:
     report({"loss": (config["x"] - 0.3) ** 2})
 
 
-INSTANT = Experiment(
-    name="instant", train_loop=train_loop, space={"x": tune.uniform(-1.0, 1.0)}, metric="loss", mode="min"
-)
+INSTANT = Experiment(name="instant", train_loop=train_loop, space={"x": tune.uniform(-1.0, 1.0)}, metric="loss")
 
 if __name__ == "__main__":
     main(INSTANT)

@@ -46,7 +46,7 @@ def test_a_checkpoint_is_scored_on_the_device_of_the_plan_and_not_on_the_best_th
     storage.mkdir()
     monkeypatch.setattr(Cuda, "is_available", lambda self: True)
     monkeypatch.setattr(Cuda, "count_here", lambda self: 1)
-    experiment = Experiment(name="small", train_loop=loop, config_class=SmallConfig, space=SPACE, metric="on")
+    experiment = Experiment(name="small", train_loop=loop, config_class=SmallConfig, space=SPACE)
     for device in ("cpu", "cuda"):
         plan = make_plan(experiment, SweepOptions(storage=storage, device=device, evaluate=storage, epochs=1))
         assert score_checkpoint(plan, storage) == {"on": device}

@@ -13,8 +13,8 @@ from optuna.distributions import FloatDistribution
 from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
-from gaudi_tune import Recipe
-from gaudi_tune.define.objective import Objective
+from gaudi_tune import Recipe, SweepError
+from gaudi_tune.define.objective import Objective, usual_mode
 from tests.helpers.quadratic import QUADRATIC
 
 
@@ -42,6 +42,47 @@ def test_less_is_better_in_mode_min() -> None:
     assert not loss.better(0.1, than=0.1)
     assert loss.leads(0.1, 7, (0.2, 2))
     assert not loss.leads(math.inf, 7, None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "loss", "val_loss", "valLoss", "valloss", "eval/loss", "loss_epoch", "error_rate", "top5_error",
+        "perplexity", "rmse", "mae", "wer", "latency_ms", "latency_p99", "MSE", "mean_squared_error",
+        "cross_entropy", "dice_loss", "fid_score", "brier_score",
+    ],
+)  # fmt: skip
+def test_a_loss_is_minimized(name: str) -> None:
+    assert usual_mode(name) == "min"
+    assert Objective.of(name, None) == Objective(name, "min")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accuracy", "val_accuracy", "acc1", "f1", "val_macro_f1", "f1_score", "auc_roc", "episode_reward_mean",
+        "score", "test_score", "bleu", "rougeL", "recall@10", "samples_per_s", "train_samples_per_second",
+        "squad_f1", "r2_score",
+    ],
+)  # fmt: skip
+def test_an_accuracy_is_maximized(name: str) -> None:
+    assert usual_mode(name) == "max"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "distance", "time", "noise", "neg_mean_squared_error", "neg_log_likelihood", "loss_scale",
+        "accuracy_drop", "reward_std", "error_reduction", "loss_per_sample", "seconds_per_step",
+        "time_per_step", "loss_accuracy", "anomaly_score", "lossless_ratio",
+    ],
+)  # fmt: skip
+def test_a_name_that_does_not_say_which_is_better_needs_a_mode(name: str) -> None:
+    with pytest.raises(
+        SweepError, match=f"mode must be given for the metric '{name}', .*; give mode='max' or mode='min'"
+    ):
+        replace(QUADRATIC, metric=name, mode=None)
+    assert replace(QUADRATIC, metric=name, mode="min").objective == Objective(name, "min")
 
 
 def yielding(config: dict[str, Any]) -> Iterator[int]:
@@ -72,7 +113,9 @@ def test_an_experiment_has_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mode": "maximum"}, r"mode must be 'max' .* or 'min' \(less is better\), but got 'maximum'"),
+        ({"mode": "maximum"}, r"mode must be 'max' .* or 'min' \(less is better\), but got 'maximum'; give mode='max'"),
+        ({"mode": "minimum"}, "but got 'minimum'; give mode='min'"),
+        ({"mode": 1}, "but got 1; give one of the two"),
         ({"metric": ""}, "metric must be the name of one number .* but got ''; give it as a text"),
         ({"metric": 3}, "metric must be the name of one number .* but got 3; give it as a text"),
         ({"metric": ["loss"]}, r"but got \['loss'\]; give it as a text, such as 'val_loss'"),

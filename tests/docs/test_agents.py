@@ -46,7 +46,7 @@ def train_loop(config):
             ray.train.report({"loss": abs(config["lr"] - 0.01) + 1 / epoch}, checkpoint=checkpoint)
 
 
-main(Experiment(train_loop=train_loop, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min"))
+main(Experiment(train_loop=train_loop, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss"))
 """
 STARTS_WITHIN_S = 300.0
 

@@ -43,7 +43,7 @@ def test_a_loop_a_space_and_a_metric_make_a_plan(storage: Path) -> None:
     assert (plan.num_samples, plan.budget, plan.experiment.name) == (20, Budget(epochs=10), "loops")
     assert plan.experiment.display_params == ("x",)
     assert "20 trials, no baseline, the sampler proposes the first, at most 10 epochs each" in plan_lines(plan)[0]
-    assert "metric  score: more is better" in plan_lines(plan)
+    assert "metric  score: more is better, as its name says" in plan_lines(plan)
     assert not any(line.startswith("recipe") for line in plan_lines(plan))
     assert {"space       x  -1 to 1", "dry run: all checks passed, nothing was started"} <= {*dry_run_lines(plan)}
 
@@ -87,11 +87,14 @@ def test_a_recipe_that_the_experiment_lacks_is_an_error(storage: Path) -> None:
         plan_of(one, storage, recipe="full")
 
 
-def test_the_plan_doubts_that_a_loss_is_to_be_large(storage: Path) -> None:
-    line = 'metric  val_loss: more is better; if less is, give the Experiment mode="min"'
-    assert line in plan_lines(plan_of(Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss"), storage))
-    less = Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss", mode="min")
-    assert "metric  val_loss: less is better" in plan_lines(plan_of(less, storage))
+def test_the_plan_says_which_mode_follows_from_the_name_of_a_metric(storage: Path) -> None:
+    loss = Experiment(train_loop=quadratic, space=OWN.space, metric="val_loss")
+    plan = plan_of(loss, storage)
+    assert "metric  val_loss: less is better, as its name says" in plan_lines(plan)
+    assert plan.in_brief()["mode"] == "min"
+    assert "metric  val_loss: more is better" in plan_lines(plan_of(replace(loss, mode="max"), storage))
+    accuracy = plan_of(replace(loss, metric="accuracy"), storage)  # a mode that was inferred does not stay
+    assert "metric  accuracy: more is better, as its name says" in plan_lines(accuracy)
 
 
 @pytest.mark.parametrize("space", [{}, {"x": 0.5}])

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
             "the search space has changed for x, y, and a sweep keeps its own",
         ),
         (replace(PLAIN, mode="min"), {}, "objective is max score, and the experiment's is min score; a study has one"),
-        (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is max train_loss"),
+        (replace(PLAIN, metric="train_loss"), {}, "objective is max score, and the experiment's is min train_loss"),
         (PLAIN, {"groups": 1}, "had 2 trials at a time, and there is room for 1"),
     ],
 )

@@ -18,7 +18,7 @@ from gaudi_tune.base.words import format_params
 from gaudi_tune.cli.command_line import dry_run_lines, parse_options
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.plan.earlier import Learned, best_that_fit
+from gaudi_tune.plan.earlier import Learned, best_that_fit, unused_seed
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
@@ -45,7 +45,9 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     plan = plan_of(LEARNER, earlier)
-    assert "known   learns from earlier: 30 of 30 trials fit" in plan_lines(plan)
+    lines = plan_lines(plan)
+    known = lines.index("known   learns from earlier: 30 of 30 trials fit")
+    assert lines[known + 1] == "known   --seed 1, since 0 would propose again what they tried"
     off = [abs(config["x"] - 0.5) for config in plan.learned]
     assert off == sorted(off) and len(off) == 5 and off[-1] < 0.15
     searcher = make_searcher(plan, InMemoryStorage())
@@ -54,10 +56,42 @@ def test_the_best_trials_come_first_best_first(earlier: Path) -> None:
     assert f"trial 001  {format_params(plan.learned[0])}" in dry_run_lines(plan)
 
 
+def test_no_trial_of_the_sweeps_that_it_learns_from_is_trained_again(earlier: Path, storage: Path) -> None:
+    with_baseline = replace(LEARNER, baseline={"x": 0.5, "y": 0.5})
+    earlier_sweep(with_baseline, storage, lambda config: -abs(config["x"] - 0.5), trials=12)
+
+    def proposals(plan: Any, number: int) -> list[Any]:
+        searcher = make_searcher(plan, InMemoryStorage())
+        return [searcher.suggest(str(trial)) for trial in range(number)]
+
+    first = proposals(make_plan(with_baseline, SweepOptions(storage=storage, search="random", device="cpu")), 12)
+    plan = plan_of(with_baseline, storage, search="random")
+    later = proposals(plan, 12)
+    assert plan.options.seed == 1
+    assert not {config["seed"] for config in first} & {config["seed"] for config in later}
+    points = [(config["x"], config["y"]) for config in later]
+    assert points[0] == (0.5, 0.5) and len({*points}) == 12
+    drawn = points[1 + len(plan.learned) :]
+    assert not {*drawn} & {(config["x"], config["y"]) for config in first}
+
+
+def test_the_seed_moves_only_where_an_earlier_sweep_may_have_had_it(earlier: Path, storage: Path) -> None:
+    assert plan_of(LEARNER, earlier, seed=7).options.seed == 7
+    shutil.copytree(earlier, storage)
+    later = plan_of(LEARNER, storage)
+    later.folder.mkdir()
+    write_sweep_file(later)
+    source = read_sweep_file(later.folder)
+    assert source.options["seed"] == 1
+    assert unused_seed(0, [source]) == 2  # it learned from a sweep with the seed 0
+    source.options["seed"] = 2**32 - 1
+    assert unused_seed(3, [source]) == 0
+
+
 def test_where_the_space_has_changed_it_says_what_it_could_use(earlier: Path) -> None:
     later = {"x": FloatDistribution(0.0, 0.45), "dropout": FloatDistribution(0.0, 0.5)}
     plan = plan_of(replace(LEARNER, space=later), earlier)
-    (said,) = plan.learning_notes
+    said = plan.learning_notes[0]
     fit, out = (int(part.split()[0]) for part in (said.partition(": ")[2], said.rpartition(", ")[2]))
     assert said == (
         f"learns from earlier: {fit} of 30 trials fit, dropout is new, y is gone, {out} lie outside x's range"

@@ -230,9 +230,9 @@ def test_objectives_take_the_place_of_the_experiments_metric(storage: Path) -> N
     )  # fmt: skip
     assert plan.in_brief()["objectives"] == ["max samples_per_s", "min val_loss", "min peak_memory_gb"]
     lines = plan_lines(plan)
-    first = lines.index("metric  samples_per_s: more is better")
+    first = lines.index("metric  samples_per_s: more is better, as its name says")
     assert lines[first + 1 : first + 3] == [
-        "        val_loss: less is better",
+        "        val_loss: less is better, as its name says",
         "        peak_memory_gb: less is better",
     ]
     one = plan_for(storage, objectives=("val_loss:min",))

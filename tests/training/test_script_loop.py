@@ -28,7 +28,7 @@ class Point:
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--momentum", type=float, default=0.9)
-trial = tune_script({"lr": tune.uniform(0, 1)}, metric="loss", mode="min")
+trial = tune_script({"lr": tune.uniform(0, 1)}, metric="loss")
 options = parser.parse_args([], argparse.Namespace(**trial))
 if __name__ == "__main__":
     assert sys.modules["__main__"].Point is Point

@@ -72,4 +72,4 @@ def main(config):
 
 
 if __name__ == "__main__":
-    tune_main(Experiment(train_loop=main, space={"lr": tune.loguniform(1e-5, 1e-1)}, metric="valid_loss", mode="min"))
+    tune_main(Experiment(train_loop=main, space={"lr": tune.loguniform(1e-5, 1e-1)}, metric="valid_loss"))

@@ -52,4 +52,4 @@ def train_func(config):
             print(metrics)
 
 
-main(Experiment(train_loop=train_func, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min"))
+main(Experiment(train_loop=train_func, space={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss"))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from gaudi_tune import report, tune, tune_script
 
-config = tune_script({"lr": tune.loguniform(1e-3, 10.0)}, metric="loss", mode="min")
+config = tune_script({"lr": tune.loguniform(1e-3, 10.0)}, metric="loss")
 
 POLY_DEGREE = 4
 torch.manual_seed(0)

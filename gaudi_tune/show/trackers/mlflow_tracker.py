@@ -159,7 +159,12 @@ class MlflowTracker:
                 time_ms=time_ms,
                 name=plan.name,
                 # Another sweep may have had this name: the time of this outbox tells them apart.
-                tags={"metric": experiment.metric, "mode": experiment.mode, "kind": "sweep", "outbox": str(time_ms)},
+                tags={
+                    "metric": experiment.metric,
+                    "mode": experiment.objective.mode,
+                    "kind": "sweep",
+                    "outbox": str(time_ms),
+                },
                 params={_mlflow_name(name): str(value) for name, value in params.items()},
                 tracking_uri=plan.tracking_uri,
                 experiment=experiment.name,

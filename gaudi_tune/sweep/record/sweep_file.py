@@ -83,7 +83,7 @@ def write_sweep_file(plan: Plan) -> None:
         recipes=experiment.has_recipes,
         experiment=experiment.name,
         metric=experiment.metric,
-        mode=experiment.mode,
+        mode=plan.objectives[0].mode,
         others=[str(objective) for objective in plan.objectives[1:]],
         groups=plan.groups,
         options={name: value for name, value in plan.final_options().items() if name not in changeable},

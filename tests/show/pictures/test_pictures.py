@@ -54,7 +54,7 @@ def state_of(curves: list[list[float] | None], plan: Plan) -> SweepState:
 
     One that ends with 0, or is empty, still runs; None stands for a trial that raised an error.
     """
-    fed = Fed(mode=plan.experiment.mode, epochs=EPOCHS, trials=9, kind="hpu")
+    fed = Fed(mode=plan.objectives[0].mode, epochs=EPOCHS, trials=9, kind="hpu")
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for number, curve in enumerate(curves, start=1):
         config, _ = plan.experiment.search_space.propose(study)
