@@ -274,19 +274,20 @@ def test_the_plan_says_which_cluster_it_joins_and_that_others_may_share_it(stora
 
 
 @pytest.mark.processes
-def test_a_dry_run_imports_neither_mlflow_nor_what_draws(storage: Path) -> None:
+def test_a_dry_run_imports_neither_mlflow_nor_what_draws_and_that_is_small(storage: Path) -> None:
     code = (
         "import sys; from gaudi_tune.cli.command_line import run; from gaudi_tune import SweepOptions\n"
         "from tests.helpers.quadratic import QUADRATIC; from pathlib import Path\n"
         f"assert run(QUADRATIC, SweepOptions(storage=Path({str(storage)!r}), dry_run=True), []) == 0\n"
-        "print(sorted({'matplotlib', 'mlflow', 'plotly'} & set(sys.modules)))"
+        "print(sorted({'mlflow', 'plotly'} & set(sys.modules)))\n"
+        "import gaudi_tune.show.pictures.figures; print(sorted({'matplotlib', 'sklearn'} & set(sys.modules)))"
     )
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{storage.parent}/mlflow.db"}
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True, env=environment
     )
     assert "dry run: all checks passed" in ran.stdout
-    assert ran.stdout.splitlines()[-1] == "[]"
+    assert ran.stdout.splitlines()[-2:] == ["[]", "[]"]
 
 
 def test_data_and_model_are_checked_once(storage: Path) -> None:

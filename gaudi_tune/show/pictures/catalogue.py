@@ -92,7 +92,7 @@ def draw_pictures(view: SweepView) -> list[Picture]:
 
 def draw_picture(name: str, view: SweepView) -> Picture | None:
     """Draw one of the pictures; None if it does not apply to this sweep."""
-    from gaudi_tune.show.pictures import figures  # this import takes seconds and 100 MB
+    from gaudi_tune.show.pictures import figures  # this imports plotly
 
     (title, caption), figure = PICTURES[name], None
     try:

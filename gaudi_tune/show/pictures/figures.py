@@ -5,19 +5,18 @@ Each public function draws the picture of its name, or returns None if the pictu
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import plotly.graph_objects as go
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.visualization import plot_parallel_coordinate
 from plotly.colors import qualitative, sample_colorscale
 
 from gaudi_tune.base.words import format_params, format_score, format_value
 from gaudi_tune.define.objective import Objective
+from gaudi_tune.show.pictures.axes import Axis, axes_of
+from gaudi_tune.show.pictures.importance import importances
 from gaudi_tune.show.pictures.sweep_view import COLOURS, INK, ShownTrial, SweepView
 from gaudi_tune.sweep.record.events import Status
 
@@ -34,15 +33,19 @@ WORSE_TO_BETTER = ["#c3d3e6", "#6b9fd0", "#08306b"]
 """The colours of a line from a bad to a good value."""
 NUM_SHADES = 20
 """The number of different shades in between: lines of the same shade are drawn as one."""
-BEST_SHARE = 0.1
-"""The share of trials that count as the best for the importance of a hyperparameter."""
+AXIS_LINE = {"type": "line", "line": {"color": "#888888", "width": 1}, "layer": "below"}
+AXIS_MARK = {
+    "showarrow": False,
+    "xanchor": "right",
+    "xshift": -4,
+    "font": {"size": 10},
+    "bgcolor": "rgba(255, 255, 255, 0.75)",
+}
+"""How the axes of hyperparameters and the texts beside them are drawn."""
 LANE_COLOURS = qualitative.D3
 """The colours of trials on the lanes of devices, in turn, so that neighbours differ."""
 LANE_PX, MARGIN_PX = 30, 70
 """The heights of a lane, and of the space above and below the lanes together."""
-
-# The picture's caption says the same.
-warnings.filterwarnings("ignore", message="Some regimes for parameter")
 
 
 class NothingToDrawError(Exception):
@@ -155,41 +158,41 @@ def parallel_coordinates(view: SweepView) -> go.Figure:
     """Return a line for each compared trial, through its value and its hyperparameters."""
     if len(view.compared) < 2:
         raise NothingToDrawError("fewer than two trials have ended with a value")
-    figure = plot_parallel_coordinate(view.study, target_name=view.summary["metric"])
-    # Optuna's figure has a line for each trial, whose first y is its value, scaled to 0 to 1. Other traces have no y:
-    # a legend of soft constraints and a bar of colours, of which the legend stays.
-    lines = [trace for trace in figure.data if trace.y[0] is not None]
-    legend = [trace for trace in figure.data if trace.y[0] is None and trace.mode == "lines"]
-    lines.sort(key=lambda line: line.y[0], reverse=not view.objective.maximizes)  # the best are drawn last, in front
+    trials = sorted(view.compared, key=lambda trial: view.objective.score(trial.point[0]))  # the best are in front
+    axes = axes_of(trials, view.summary["metric"])
     scale = WORSE_TO_BETTER if view.objective.maximizes else WORSE_TO_BETTER[::-1]
-    figure.data = []
-    for (shade, dash), group in groupby(lines, key=_shade_and_dash):
-        x, y, labels = _join_lines(_labelled_points(line) for line in group)
+    shades = [round(position * NUM_SHADES) / NUM_SHADES for position in axes[0].positions]
+    has_constraints = any(trial.constraints for trial in trials)
+    dashes = ["dot" if has_constraints and not _is_feasible(trial) else "solid" for trial in trials]
+    figure = go.Figure()
+    for (shade, dash), group in groupby(range(len(trials)), lambda place: (shades[place], dashes[place])):
+        x, y, labels = _join_lines(_line_through(axes, place) for place in group)
         (colour,) = sample_colorscale(scale, [shade], colortype="rgb")
-        figure.add_scatter(
-            x=x,
-            y=y,
-            customdata=labels,
-            mode="lines",
-            line={"color": colour, "width": _line_width(lines), "dash": dash},
-            opacity=0.8,
-            hovertemplate="%{customdata}<extra></extra>",
-            showlegend=False,
-        )
-    figure.add_traces(legend)
-    figure.update_annotations(bgcolor="rgba(255, 255, 255, 0.75)")
-    return figure.update_layout(xaxis={"ticklabeloverflow": "allow"}, margin={"l": 50, "r": 40})
+        line = {"color": colour, "width": _line_width(trials), "dash": dash}
+        style = {"mode": "lines", "line": line, "opacity": 0.8, "hovertemplate": "%{customdata}<extra></extra>"}
+        figure.add_scatter(x=x, y=y, customdata=labels, showlegend=False, **style)
+    if has_constraints:
+        for name, dash in (("Feasible", "solid"), ("Infeasible", "dot")):
+            _add_line(figure, [None], [None], name, dash=dash)
+    lines = [{"x0": place, "x1": place, "y0": 0, "y1": 1, **AXIS_LINE} for place in range(len(axes))]
+    marks = [
+        {"x": place, "y": y, "text": text, **AXIS_MARK} for place, axis in enumerate(axes) for y, text in axis.ticks
+    ]
+    ticks = {"tickvals": list(range(len(axes))), "ticktext": [axis.label for axis in axes], "showgrid": False}
+    figure.update_xaxes(range=(-0.2, len(axes) - 0.8), ticklabeloverflow="allow", **ticks)
+    figure.update_yaxes(range=(-0.08, 1.08), visible=False, fixedrange=True)
+    figure.update_layout(margin={"l": 50, "r": 40}, hovermode="closest", plot_bgcolor="white")
+    return figure.update_layout(shapes=lines, annotations=marks)
 
 
-def _shade_and_dash(line: Any) -> tuple[float, str | None]:
-    """Return what a line of parallel coordinates is drawn with: its value, rounded to a shade, and its dashes."""
-    return round(line.y[0] * NUM_SHADES) / NUM_SHADES, line.line.dash
+def _line_through(axes: Sequence[Axis], trial: int) -> list[tuple[float, float, str]]:
+    """Return x, y and "name: value" of each point on the line of the trial at this place."""
+    return [(x, axis.positions[trial], f"{axis.label}: {axis.texts[trial]}") for x, axis in enumerate(axes)]
 
 
-def _labelled_points(line: Any) -> list[tuple[float, float, str]]:
-    """Return x, y and "name: value" of each point on a line of parallel coordinates."""
-    points = zip(line.x, line.y, line.customdata, strict=True)
-    return [(x, y, f"{name}: {value}") for x, y, (name, value) in points]
+def _is_feasible(trial: ShownTrial) -> bool:
+    """Whether a trial meets its constraints. One without has met none."""
+    return bool(trial.constraints) and all(value <= 0 for value in trial.constraints.values())
 
 
 def importance(view: SweepView) -> go.Figure:
@@ -199,9 +202,7 @@ def importance(view: SweepView) -> go.Figure:
     """
     if len({trial.best for trial in view.compared}) < 2:
         raise NothingToDrawError("fewer than two trials have ended with different values")
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST_SHARE)
-    # Optuna's own picture copies the study for each hyperparameter.
-    shares = dict(reversed(get_param_importances(view.study, evaluator=evaluator).items()))
+    shares = dict(reversed(importances(view.compared, view.objective).items()))
     figure = go.Figure()
     figure.add_bar(
         orientation="h",

@@ -51,11 +51,6 @@ class DrawPictures:
 
     def tick(self, state: SweepState) -> None:
         """Begin to draw, if it is time and the last drawing is done."""
-        if self._has_new_reports or len(state.trials) >= self._plan.groups:  # now all workers are starting
-            # This import takes 2 s and 100 MB, for plotly and Optuna's pictures, which --help and --dry-run do not
-            # need. The thread must not do it: if the sampler imported scipy at the same time, each would see half of
-            # it.
-            from gaudi_tune.show.pictures import figures  # noqa: F401
         is_drawing = self._thread is not None and self._thread.is_alive()
         if is_drawing or not self._has_new_reports or time.monotonic() < self._next_draw_at:
             return

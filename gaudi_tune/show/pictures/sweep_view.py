@@ -10,19 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import optuna
 from optuna.distributions import BaseDistribution
-from optuna.trial import create_trial
 
 from gaudi_tune.base.words import duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.private.optuna import constraint_attributes
 from gaudi_tune.show.confirmation import in_lines
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
-from gaudi_tune.sweep.record.outcome import constraints_of
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 
@@ -138,24 +134,6 @@ class SweepView:
         """The trials that pictures of hyperparameters compare: they finished or stopped early, and have a value."""
         ended = [trial for trial in self.searched if trial.status in ("finished", "stopped early")]
         return [trial for trial in ended if trial.best is not None]
-
-    @cached_property
-    def study(self) -> optuna.Study:
-        """A study in memory in which each compared trial is complete, with its best value.
-
-        Optuna's pictures show only complete trials, and most trials of a sweep are stopped early.
-        """
-        study = optuna.create_study(direction=self.objective.direction)
-        for trial in self.compared:
-            study.add_trial(
-                create_trial(
-                    value=trial.best,
-                    params=dict(trial.params),
-                    distributions=dict(trial.ranges),
-                    system_attrs=constraint_attributes(constraints_of(trial.metrics)),
-                )
-            )
-        return study
 
     def head(self) -> dict[str, Any]:
         """Return everything on the page but the trials and the pictures."""

@@ -21,7 +21,9 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import DEVICE_TYPES, Devices
+from gaudi_tune.show.pictures.axes import axes_of
 from gaudi_tune.show.pictures.catalogue import PICTURES, draw_picture, draw_pictures
+from gaudi_tune.show.pictures.importance import importances
 from gaudi_tune.show.pictures.report import DrawPictures, write_report
 from gaudi_tune.show.pictures.sweep_view import SweepView
 from gaudi_tune.show.result import result_lines
@@ -356,3 +358,32 @@ def test_a_confirmation_has_a_picture_and_its_trials_are_in_the_table_alone(tmp_
     data = data_in(view.plan.report_file.read_text())
     assert [trial["confirms"] for trial in data["trials"]] == [0, 0, 1, 1, 1, 2, 2, 2]
     assert data["head"]["confirmed"][-1].startswith("trial 002 beats the baseline by 0.3000")
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_importance_is_that_of_optuna(mode: Literal["max", "min"], tmp_path: Path) -> None:
+    """Optuna computes the same, but imports scikit-learn for it."""
+    curves: list[list[float] | None] = [[math.sin(7 * n) + n / 50] * (EPOCHS - n % 2) for n in range(1, 80)]
+    view = view_of(curves, tmp_path, mode=mode)
+    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
+    for trial in view.compared:
+        study.add_trial(optuna.create_trial(value=trial.best, params=trial.params, distributions=dict(trial.ranges)))
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.1)
+    expected = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    assert len(expected) == 7
+    assert importances(view.compared, view.objective) == pytest.approx(expected)
+
+
+def test_hyperparameters_and_metric_are_on_axes_from_0_to_1(tmp_path: Path) -> None:
+    view = view_of([[0.1 * number] * EPOCHS for number in range(1, 8)], tmp_path)
+    axes = {axis.name: axis for axis in axes_of(view.compared, "score")}
+    assert list(axes) == ["score", *sorted(view.head()["names"])]
+    assert axes["score"].positions == pytest.approx([number / 6 for number in range(7)])
+    for place, trial in enumerate(view.compared):
+        has_momentum = "momentum" in trial.params
+        assert (axes["momentum"].texts[place] == "None") == (axes["momentum"].positions[place] == 0) != has_momentum
+        assert axes["optimizer"].texts[place] == trial.params["optimizer"]
+        assert float(axes["lr"].texts[place]) == pytest.approx(trial.params["lr"], rel=0.01)
+    assert axes["batch_size"].ticks == [(0.0, "8"), (1.0, "16")]
+    assert [text for _, text in axes["lr"].ticks if text in ("0.001", "0.01")]
+    assert min(position for axis in axes.values() for position in axis.positions) >= 0
