@@ -31,7 +31,7 @@ class Axis:
 
     name: str
     positions: list[float]
-    """Where each trial is, in their order."""
+    """The position of each trial, in their order."""
     texts: list[str]
     """The value of each trial."""
     ticks: list[tuple[float, str]]
@@ -57,9 +57,9 @@ def _axis_of(name: str, trials: Sequence[ShownTrial]) -> Axis:
         return _axis_of_numbers(name, values, is_log=bool(getattr(ranges[0], "log", False)))
     texts = [str(value) if name in trial.ranges else None for trial, value in zip(trials, values, strict=True)]
     choices = dict.fromkeys(str(choice) for values_range in ranges for choice in getattr(values_range, "choices", ()))
-    used = [choice for choice in choices if choice in texts]
-    places = [None if text is None else used.index(text) for text in texts]
-    return _make_axis(name, places, dict(enumerate(used)), used.__getitem__)
+    used_choices = [choice for choice in choices if choice in texts]
+    places = [None if text is None else used_choices.index(text) for text in texts]
+    return _make_axis(name, places, dict(enumerate(used_choices)), used_choices.__getitem__)
 
 
 def _axis_of_numbers(name: str, values: Sequence[float | None], *, is_log: bool = False) -> Axis:

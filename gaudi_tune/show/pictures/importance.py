@@ -86,8 +86,8 @@ def _density(cells: Sequence[int], values_range: BaseDistribution) -> npt.NDArra
     centres = np.append(observed, (size - 1) / 2)
     widths = np.append(np.full(observed.size, width), size)
     borders = (np.arange(size + 1)[:, None] - 0.5 - centres) / widths
-    below = _erf(borders / math.sqrt(2))  # twice the probability, less 1
-    return ((below[1:] - below[:-1]) / (below[-1] - below[0])) @ weights + TINY
+    masses = _erf(borders / math.sqrt(2))  # twice the probability, less 1
+    return ((masses[1:] - masses[:-1]) / (masses[-1] - masses[0])) @ weights + TINY
 
 
 def _number_of_cells(values_range: BaseDistribution) -> int:
@@ -110,5 +110,5 @@ def _cell(value: Any, values_range: BaseDistribution) -> int:
     low, high = values_range.low, values_range.high
     if values_range.log:
         value, low, high = math.log(value), math.log(low), math.log(high)
-    last = _number_of_cells(values_range) - 1
-    return min(max(math.ceil((value - low) / (high - low) * last - 0.5), 0), last)
+    last_cell = _number_of_cells(values_range) - 1
+    return min(max(math.ceil((value - low) / (high - low) * last_cell - 0.5), 0), last_cell)
