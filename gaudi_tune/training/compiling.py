@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,24 +23,44 @@ class Compiling:
         self._config, self._device_type, self._rank, self._world = config, device_type, rank, world
         self._parts_run: set[str] = set()
         self._waited_s = 0.0  # waiting for another group that compiled the same graphs
-        self._clock = -math.inf
+        self._read_at, self._counted_s = time.perf_counter(), self._counted()
+        self._clock = self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Return the seconds that compilations have taken in this process so far.
+        """Return the seconds of this trial so far that went to compilations.
 
         That includes tracing and compiling by torch, compiling by the device's software, and waiting for another group
         that compiled the same graphs.
         """
-        counted = self._device_type.counted()
-        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
+        self._read()
+        return self._seconds
 
     def clock(self) -> float:
-        """Return the time of a clock that stands still during compilations.
+        """Return the seconds of this trial so far that did not go to compilations: a clock that stands still meanwhile.
 
-        It never runs backwards, although a Gaudi compiles in threads beside the training and beside Dynamo.
+        Read it where the device has finished its work, since each reading ends an interval.
         """
-        self._clock = max(self._clock, time.perf_counter() - self.seconds())
+        self._read()
         return self._clock
+
+    def _read(self) -> None:
+        """Divide the time since the last reading into compilations and the rest.
+
+        A Gaudi compiles in eight threads beside Dynamo and counts the seconds of all of them, so the sum may exceed the
+        time that has passed. Then all of that time counts as compilation, and the excess is dropped: the next interval
+        has nothing to do with it.
+        """
+        now, counted_s = time.perf_counter(), self._counted()
+        passed_s = now - self._read_at
+        compile_s = min(passed_s, max(0.0, counted_s - self._counted_s))
+        self._clock += passed_s - compile_s
+        self._seconds += compile_s
+        self._read_at, self._counted_s = now, counted_s
+
+    def _counted(self) -> float:
+        """Return the seconds of compilations in this process, in which those that ran side by side count each."""
+        counted = self._device_type.counted()
+        return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
 
     def alone(self, part: Literal["training", "evaluation"]) -> AbstractContextManager[None]:
         """Return the context of a training step or an evaluated batch.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-SHORTEST_STEP_S = 1e-6
-"""Least seconds of a step. If all of its time counts as compilation, none is left."""
+LEAST_SHARE = 0.1
+"""Least share of an interval that counts as training. Compilations in parallel threads can take all of an interval by
+their own count, and a throughput computed from what is left would be anything."""
 
 
 class StepTimes(NamedTuple):
@@ -22,40 +25,57 @@ class StepTimes(NamedTuple):
     """Seconds of the last step."""
 
 
+class _Moment(NamedTuple):
+    clock_s: float
+    wall_s: float
+
+
 class StepTimer:
     """Times steps on a clock that stands still during compilations.
 
     It waits for the device only twice: after the trial's first step and before the last step until the report.
     """
 
-    def __init__(self, clock: Callable[[], float], synchronize: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        synchronize: Callable[[], None],
+        wall_clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Begin to measure; ``synchronize`` waits until the device has finished its work."""
-        self._clock, self._synchronize = clock, synchronize
-        self._started_at = self._first_step_ended_at = self._last_step_began_at = clock()
+        self._clock, self._wall_clock, self._synchronize = clock, wall_clock, synchronize
+        self._start = self._first_step_end = self._last_step_start = self._now()
 
     def first_step_has_ended(self) -> None:
         """Note that the trial's first step has ended."""
         self._synchronize()
-        self._first_step_ended_at = self._clock()
+        self._first_step_end = self._now()
 
     def last_step_begins(self) -> None:
         """Note that the last step before the report begins."""
         self._synchronize()
-        self._last_step_began_at = self._clock()
+        self._last_step_start = self._now()
 
     def stop(self, steps: int) -> StepTimes:
         """Return the times of all steps; the device must have finished them."""
-        ended_at = self._clock()
-        first_step_s = self._first_step_ended_at - self._started_at  # 0 unless the trial's first step is among them
-        if first_step_s and steps > 1:
-            step_s = (ended_at - self._first_step_ended_at) / (steps - 1)
+        end = self._now()
+        first_step_s = self._first_step_end.clock_s - self._start.clock_s
+        if self._first_step_end != self._start and steps > 1:  # the trial's first step is among them
+            step_s = _seconds(self._first_step_end, end) / (steps - 1)
         else:
-            step_s = (ended_at - self._started_at) / steps
-        step_s = max(SHORTEST_STEP_S, step_s)
+            step_s = _seconds(self._start, end) / steps
         extra_s = max(0.0, first_step_s - step_s)
         return StepTimes(
-            total_s=ended_at - self._started_at - extra_s,
+            total_s=end.clock_s - self._start.clock_s - extra_s,
             first_step_extra_s=extra_s,
             step_s=step_s,
-            last_step_s=max(SHORTEST_STEP_S, ended_at - self._last_step_began_at),
+            last_step_s=_seconds(self._last_step_start, end),
         )
+
+    def _now(self) -> _Moment:
+        return _Moment(self._clock(), self._wall_clock())
+
+
+def _seconds(start: _Moment, end: _Moment) -> float:
+    """Return the seconds of training in an interval, above 0."""
+    return max(end.clock_s - start.clock_s, LEAST_SHARE * (end.wall_s - start.wall_s), sys.float_info.epsilon)
