@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from gaudi_tune.data.configs import ImageConfig
-from gaudi_tune.data.images import evaluation, images_of, normalization, read_image
+from gaudi_tune.data.images import Normalization, evaluation, images_of, preparation, read_image
 from gaudi_tune.training.checkpoint import read_state
 from gaudi_tune.training.loading import Batch
 from gaudi_tune.training.loop import Task, train
@@ -39,6 +39,7 @@ def train_classifier(config: ImageConfig, build: Build, network: dict[str, Any])
     images = images_of(config)
     task = Task(
         model=build(len(images.classes)),
+        prepare=preparation(config),
         forward=_logits,
         train_data=images.train,
         val_data=images.val,
@@ -76,7 +77,7 @@ def image_predictor(checkpoint: Path, model: nn.Module, packages: Sequence[str] 
     """
     description = _description(checkpoint)
     size = description["image_size"]
-    prepare, normalize = evaluation(size, description["resize"]), normalization(description["normalization"])
+    prepare, normalize = evaluation(size, description["resize"]), Normalization(description["normalization"])
 
     def logits(files: list[bytes]) -> torch.Tensor:
         images = torch.stack([prepare(_image_in(file)) for file in files])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -47,8 +48,8 @@ class Images(Dataset[Any]):
         self._paths, self.labels = content.files(split, config)
         self.augments = split == "train" and config.augment
         self._crop = augmentation(config) if self.augments else evaluation(config.image_size, config.resize)
-        self._normalize = normalization(config.normalization)
-        self._mix = mixing(config, len(content.classes)) if self.augments else None
+        mixes = self.augments and (config.mixup or config.cutmix)
+        self._mix = Mixing(config.mixup, config.cutmix, len(content.classes)) if mixes else None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,7 +58,11 @@ class Images(Dataset[Any]):
         return Images, self._arguments
 
     def __getitems__(self, indices: list[int]) -> Batch:
-        """Return ``images`` of shape (n, 3, size, size) and ``labels`` of shape (n,), or (n, classes) if mixed."""
+        """Return ``images``, uint8 of shape (n, 3, size, size), and ``labels`` of shape (n,).
+
+        If images are mixed, the batch is as :class:`Mixing` returns it. :func:`preparation` turns it into a network's
+        input.
+        """
         return self._batch([self._crop(self._load(index)) for index in indices], indices)
 
     def seeded(self, indices: list[int], seed: tuple[int, ...]) -> Batch:
@@ -74,10 +79,8 @@ class Images(Dataset[Any]):
         return self._batch(images, indices)
 
     def _batch(self, loaded: list[torch.Tensor], indices: list[int]) -> Batch:
-        images, labels = self._normalize(torch.stack(loaded)), torch.from_numpy(self.labels[indices])
-        if self._mix is not None:
-            images, labels = self._mix(images, labels)
-        return {"images": images, "labels": labels}
+        images, labels = torch.stack(loaded), torch.from_numpy(self.labels[indices])
+        return self._mix(images, labels) if self._mix is not None else {"images": images, "labels": labels}
 
     def _load(self, index: int) -> torch.Tensor:
         file = self._root / os.fsdecode(self._paths[index])
@@ -139,14 +142,42 @@ def augmentation(config: ImageConfig) -> v2.Compose:
     return v2.Compose(steps)
 
 
-def mixing(config: ImageConfig, classes: int) -> v2.RandomChoice | None:
-    """Return the transform that mixes the images and labels of a micro-batch; None if nothing is mixed.
+class _MixUpOfLabels(v2.MixUp):
+    """torchvision's MixUp, which leaves the images as they are."""
 
-    It takes images of shape (n, 3, size, size) and labels of shape (n,), and returns labels of shape (n, classes).
-    """
-    alphas = {v2.MixUp: config.mixup, v2.CutMix: config.cutmix}
-    mixers = [mixer(alpha=alpha, num_classes=classes) for mixer, alpha in alphas.items() if alpha]
-    return v2.RandomChoice(mixers) if mixers else None
+    def transform(self, inpt: torch.Tensor, params: dict[str, Any]) -> torch.Tensor:
+        """Mix labels, and note the share that each image keeps."""
+        self.share: float = params["lam"]
+        return super().transform(inpt, params) if inpt is params["labels"] else inpt
+
+
+class Mixing:
+    """Mixes images and labels of a micro-batch by mixup or cutmix, whichever it draws."""
+
+    def __init__(self, mixup: float, cutmix: float, classes: int) -> None:
+        """Prepare to mix.
+
+        Args:
+            mixup: The alpha of mixup; 0 means none.
+            cutmix: The alpha of cutmix; 0 means none.
+            classes: The number of classes.
+        """
+        self._mixup = _MixUpOfLabels(alpha=mixup, num_classes=classes) if mixup else None
+        cut = v2.CutMix(alpha=cutmix, num_classes=classes) if cutmix else None
+        self._draw = v2.RandomChoice([mixer for mixer in (self._mixup, cut) if mixer is not None])
+
+    def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> Batch:
+        """Return a batch with ``labels`` of shape (n, classes).
+
+        Cutmix is done here. Mixup would round the values of uint8, so :func:`preparation` does it, by the share that
+        each image keeps: ``kept``, of shape (n,). The rest is taken from the image before it in the batch.
+        """
+        if self._mixup is None:
+            images, labels = self._draw(images, labels)
+            return {"images": images, "labels": labels}
+        self._mixup.share = 1.0
+        images, labels = self._draw(images, labels)
+        return {"images": images, "labels": labels, "kept": torch.full((len(images),), self._mixup.share)}
 
 
 def evaluation(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
@@ -156,9 +187,35 @@ def evaluation(size: int, resize: Literal["crop", "square"]) -> v2.Compose:
     return v2.Compose([v2.Resize(round(size * RESIZE_TO_CROP), antialias=True), v2.CenterCrop(size)])
 
 
-def normalization(name: str) -> v2.Compose:
-    """Return the transform from uint8 images to a network's float32 input; the names are in ``NORMALIZATIONS``."""
-    return v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[name])])
+class Normalization:
+    """Turns uint8 images into a network's float32 input, on any device."""
+
+    def __init__(self, name: str) -> None:
+        """Prepare one of ``NORMALIZATIONS``."""
+        self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in NORMALIZATIONS[name])
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the input of shape (n, 3, height, width), computed as torchvision does."""
+        if self._mean.device != images.device:  # once: each copy would wait for the device
+            self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
+        return images.to(torch.float32).mul_(1 / 255).sub_(self._mean).div_(self._std)
+
+
+def preparation(config: ImageConfig) -> Callable[[Batch], Batch]:
+    """Return what turns a batch of :class:`Images` into a network's input, on the device.
+
+    So images are copied to the device as uint8, which is a quarter of the bytes.
+    """
+    normalize = Normalization(config.normalization)
+
+    def prepare(batch: Batch) -> Batch:
+        images = normalize(batch["images"])
+        if "kept" in batch:
+            kept = batch["kept"].view(-1, 1, 1, 1)
+            images = images.roll(1, 0).mul_(1 - kept).add_(images.mul(kept))
+        return {"images": images, "labels": batch["labels"]}
+
+    return prepare
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -7,9 +7,10 @@ import pickle
 import random
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from gaudi_tune.training.fresh_start import seed_host
 from gaudi_tune.training.loader_processes import loader_processes
 from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 
+Item = TypeVar("Item")
 Batch = dict[str, torch.Tensor]
 """The tensors of a batch, with samples in the first dimension. A classifier's ``labels`` have shape (n,)."""
 
@@ -89,6 +91,11 @@ class Loader:
         """
         self._load, self._batches, self._workers, self._pins = _Seeded(data), batches, loader_workers, pins
 
+    @property
+    def is_isolated(self) -> bool:
+        """Whether loading leaves the random generators of this process alone, so that a thread may load."""
+        return self._workers > 0 or not self._load.augments
+
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loaded():
             if self._pins:
@@ -111,11 +118,11 @@ class _Seeded:
 
     def __init__(self, data: Dataset[Any]) -> None:
         self._data = data
-        self._augments = getattr(data, "augments", True)
+        self.augments = getattr(data, "augments", True)
         self._file: Path | None = None
 
     def __call__(self, batch: BatchIndices) -> Batch:
-        if not self._augments:
+        if not self.augments:
             plain: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
             return plain
         states = random.getstate(), np.random.get_state()
@@ -143,6 +150,15 @@ class _Seeded:
                 file.write(pickled)
             self._file = Path(name)
         return self._file
+
+
+def one_ahead(take: Callable[[], Item | None]) -> Iterator[Item]:
+    """Yield what ``take`` returns until it is None; a thread takes the next item while the caller uses the last one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="next-batch") as thread:
+        coming = thread.submit(take)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(take)
+            yield item
 
 
 def eval_batches(samples: int, rank: int, world: int) -> list[BatchIndices]:

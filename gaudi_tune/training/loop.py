@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -36,6 +36,7 @@ from gaudi_tune.training.loading import (
     Loader,
     TrainSampler,
     eval_batches,
+    one_ahead,
     padded,
     size_of,
 )
@@ -73,6 +74,9 @@ class Task:
     train_data: Dataset[Any]
     """The training data. ``__getitems__`` takes a list of indices and returns a :data:`Batch`. It is pickled if there
     are loader workers."""
+    prepare: Callable[[Batch], Batch] | None = None
+    """Turns a batch, on the device, into the model's input. So data may be copied in a small type, such as uint8. None:
+    the batch is the input."""
     val_data: Dataset[Any]
     """The validation data, in the same form."""
     test_data: Dataset[Any] | None = None
@@ -105,13 +109,23 @@ def train(task: Task, config: TrainingConfig) -> None:
     Raises:
         ValueError: The batch cannot be split evenly, or is larger than the data.
     """
-    trial = _Trial(task, config)
-    if config.evaluate:
-        if task.check_fit is not None:
-            task.check_fit(Path(config.evaluate))
-        trial.scored_model.load_state_dict(read_state(Path(config.evaluate))["model"])
-        report(trial.scores())
-        return
+    with closing(_Trial(task, config)) as trial:
+        if config.evaluate:
+            _evaluate(trial)
+        else:
+            _train(trial)
+
+
+def _evaluate(trial: _Trial) -> None:
+    task, checkpoint = trial.task, Path(trial.config.evaluate)
+    if task.check_fit is not None:
+        task.check_fit(checkpoint)
+    trial.scored_model.load_state_dict(read_state(checkpoint)["model"])
+    report(trial.scores())
+
+
+def _train(trial: _Trial) -> None:
+    config = trial.config
     if trial.steps_done < trial.steps:
         trial.load_first_batch()
     first_step_at = time.time()
@@ -183,6 +197,7 @@ class _Trial:
         test_data = task.test_data if config.confirms or config.evaluate else None
         self.test_loader = None if test_data is None else self._eval_loader(test_data)
         self._batches = self._all_batches()
+        self._next_batches: Iterator[Batch] = self._batches
         self.compiling = Compiling(config, self.device_type, self.rank, self.world)
         self.train_model, self.eval_model = self.model, self.scored_model
         self.compiles = config.mode_on(self.device_type).name == "compiled"
@@ -194,7 +209,11 @@ class _Trial:
 
     def load_first_batch(self) -> None:
         """Wait for the first batch, which counts as part of the trial's start and not of its first step."""
-        self._batches = chain([next(self._batches)], self._batches)
+        self._next_batches = chain([next(self._batches)], self._batches)
+
+    def close(self) -> None:
+        """Stop loading."""
+        self._batches.close()
 
     def train_to_next_report(self) -> _Trained:
         """Train to the end of the epoch, or ``eval_every`` steps."""
@@ -235,7 +254,7 @@ class _Trial:
             group["lr"] = self.config.peak_lr * factor
         loss_sum = torch.zeros((), device=self.device)
         for number in range(self.micro_batches):
-            batch = next(self._batches)
+            batch = next(self._next_batches)
             with self._gradient_exchange(number):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.train_model, batch).float()
@@ -285,9 +304,8 @@ class _Trial:
         top5_correct = torch.zeros((), dtype=torch.int64, device=self.device)
         empty = torch.empty(0, dtype=torch.int64, device=self.device)  # for a rank without samples
         predictions, references = [empty], [empty]
-        for batch in self._on_device(loader):
-            size = size_of(batch)
-            model_input = padded(batch, EVAL_BATCH_PER_WORKER) if pads else batch
+        for model_input, size in self._on_device(loader, pad_to=EVAL_BATCH_PER_WORKER if pads else 0):
+            batch = {name: tensor[:size] for name, tensor in model_input.items()}
             with self.compiling.alone("evaluation"):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.eval_model, model_input).float()
@@ -382,18 +400,34 @@ class _Trial:
             if buffer.is_floating_point():
                 dist.broadcast(buffer, src=0)
 
-    def _all_batches(self) -> Iterator[Batch]:
+    def _all_batches(self) -> Generator[Batch, None, None]:
         """Yield the micro-batches, beginning with those of the next step, epoch after epoch."""
         position = self.steps_done
         while True:
             epoch, step = divmod(position, self.steps_per_epoch)
             self.sampler.start_at(epoch, step)
-            yield from self._on_device(self.train_loader)
+            yield from (batch for batch, _ in self._on_device(self.train_loader))
             position += self.steps_per_epoch - step
 
-    def _on_device(self, batches: Any) -> Iterator[Batch]:
-        for batch in batches:
-            yield {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+    def _on_device(self, loader: Loader, pad_to: int = 0) -> Iterator[tuple[Batch, int]]:
+        """Yield batches on the device, filled up to ``pad_to`` samples, and the number of samples before that.
+
+        Where loading leaves this process's random generators alone, a thread takes the next batch from the loader and
+        copies it while the device computes.
+        """
+        batches = iter(loader)
+
+        def copy_next() -> tuple[Batch, int] | None:
+            batch = next(batches, None)
+            if batch is None:
+                return None
+            copied = padded(batch, pad_to)
+            return {name: t.to(self.device, non_blocking=True) for name, t in copied.items()}, size_of(batch)
+
+        for batch, size in (
+            one_ahead(copy_next) if self.device.type != "cpu" and loader.is_isolated else iter(copy_next, None)
+        ):
+            yield (self.task.prepare(batch) if self.task.prepare else batch), size
 
 
 def cross_entropy(logits: torch.Tensor, batch: Batch, label_smoothing: float = 0.0) -> tuple[torch.Tensor, int]:

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.image_index import image_index
-from gaudi_tune.data.images import augmentation, evaluation, images_of, normalization
+from gaudi_tune.data.images import NORMALIZATIONS, Normalization, augmentation, evaluation, images_of, preparation
 from gaudi_tune.data.sample_digits import sample_digits
+from gaudi_tune.training.fresh_start import seed_host
 from trainables.image_classifier import _check_fit, _describe
 
 REQUIRED = {"epochs": 1, "lr": 0.1, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.0, "warmup": 0.0}
@@ -217,9 +219,10 @@ def test_any_first_n_are_a_draw_of_all_classes() -> None:
 
 @pytest.mark.parametrize("layout", ["train-val", "train-test", "imagenet", "tiny-imagenet"])
 def test_the_digits_are_the_same_in_every_layout(layout: Any) -> None:
-    data = images_of(config(sample_digits(layout), image_size=32))
+    settings = config(sample_digits(layout), image_size=32)
+    data = images_of(settings)
     assert (len(data.train), len(data.val), len(data.classes)) == (1411, 386, 10)
-    mean = data.val.__getitems__(list(range(386)))["images"].mean()
+    mean = preparation(settings)(data.val.__getitems__(list(range(386))))["images"].mean()
     assert float(mean) == pytest.approx(-0.414, abs=0.005)
 
 
@@ -251,8 +254,8 @@ ONE_BY_ONE = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
 def test_a_policy_of_torchvision_changes_the_colours_of_what_is_cropped(name: str) -> None:
     def shades(**changes: Any) -> torch.Tensor:
         torch.manual_seed(0)
-        data = images_of(config(sample_digits("train-val"), image_size=32, flip=False, crop_scale=1.0, **changes)).train
-        return data.__getitems__(list(range(12)))["images"]
+        settings = config(sample_digits("train-val"), image_size=32, flip=False, crop_scale=1.0, **changes)
+        return preparation(settings)(images_of(settings).train.__getitems__(list(range(12))))["images"]
 
     changed = (shades(auto_augment=name) - shades()).abs().mean(dim=(1, 2, 3))
     assert (changed > 0.05).float().mean() > 0.5
@@ -266,8 +269,9 @@ def test_erasing_leaves_a_rectangle_of_the_mean_in_that_share_of_the_images(fold
     torch.manual_seed(0)
     shares = {}
     for share in (0.0, 0.5, 1.0):
-        data = images_of(config(folder, image_size=32, random_erase=share, normalization=normalization)).train
-        red = data.__getitems__([0, 1, 2, 3, 4, 5] * 20)["images"][:, 0]
+        settings = config(folder, image_size=32, random_erase=share, normalization=normalization)
+        batch = images_of(settings).train.__getitems__([0, 1, 2, 3, 4, 5] * 20)
+        red = preparation(settings)(batch)["images"][:, 0]
         erased = red.abs() < 0.01  # a 256th of the range, over a deviation
         shares[share] = float(erased.any(dim=(1, 2)).float().mean())
         for image in erased[erased.any(dim=(1, 2))]:
@@ -282,11 +286,12 @@ def test_mixup_blends_images_as_it_blends_their_labels(folder: Path) -> None:
         for file in (folder / "train" / label).glob("*.png"):
             draw(file, shade=shade)
     for mix in ({"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 1.0, "cutmix": 1.0}):
-        data = images_of(config(folder, image_size=8, normalization="none", **mix))
+        settings = config(folder, image_size=8, normalization="none", **mix)
+        data = images_of(settings)
         blended, cut = 0, 0
         for seed in range(20):
             torch.manual_seed(seed)
-            batch = data.train.__getitems__([0, 1, 2, 3, 4, 5])
+            batch = preparation(settings)(data.train.__getitems__([0, 1, 2, 3, 4, 5]))
             red = batch["images"][:, 0]
             assert batch["labels"].shape == (6, 2)
             torch.testing.assert_close(red.mean(dim=(1, 2)), batch["labels"][:, 1])
@@ -316,11 +321,39 @@ def test_augmentation_out_of_bounds_is_an_error(changes: dict[str, Any], message
 
 def test_channels_are_brought_to_the_mean_and_deviation_of_the_pretraining() -> None:
     grey = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
-    assert normalization("half")(grey).unique().tolist() == [1.0]
-    assert normalization("none")(grey).unique().tolist() == [1.0]
-    assert normalization("none")(grey // 255 * 51).unique().tolist() == pytest.approx([0.2])
-    imagenet = normalization("imagenet")(grey)[0, :, 0, 0]
+    assert Normalization("half")(grey).unique().tolist() == [1.0]
+    assert Normalization("none")(grey).unique().tolist() == [1.0]
+    assert Normalization("none")(grey // 255 * 51).unique().tolist() == pytest.approx([0.2])
+    imagenet = Normalization("imagenet")(grey)[0, :, 0, 0]
     torch.testing.assert_close(imagenet, torch.tensor([2.2489, 2.4286, 2.6400]), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("mix", [{}, {"mixup": 0.8}, {"cutmix": 1.0}], ids=["plain", "mixup", "cutmix"])
+@pytest.mark.parametrize("normalization", ["imagenet", "half", "none"])
+def test_images_are_loaded_as_uint8_and_prepared_as_torchvision_does(
+    folder: Path, normalization: Any, mix: dict[str, float]
+) -> None:
+    """The mixers here are torchvision's own, and mix images that are normalized already."""
+    settings = config(folder, image_size=16, normalization=normalization, **mix)
+    unmixed = images_of(config(folder, image_size=16, normalization=normalization)).train
+    indices, seed = [3, 0, 5, 1], (7, 2)
+    loaded = images_of(settings).train.seeded(indices, seed)
+    assert loaded["images"].dtype == torch.uint8
+    prepared = preparation(settings)(loaded)
+
+    normalize = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZATIONS[normalization])])
+    batch = unmixed.seeded(indices, seed)
+    images, labels = normalize(batch["images"]), batch["labels"]
+    mixers = [
+        mixer(alpha=alpha, num_classes=2)
+        for mixer, alpha in ((v2.MixUp, mix.get("mixup")), (v2.CutMix, mix.get("cutmix")))
+        if alpha
+    ]
+    if mixers:
+        seed_host(*seed, indices[0])
+        images, labels = v2.RandomChoice(mixers)(images, labels)
+    torch.testing.assert_close(prepared["images"], images, rtol=0, atol=1e-6)
+    torch.testing.assert_close(prepared["labels"], labels, rtol=0, atol=0)
 
 
 def test_a_split_pickles_as_the_name_of_its_files(folder: Path) -> None:
