@@ -314,7 +314,10 @@ def step_of(name):
         return f"{type(error).__name__}: {error}".splitlines()[0]
 names = ("bert", "resnet18", "resnet50", "resnet50_imagenet", "vit")
 print(*map(step_of, names))
-_Trial._on_device = lambda self, batches: iter(batches)
+def forgotten(self, loader, pad_to=0):
+    for batch in loader:
+        yield (self.task.prepare(batch) if self.task.prepare else batch), len(batch["labels"])
+_Trial._on_device = forgotten
 for name in names:
     print(step_of(name))
 """
@@ -418,7 +421,7 @@ print(hpu, product.dtype, type(optimizer).__name__, optimizer.defaults["eps"], o
 product.float().sum().backward()
 counts = TrialCounts(device)
 device.mark_step()
-device.clip_gradients([weight], 0.5)
+device.gradient_clipping([weight], 0.5)()
 device.synchronize()
 print("norm", round(float(weight.grad.norm()), 4), "marks", torch.hpu.metrics.metric_global("mark_step").stats()[0][1])
 optimizer.step()
@@ -428,12 +431,23 @@ used = {"system/hpu_6_utilization_percentage": 40.0, "system/cpu_utilization_per
 own = counts.add_to_report({"loss": 1.0}, used)
 print({**own, "peak_memory_gb": own["peak_memory_gb"] > 0.1})
 print({**counts.add_to_report({"compile_s": 3.0}, {}), "peak_memory_gb": 0})
+rmsprop = device.optimizer_class("rmsprop")([weight], lr=0.0)
+rmsprop.step()
+from torch.optim.optimizer import _default_to_fused_or_foreach
+print("foreach", rmsprop.defaults["foreach"], _default_to_fused_or_foreach([weight], False)[1])
+frozen = torch.nn.Parameter(weight.detach())
+try:
+    device.optimizer_class("sgd")([{"params": [weight]}, {"params": [frozen]}], lr=0.0).step()
+except RuntimeError as error:
+    print("refused", error)
 """
     for lazy, marks in (("0", 0), ("1", 1)):
         settings = {"HABANA_VISIBLE_MODULES": "6", "PT_HPU_LAZY_MODE": lazy, "HABANA_STAND_IN_COMPILE_S": "0.25"}
         printed = forked_output_of(code, tmp_path, **settings)
         assert "hpu torch.bfloat16 FusedAdamW 1e-08 0.5" in printed
         assert f"norm 0.5 marks {marks}" in printed
+        assert "foreach True False" in printed  # torch itself would update one parameter after another
+        assert "refused can not process empty weight vector" in printed
         counted = {"peak_memory_gb": True, "graph_compilations": marks, "cpu_fallbacks": 2, "compile_s": 0.25 * marks}
         assert str({"device_utilization": 40.0, **counted, "loss": 1.0}) in printed
         assert str({**counted, "peak_memory_gb": 0, "compile_s": 3.0}) in printed

@@ -120,6 +120,7 @@ class Hpu(DeviceType):
 
     def optimizer_class(self, name: OptimizerName) -> Callable[..., torch.optim.Optimizer]:
         """Return habana's fused optimizer of that name with torch's defaults, or torch's own if habana has none."""
+        import torch
         from habana_frameworks.torch.hpex import optimizers as fused
 
         from gaudi_tune.devices.layerwise import habanas_lars
@@ -128,8 +129,10 @@ class Hpu(DeviceType):
             "sgd": fused.FusedSGD,
             "adamw": partial(fused.FusedAdamW, eps=1e-8),  # habana's default is 1e-6; weight decay is always given
             "lars": partial(habanas_lars, fused),
+            # torch's list of devices on which it updates all parameters together by default does not have the HPU.
+            "rmsprop": partial(torch.optim.RMSprop, foreach=True),
         }
-        return optimizers[name] if name in optimizers else super().optimizer_class(name)
+        return optimizers[name]
 
     def attention(self) -> Callable[..., torch.Tensor]:
         """Return habana's FusedSDPA, which keeps what the backward pass needs instead of computing it again."""
@@ -138,12 +141,12 @@ class Hpu(DeviceType):
         # These are habana's defaults for softmax and recomputation. Querying the second would end a graph.
         return lambda *inputs: FusedSDPA.apply(*inputs, "None", False)
 
-    def clip_gradients(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> None:
-        """Clip with habana's fused kernel."""
+    def gradient_clipping(self, parameters: Iterable[torch.nn.Parameter], max_norm: float) -> Callable[[], object]:
+        """Return a function that clips with habana's fused kernel, made once: making it waits for the device."""
         from habana_frameworks.torch.hpex.normalization import FusedClipNorm
 
         parameters = list(parameters)
-        FusedClipNorm(parameters, max_norm).clip_norm(parameters)
+        return partial(FusedClipNorm(parameters, max_norm).clip_norm, parameters)
 
     def data_parallel_settings(self) -> dict[str, Any]:
         """Return larger buckets, which suit hccl. HabanaAI/Model-References has this size for ResNet-50."""

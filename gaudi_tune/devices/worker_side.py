@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -134,11 +135,11 @@ class WorkerSide:
         """
         raise NotImplementedError(f"{self.kind} has no attention kernel")
 
-    def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> None:
-        """Scale all gradients by one factor so that their total norm is at most ``max_norm``."""
-        import torch
+    def gradient_clipping(self, parameters: Iterable[nn.Parameter], max_norm: float) -> Callable[[], object]:
+        """Return a function that scales all gradients by one factor so that their norm is at most ``max_norm``."""
+        from torch.nn.utils import clip_grad_norm_
 
-        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        return partial(clip_grad_norm_, list(parameters), max_norm)
 
     def data_parallel_settings(self) -> dict[str, Any]:
         """Return the settings of DistributedDataParallel."""

@@ -187,6 +187,11 @@ class _Trial:
         self.bare_model = task.model
         self.model = self._on_all_workers(task.model)
         self.optimizer = config.make_optimizer(self.bare_model, self.device)
+        self.clip_gradients = (
+            self.device_type.gradient_clipping(self.bare_model.parameters(), config.clip_norm)
+            if config.clip_norm
+            else None
+        )
         self.schedule = task.schedule or config.make_schedule()
         self.average = WeightAverage(self.bare_model, config.ema_decay) if config.ema_decay else None
         self.scored_model = self.average.model if self.average else self.bare_model
@@ -269,8 +274,8 @@ class _Trial:
                 predicted, expected = self.task.predict(outputs.detach(), batch)
                 self.correct[0] += (predicted == expected).sum()
                 self.correct[1] += expected.numel()
-        if self.config.clip_norm:
-            self.device_type.clip_gradients(self.bare_model.parameters(), self.config.clip_norm)
+        if self.clip_gradients is not None:
+            self.clip_gradients()
         self.optimizer.step()
         if self.average:
             self.average.update()

@@ -237,8 +237,10 @@ class TrainingConfig(TrialConfig):
         )
 
     def _parameter_groups(self, model: nn.Module) -> list[Any]:
+        """Return the parameters that are trained. A group has at least one, as habana's fused optimizers require."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if self.decayed == "all":
-            return list(model.parameters())
+            return parameters
         from torch import nn
 
         weights = {
@@ -248,10 +250,11 @@ class TrainingConfig(TrialConfig):
             for name, parameter in module.named_parameters(recurse=False)
             if name.endswith("weight") and parameter.ndim > 1  # weights of norms are vectors
         }
-        spared = [parameter for parameter in model.parameters() if id(parameter) not in weights]
-        decayed = [parameter for parameter in model.parameters() if id(parameter) in weights]
+        decayed = [parameter for parameter in parameters if id(parameter) in weights]
+        spared = [parameter for parameter in parameters if id(parameter) not in weights]
         plain = {"adapts": False} if self.optimizer == "lars" else {}
-        return [{"params": decayed}, {"params": spared, "weight_decay": 0.0, **plain}]
+        groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0, **plain}]
+        return [group for group in groups if group["params"]]
 
 
 def num_micro_batches(config: TrainingConfig, workers: int) -> int:

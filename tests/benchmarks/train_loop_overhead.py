@@ -43,6 +43,7 @@ class ByHand:
 
     def __init__(self, task: Task, config: TrainingConfig) -> None:
         self.task, self.config = task, config
+        self.prepare = task.prepare or (lambda batch: batch)
         self.accumulation = num_micro_batches(config, workers=1)
         self.model = copy.deepcopy(task.model)
         self.optimizer = config.make_optimizer(self.model, torch.device("cpu"))
@@ -66,7 +67,8 @@ class ByHand:
         began = time.perf_counter()
         self.model.train()
         loss_sum = 0.0
-        for number, batch in enumerate(islice(self.train_loader, self.passes), start=1):
+        for number, loaded in enumerate(islice(self.train_loader, self.passes), start=1):
+            batch = self.prepare(loaded)
             loss = F.cross_entropy(self.task.forward(self.model, batch), batch["labels"])
             (loss / self.accumulation).backward()
             if number % self.accumulation == 0:
@@ -79,7 +81,8 @@ class ByHand:
         self.model.eval()
         right = 0
         with torch.no_grad():
-            for batch in self.val_loader:
+            for loaded in self.val_loader:
+                batch = self.prepare(loaded)
                 logits = self.task.forward(self.model, batch)
                 loss_sum += F.cross_entropy(logits, batch["labels"]).item()
                 right += int((logits.argmax(dim=1) == batch["labels"]).sum())

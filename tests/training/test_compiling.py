@@ -12,7 +12,7 @@ from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.devices.worker_side import Counted
 from gaudi_tune.training.compiling import Compiling
 from gaudi_tune.training.step_times import StepTimer
-from tests.training.test_loop import SmallConfig
+from tests.helpers.small_task import SmallConfig
 
 THREADS = 8
 COMPILE_S = 0.1

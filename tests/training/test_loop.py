@@ -173,6 +173,17 @@ def test_weight_decay_may_spare_norms_biases_and_embeddings() -> None:
     assert (all_of_it["weight_decay"], len(all_of_it["params"])) == (0.1, 5)
 
 
+def test_parameters_that_are_frozen_are_not_in_the_optimizer_and_no_group_is_empty() -> None:
+    """habana's fused SGD refuses a group without gradients."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    model[0].bias.requires_grad_(False)
+    model[1].requires_grad_(False)
+    for decayed in ("weights", "all"):
+        config = SmallConfig(epochs=1, decayed=decayed)
+        (group,) = config.make_optimizer(model, torch.device("cpu")).param_groups
+        assert group["params"] == [model[0].weight]
+
+
 def test_a_task_without_a_schedule_has_the_one_of_the_configuration() -> None:
     def train_loop(config: dict[str, Any]) -> None:
         small = SmallConfig.from_dict(config)

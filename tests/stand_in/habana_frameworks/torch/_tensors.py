@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import importlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -23,6 +24,10 @@ TEXT_BYTES = 1000
 """Room for an error, as in the source."""
 
 
+def _foreach_devices() -> list[str]:
+    return ["cuda", "xpu", "mtia"]
+
+
 def install(hpu: ModuleType) -> None:
     """Make "hpu" a device of torch, once."""
     if hasattr(torch, "hpu"):
@@ -31,6 +36,9 @@ def install(hpu: ModuleType) -> None:
     torch._register_device_module("hpu", hpu)
     torch.utils.generate_methods_for_privateuse1_backend()
     _tensors().start(_acquire)
+    # Intel's device is "hpu" itself, and not the one that torch reserves for others, to which foreach is open.
+    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
+        importlib.import_module(module).__dict__["_get_foreach_kernels_supported_devices"] = _foreach_devices
     if _recipes.LAZY:
         torch.nn.modules.module.register_module_forward_pre_hook(_recipes.collect_modules)
         torch.nn.functional.cross_entropy = _collected(torch.nn.functional.cross_entropy)

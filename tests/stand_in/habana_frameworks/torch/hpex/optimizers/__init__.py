@@ -20,11 +20,18 @@ def _collect(optimizer: torch.optim.Optimizer) -> None:
         _recipes.collect(f"{type(optimizer).__name__} {constants} {[*map(_recipes.shape_of, group['params'])]}")
 
 
+def _refuse_empty_groups(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if all(parameter.grad is None for parameter in group["params"]):
+            raise RuntimeError("can not process empty weight vector")
+
+
 class FusedSGD(torch.optim.SGD):
     """SGD in one kernel."""
 
     def step(self, closure: Any = None) -> Any:
         _collect(self)
+        _refuse_empty_groups(self)
         return super().step(closure)
 
 
