@@ -78,6 +78,14 @@ def fingerprint_of(error: BaseException) -> str:
     return f"{name_of_type(error)} {digest}"
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an error; "" if it cannot be read."""
+    try:
+        return str(error)
+    except Exception:  # a class of the user's own may raise anything
+        return ""
+
+
 def name_of_type(error: BaseException) -> str:
     """Return the name of an error's type with its module, but for Python's own."""
     kind = type(error)

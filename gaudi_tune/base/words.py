@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters with which a text could command a terminal; tabs and ends of lines are none."""
+MAX_LINE = 1_000
+"""Most characters of an error's last line, which is shown in lists."""
+LONG_INTEGER = 10**20
+"""Integers from here on are shown as floats are."""
 
 
 def format_value(value: object, digits: int = 4) -> str:
     """Return a value for people: floats with this many significant digits, None as nothing, a pair as a range."""
     if isinstance(value, tuple):
         return " to ".join(format_value(bound, digits) for bound in value)
+    if isinstance(value, int) and abs(value) >= LONG_INTEGER:
+        return f"{Decimal(value):.{digits}g}"  # which may be beyond the largest float
     return "" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def format_score(value: float) -> str:
-    """Return a value of the metric for people: with four decimals, or four digits below 0.01."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.4g}"
+    """Return a value of the metric for people: with four decimals, four digits below 0.01, or seven from 100,000."""
+    if value != 0 and abs(value) < 0.01:
+        return f"{value:.4g}"
+    return f"{value:.4f}" if abs(value) < 100_000 else f"{value:.7g}"
 
 
 def format_params(config: Mapping[str, Any], names: Iterable[str] | None = None, digits: int = 4) -> str:
@@ -37,10 +50,25 @@ def format_choice(value: object, digits: int = 4) -> str:
 
 
 def last_line(error: str) -> str:
-    """Return the last line of an error's text. If it is indented, the line above that it belongs to comes first."""
+    """Return the last line of an error's text, cut if it is very long.
+
+    If it is indented, the line above that it belongs to comes first.
+    """
     lines = [line for line in error.strip().splitlines() if line.strip()] or [""]
     message = next(line for line in reversed(lines) if not line[:1].isspace())
-    return message if message is lines[-1] else f"{message} {lines[-1].strip()}"
+    return shortened(message if message is lines[-1] else f"{message} {lines[-1].strip()}", MAX_LINE)
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text of at most about so many characters: its beginning and its end."""
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]} ... ({len(text)} characters) ... {text[-half:]}"
+
+
+def harmless(text: str) -> str:
+    """Return a text that any terminal shows and no terminal obeys."""
+    text = text.encode(errors="backslashreplace").decode()  # which replaces half of a surrogate pair
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:

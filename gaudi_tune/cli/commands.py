@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.words import harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
@@ -34,10 +34,6 @@ COMMAND = "gaudi-tune"
 """The command of an installation."""
 RERUN_SEEDS = 5
 """How many seeds ``rerun`` trains, unless ``--seeds`` gives another number."""
-
-
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters with which a text in somebody's file could command a terminal; tabs and ends of lines are none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,4 +203,4 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
 
 def _print(data: Any, lines: Sequence[str], as_json: bool) -> None:
     text = json.dumps(data, indent=2, default=str) if as_json else "\n".join(lines)
-    print(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text))
+    print(harmless(text))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from gaudi_tune.base.failure import message_of
 from gaudi_tune.devices import gaudi_node as node
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.worker_side import Counted, OptimizerName
@@ -98,7 +99,7 @@ class Hpu(DeviceType):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether torch or habana's own allocator reports that the device's memory is full."""
-        return super().is_out_of_memory(error) or "PT_DEVMEM" in str(error)
+        return super().is_out_of_memory(error) or "PT_DEVMEM" in message_of(error)
 
     def compile(self, model: torch.nn.Module) -> torch.nn.Module:
         """Compile with habana's backend."""

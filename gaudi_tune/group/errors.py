@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,8 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, name_of_type
+from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of, message_of, name_of_type
+from gaudi_tune.base.words import MAX_LINE, harmless, last_line, shortened
 from gaudi_tune.private.ray_core import was_killed_for_memory
 from gaudi_tune.private.ray_train import (
     WorkerGroupStartupFailedError,
@@ -31,6 +33,10 @@ LOSS_ERRORS = (
 )  # fmt: skip
 """What Ray and Ray Train raise when a process or its node is gone. With an OutOfMemoryError, Ray has killed the process
 because the host's memory was full."""
+
+
+MAX_ERROR = 100_000
+"""Most characters of a train loop's error that are kept."""
 
 
 class WorkerGroupError(RuntimeError):
@@ -120,14 +126,15 @@ def _failure_of_loss(loss: BaseException, text: str) -> Failure:
     return Failure(FailureKind.LOST, text)
 
 
-def failure_of_loop(error: BaseException, *, out_of_memory: bool) -> Failure:
+def failure_of_loop(error: BaseException, *, out_of_memory: bool, started_in: Path | None = None) -> Failure:
     """Return the failure that an error in a train loop is.
 
     Args:
         error: The error, with its traceback.
         out_of_memory: Whether it says that the device's memory is full.
+        started_in: The folder in which the worker began, before Ray chose another.
     """
-    text = text_of_loop(error)
+    text = text_of_loop(error, started_in)
     if out_of_memory:
         hint = "out of memory on the device: a smaller micro_batch or batch_size needs less"
         return Failure(FailureKind.OUT_OF_MEMORY, f"{text}\n{hint}")
@@ -149,20 +156,44 @@ def timed_out(failure: BaseException | None) -> bool:
     return isinstance(getattr(failure, "controller_failure", None), WorkerGroupStartupTimeoutError)
 
 
-def text_of_loop(error: BaseException) -> str:
-    """Return the traceback of an error in a train loop. Its last line, which users see, says what happened."""
-    text = "".join(traceback.format_exception(error)).rstrip()
+def text_of_loop(error: BaseException, started_in: Path | None = None) -> str:
+    """Return the traceback of an error in a train loop. Its last line, which users see, says what happened.
+
+    ``started_in`` is the folder in which the process began.
+    """
+    text = shortened(harmless("".join(traceback.format_exception(error)).rstrip()), MAX_ERROR)
     frames = traceback.extract_tb(error.__traceback__)
     place = "".join(f" at {Path(frame.filename).name}:{frame.lineno} ({frame.line})" for frame in frames[-1:])
+    message = shortened(harmless(message_of(error)), MAX_LINE)
     if not isinstance(error, Exception):
-        description = " ".join(filter(None, (type(error).__name__, str(error))))
+        description = " ".join(filter(None, (type(error).__name__, message)))
         text += (
             f"\nyour train loop ended its process ({description}){place}: return to end a trial, or raise an "
             f"error to fail it"
         )
-    elif not str(error):
+    elif isinstance(error, FileNotFoundError) and (hint := _hint_of_folder(error, started_in)):
+        text += f"\n{harmless(hint)}"
+    elif not message:
         text += f"\n{type(error).__name__} without a message, raised{place}"
     return text
+
+
+def _hint_of_folder(error: FileNotFoundError, started_in: Path | None) -> str:
+    """Return where a train loop has looked for a file of a relative path; "" if the path is a full one."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if path is not None and path.is_absolute():
+        return ""
+    try:
+        where = f"the current folder of a train loop is one of its own, {os.getcwd()}"
+    except FileNotFoundError:
+        where = "the current folder of the train loop is gone"
+    if path is None:
+        message = last_line(message_of(error) or "FileNotFoundError")
+        return f"{message} ({where}; a relative path does not lead to your files)"
+    full_path = f'Path(__file__).parent / "{path}"'
+    if started_in is not None and (started_in / path).exists():
+        full_path = str(started_in / path)
+    return f"FileNotFoundError: there is no {str(path)!r}: {where}; give the full path, such as {full_path}"
 
 
 def _errors_in(failure: BaseException | None) -> list[BaseException]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import gc
 from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,6 +22,8 @@ class Mailbox:
 
     def __init__(self) -> None:
         """Expect the first report, which answers no command."""
+        self.started_in: Path | None = None
+        """The folder in which this process began, before Ray Train chose another."""
         self._report: Future[dict[str, Any]] = Future()
         self._commands: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
@@ -58,6 +62,8 @@ class WarmWorker(RayTrainWorker):
     def __init__(self) -> None:
         """Turn off garbage collection while modules are imported; :func:`serve_trials` turns it on again."""
         super().__init__()
+        with suppress(OSError):  # it may be gone
+            MAILBOX.started_in = Path.cwd()
         gc.disable()
 
     async def report(self) -> dict[str, Any]:

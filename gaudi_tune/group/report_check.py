@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Real
+from reprlib import repr as short_repr
 from typing import Any
 
 from gaudi_tune.base import names
@@ -14,6 +14,12 @@ from gaudi_tune.group.errors import unusable_report
 
 NOT_METRICS = {names.EPOCH, names.STEP, *names.TIME_METRICS, *names.DEVICE_COUNTS}
 """Entries of a report that a train loop or the project adds beside the metrics."""
+COUNTED_BY_TUNE = ("episodes_this_iter", "timesteps_this_iter")
+"""Entries of a report that Tune sums up over a trial."""
+MAX_PROGRESS = 2**53
+"""Most epochs or steps that a report may count: databases take no integers of more than 64 bits."""
+MAX_SECONDS = 1e10
+"""Most seconds in a report: 317 years. Sums of larger numbers may be infinite."""
 
 
 def check_metrics(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str) -> None:
@@ -42,23 +48,27 @@ def _problem_of(metrics: Mapping[str, Any], objectives: Sequence[str], unit: str
             reported = [name for name in metrics if name not in NOT_METRICS and not name.startswith(PREFIX)]
             return _missing(metric, reported)
         if not isinstance(metrics[metric], Real):
-            return f"{metric!r}, which the experiment asks for, must be a number, but this one has {metrics[metric]!r}"
-    if unit in metrics and not (is_finite_number(metrics[unit]) and metrics[unit] > 0):
+            shown = short_repr(metrics[metric])
+            return f"{metric!r}, which the experiment asks for, must be a number, but this one has {shown}"
+    if unit in metrics and not (isinstance(metrics[unit], Real) and 0 < float(metrics[unit]) <= MAX_PROGRESS):
         return (
-            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has {metrics[unit]!r}; "
+            f"{unit!r} must be the {unit}s finished, a finite number above 0, but this one has "
+            f"{short_repr(metrics[unit])}; "
             f"report {unit} + 1 where the loop counts from 0, or leave {unit!r} out: reports are counted then"
         )
     for name, value in metrics.items():
         if name.startswith(names.CONSTRAINT_PREFIX) and not isinstance(value, Real):
             return (
-                f"{name!r} must be a number, above 0 where it is violated, but this one has {value!r}; leave it out "
-                f"where it is not known"
+                f"{name!r} must be a number, above 0 where it is violated, but this one has {short_repr(value)}; "
+                f"leave it out where it is not known"
             )
-        if name in names.TIME_METRICS and not is_finite_number(value):
+        if name in names.TIME_METRICS and not (isinstance(value, Real) and abs(float(value)) <= MAX_SECONDS):
             return (
-                f"{name!r} is read as a time, and must be a finite number of seconds, but this one has {value!r}; "
-                f"leave it out where it is not known, or give it another name"
+                f"{name!r} is read as a time, and must be a finite number of seconds, but this one has "
+                f"{short_repr(value)}; leave it out where it is not known, or give it another name"
             )
+        if name in (*names.DEVICE_COUNTS, *COUNTED_BY_TUNE) and not isinstance(value, Real):
+            return f"{name!r} is counted, and must be a number, but this one has {short_repr(value)}; rename it"
     return None
 
 
@@ -72,8 +82,3 @@ def _missing(metric: str, reported: Sequence[str]) -> str:
         f"the experiment asks for {metric!r}, and the report has {', '.join(reported) or 'nothing'}; {fix} have the "
         f"train loop report {metric!r} each time"
     )
-
-
-def is_finite_number(value: Any) -> bool:
-    """Whether a value from a report is a number, and neither infinite nor NaN."""
-    return isinstance(value, Real) and math.isfinite(value)

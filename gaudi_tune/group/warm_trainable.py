@@ -8,11 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.result import DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
+from ray.tune.result import AUTO_RESULT_KEYS, DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, TRAINING_ITERATION
 
 from gaudi_tune.base import names
 from gaudi_tune.base.failure import Failure, FailureKind, fingerprint_of
@@ -26,7 +27,7 @@ from gaudi_tune.group.errors import (
     WorkersLostError,
     unusable_report,
 )
-from gaudi_tune.group.report_check import check_metrics, is_finite_number
+from gaudi_tune.group.report_check import check_metrics
 from gaudi_tune.group.worker_group import WorkerGroup, WorkerGroupSpec
 from gaudi_tune.private.ray_tune import Saved, checkpoint_folder, set_iteration
 from gaudi_tune.training.checkpoint import last_whole_checkpoint, seal
@@ -36,8 +37,9 @@ logger = logging.getLogger(__name__)
 PAUSES_S = (2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait before each retry to get devices that are being released. Their sum is above the 60 s that habana may
 take to close a device, and for which it waits itself before it says that a device is busy."""
-TUNE_CONTROLS = {DONE, SHOULD_CHECKPOINT, RESULT_DUPLICATE, TRAINING_ITERATION}
-"""Entries of a report that would have Tune end, save or count a trial behind the sweep's back."""
+TUNE_CONTROLS = {*AUTO_RESULT_KEYS, DONE, SHOULD_CHECKPOINT, RESULT_DUPLICATE, "trial_id", names.STARTS_OVER}
+"""Entries of a report that Tune fills in itself, or that would have it end, save or count a trial behind the sweep's
+back."""
 
 
 class WarmTrainable(tune.Trainable):
@@ -208,7 +210,7 @@ class WarmTrainable(tune.Trainable):
         """
         if report["kind"] == "metrics":
             metrics = report["metrics"]
-            if self._from_0 and is_finite_number(metrics.get(self._unit)):
+            if self._from_0 and isinstance(metrics.get(self._unit), Real):
                 metrics[self._unit] += 1
             check_metrics(metrics, self.objectives, self._unit)
         return report

@@ -144,7 +144,8 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
         next_command = stopped.command
         stopped.__traceback__ = None  # it holds the loop's frames, and they hold the model
     except BaseException as error:
-        failure = failure_of_loop(error, out_of_memory=device.is_out_of_memory(error))
+        out_of_memory = device.is_out_of_memory(error)
+        failure = failure_of_loop(error, out_of_memory=out_of_memory, started_in=MAILBOX.started_in)
         if session.ended_by is None:
             MAILBOX.fail(failure)
             # Not the error itself: if it cannot be pickled and read back, Ray Train takes its worker for lost, and a

@@ -64,6 +64,7 @@ def environment_restored() -> Iterator[None]:
     try:
         yield
     finally:
+        os.makedirs(folder, exist_ok=True)  # the loop may have removed it
         os.chdir(folder)
         for name in os.environ.keys() - original.keys():
             del os.environ[name]

@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from gaudi_tune.training.report_values import plain_report
 
 if TYPE_CHECKING:
     from ray.train import Checkpoint, TrainContext
@@ -77,9 +78,7 @@ def report(
     Raises:
         ValueError: The metrics are not a mapping, a name is not a text, or a metric is neither a number nor a text.
     """
-    if not isinstance(metrics, Mapping):
-        raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {metrics!r}")
-    plain = {name: _plain(name, value) for name, value in metrics.items()}
+    plain = plain_report(metrics)
     if checkpoint is not None and save is None:
         source = Path(checkpoint.path)
 
@@ -134,21 +133,6 @@ class LocalContext:
     def get_local_rank(self) -> int:
         """Return this worker's rank on its node."""
         return 0
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a metric as a plain number or text, which can be sent and compared."""
-    if not isinstance(name, str):
-        raise ValueError(f"report(): the name of a metric must be a text, but is {name!r}; name it {str(name)!r}")
-    number = value.item() if getattr(value, "ndim", None) == 0 else value  # a scalar of torch or numpy
-    if number is None or isinstance(number, Real | str):
-        return number
-    description = type(value).__name__
-    if hasattr(value, "shape"):
-        description += f" of shape {tuple(value.shape)}"
-    raise ValueError(
-        f"report(): the metric {name!r} must be a number or a text, but is a {description}; report one value each"
-    )
 
 
 def _in_ray_train() -> bool:

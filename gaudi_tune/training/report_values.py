@@ -1,0 +1,89 @@
+"""The values of a report as plain data, whatever a train loop reports.
+
+Tune, the searcher, the files of a sweep and MLflow each fail in their own way at a value that they do not expect, and
+some of them would take the sweep along. So nothing but these values leaves a worker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Integral, Real
+from reprlib import repr as short_repr
+from typing import Any
+
+MAX_METRICS = 10_000
+"""Most metrics in a report. Tune keeps six numbers of each, and writes them at every snapshot."""
+MAX_NAME = 1_000
+"""Most characters in the name of a metric."""
+MAX_TEXT = 10_000
+"""Characters of a text that are kept."""
+MAX_INTEGER = 2**63
+"""Databases and JSON readers take integers below this one."""
+
+
+def plain_report(metrics: Any) -> dict[str, Any]:
+    """Return metrics as plain numbers and texts, which can be sent, compared and written.
+
+    An integer of 64 bits or more becomes a float, infinite if it is beyond the largest one. Of a text, the first
+    :data:`MAX_TEXT` characters are kept.
+
+    Raises:
+        ValueError: The metrics are not a mapping, a name is not a text, or a metric is neither a number nor a text.
+    """
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {short_repr(metrics)}")
+    if len(metrics) > MAX_METRICS:
+        raise ValueError(
+            f"report() takes at most {MAX_METRICS} metrics, but got {len(metrics)}; report a summary, and write the "
+            f"rest to a file in trial_folder()"
+        )
+    return {_plain_name(name): _plain_value(name, value) for name, value in metrics.items()}
+
+
+def _plain_name(name: Any) -> str:
+    if not isinstance(name, str):
+        shown = short_repr(name)
+        raise ValueError(f"report(): the name of a metric must be a text, but is {shown}; name it '{shown}'")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"report(): the name of a metric has at most {MAX_NAME} characters, but one has {len(name)}")
+    return _plain_text(name)
+
+
+def _plain_value(name: str, value: Any) -> bool | int | float | str | None:
+    try:
+        if getattr(value, "ndim", None) == 0:  # a scalar of torch or numpy
+            value = math.nan if getattr(value, "mask", False) else value.item()  # a masked one has no value
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return _plain_text(value)
+        if isinstance(value, Integral) and abs(int(value)) < MAX_INTEGER:
+            return int(value)
+        if isinstance(value, Real | Decimal):
+            return _as_float(value)
+        description = type(value).__name__
+        if hasattr(value, "shape"):
+            description += f" of shape {tuple(value.shape)}"
+    except Exception as error:  # an object of the user's own may raise anything
+        raise ValueError(f"report(): the metric {name!r} cannot be read: {type(error).__name__}") from error
+    raise ValueError(
+        f"report(): the metric {name!r} must be a number or a text, but is a {description}; report one value each"
+    )
+
+
+def _as_float(number: Any) -> float:
+    """Return a number as a float; one beyond the largest float is infinite."""
+    if isinstance(number, Decimal) and number.is_nan():
+        return math.nan  # float() refuses a signaling one
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _plain_text(text: str) -> str:
+    """Return a text that every encoding takes, cut if it is very long."""
+    shown = str.__str__(text[:MAX_TEXT]).encode(errors="replace").decode()
+    return shown if len(text) <= MAX_TEXT else f"{shown} ... ({len(text)} characters)"
