@@ -36,8 +36,7 @@ def plain_report(metrics: Any) -> dict[str, Any]:
         raise ValueError(f"report() takes metrics by name, such as {{'loss': 0.5}}, but got {short_repr(metrics)}")
     if len(metrics) > MAX_METRICS:
         raise ValueError(
-            f"report() takes at most {MAX_METRICS} metrics, but got {len(metrics)}; report a "
-            f"summary of them"
+            f"report() takes at most {MAX_METRICS} metrics, but got {len(metrics)}; report a summary of them"
         )
     return {_plain_name(name): _plain_value(name, value) for name, value in metrics.items()}
 
