@@ -86,8 +86,8 @@ def check(config: BertConfig) -> list[str]:
         ValueError: The data or the model cannot be used; the message says why, and what to give instead.
     """
     check_model(config.model)
-    data, family = check_texts(config)
-    return [data, f"model: {config.model}: {family}, {config.max_length} tokens per text"]
+    facts, family = check_texts(config)
+    return [*facts, f"model: {config.model}: {family}, {config.max_length} tokens per text"]
 
 
 def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from gaudi_tune.base.files import files_below
+
 
 def cache_root() -> Path:
     """Return the folder of prepared data: ``$GAUDI_TUNE_CACHE``, or ``gaudi-tune`` in the user's cache folder."""
@@ -70,8 +72,8 @@ def _digest(key: Mapping[str, Any]) -> str:
 
 def fingerprint(source: str) -> list[Any]:
     """Return a value that changes when a local file or folder does (paths, sizes, times); for a hub name, the name."""
-    path = Path(source)
-    if not path.exists():
+    path = Path(source).expanduser()
+    if not os.path.exists(path):  # in contrast to Path.exists, it answers for a name of any length, too
         return [source]
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    files = files_below(path) if path.is_dir() else [path]
     return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 COUNT_AFTER_PADDING = (
-    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
-    "xlm-roberta", "xlm-roberta-xl",
+    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "markuplm", "mpnet", "roberta",
+    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
 """Families of encoders in which the first token has the position after the id of padding. Earlier positions are
 unused."""
@@ -33,8 +33,16 @@ def encoder_config(model: str) -> PreTrainedConfig:
 
 
 def positions(config: PreTrainedConfig) -> int | None:
-    """Return for how many tokens an encoder has positions; None if there is no limit."""
+    """Return for how many tokens an encoder has positions; None if there is no limit.
+
+    Encoders that rotate, or that know only distances, have no table of positions that ends: what their configuration
+    names is the length that they were trained on.
+    """
     count: int | None = getattr(config, "max_position_embeddings", None)
+    rotates = getattr(config, "rope_parameters", None) or getattr(config, "position_embedding_type", "") == "rotary"
+    only_distances = not getattr(config, "position_biased_input", True) or getattr(config, "alibi", False)
+    if rotates or only_distances or (count is not None and count < 1):  # XLNet has -1
+        return None
     if count is not None and config.model_type in COUNT_AFTER_PADDING:
         return count - config.pad_token_id - 1
     return count

@@ -15,8 +15,8 @@ MAX_CLASS_NAMES = 8
 """Most classes that a line lists."""
 
 
-def check_texts(config: TextConfig) -> tuple[str, str]:
-    """Return a line that describes the data, and the family of the encoder.
+def check_texts(config: TextConfig) -> tuple[list[str], str]:
+    """Return lines that describe the data, and the family of the encoder.
 
     Raises:
         ValueError: The data or the encoder cannot be used; the message says why, and what to give instead.
@@ -24,7 +24,8 @@ def check_texts(config: TextConfig) -> tuple[str, str]:
     from gaudi_tune.data.text import tokenized
 
     texts = tokenized(config)
-    return _check(config, "texts", texts.sizes, texts.labels), texts.model_type
+    summary = _check(config, "texts", texts.sizes, texts.labels)
+    return [summary, *(f"data: {note}" for note in texts.notes)], texts.model_type
 
 
 def check_images(config: ImageConfig) -> list[str]:

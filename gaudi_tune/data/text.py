@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,23 +18,25 @@ from gaudi_tune.data.configs import TextConfig
 from gaudi_tune.data.encoder import encoder_config, positions
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
 from gaudi_tune.data.pretrained import first_line, from_pretrained
+from gaudi_tune.data.text_files import Number, Table, class_names, read_files
 
 if TYPE_CHECKING:
-    from datasets import DatasetDict
     from transformers import PreTrainedTokenizerBase
 
     from gaudi_tune.data.tokenized_texts import TokenizedTexts
 
 VALIDATION_SPLITS = ("validation", "test")
 """Names of the split for validation; the first that the data has counts."""
-BUILDERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-"""The builder of datasets for each file extension."""
+HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+"""The form of a data set's name on the hub."""
+VALUE_SHOWN = 60
+"""How many characters of a value an error shows."""
 TEXTS_AT_A_TIME = 1000
 """How many texts are tokenized at a time. A text of 512 tokens takes 80 kB until it is written."""
 DEVIATIONS = 5
 """If rows have fewer classes than expected in a random sample, by this many standard deviations, they are not
 random."""
-TOKENIZED_FORMAT = 4
+TOKENIZED_FORMAT = 5
 """Version of the tokenized data. It is raised when the data of the same texts changes."""
 ABOUT_FILE, TOKENIZER_FOLDER = "about.json", "tokenizer"
 
@@ -49,6 +53,8 @@ class TokenizedData:
     """The name of the encoder's family in transformers."""
     sizes: dict[str, int]
     """Number of texts in each split: ``train``, ``val``, and ``test`` if test data is held out."""
+    notes: list[str]
+    """Remarks on how the data was read, for the user: what was divided, limited, cut or left aside."""
 
     @property
     def tokenizer(self) -> Path:
@@ -60,6 +66,18 @@ class TokenizedData:
         from gaudi_tune.data.tokenized_texts import TokenizedTexts  # here, since a check needs no torch
 
         return TokenizedTexts(self.folder, name)
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts and the names of their classes, as the data has them."""
+
+    texts: list[str]
+    labels: list[str]
+
+    def select(self, rows: np.ndarray[Any, Any] | range) -> LabelledTexts:
+        """Return some rows."""
+        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
 
 
 def tokenized(config: TextConfig) -> TokenizedData:
@@ -82,34 +100,57 @@ def _tokenize(config: TextConfig, folder: Path) -> None:
         raise ValueError(
             f"max_length must be at most the {position_count} positions of {config.model}, but got {config.max_length}"
         )
-    splits, labels = _load_texts(config)
+    try:
+        splits, labels, notes = _load_texts(config)
+    except ValueError as error:
+        raise ValueError(f"--data {config.data}: {error}") from error
     tokenizer = _tokenizer(config.model)
     tokenizer.padding_side = "right"  # so that an attention mask can be kept as a length
     tokenizer.model_max_length = config.max_length  # it is saved with the tokenizer, and used in prediction
     sizes: dict[str, int] = {}
-    for split, rows in splits.items():
-        limit = config.train_samples if split == "train" else config.val_samples
-        split_labels = _label_names(rows, config.label_column)
-        rows = rows.select(range(min(limit or len(rows), len(rows))))
-        _check_classes(config, split, split_labels[: len(rows)], split_labels)
-        shape = (len(rows), config.max_length)
-        ids = np.lib.format.open_memmap(folder / f"{split}_input_ids.npy", mode="w+", dtype=np.int32, shape=shape)
-        lengths = np.empty(len(rows), dtype=np.int64)
-        for start in range(0, len(rows), TEXTS_AT_A_TIME):
+    for split, all_texts in splits.items():
+        texts = _first_texts(config, split, all_texts, notes)
+        sizes[split] = len(texts.labels)
+        ids, lengths = _open_ids(folder / f"{split}_input_ids.npy", sizes[split], config.max_length)
+        for start in range(0, sizes[split], TEXTS_AT_A_TIME):
             chunk = slice(start, start + TEXTS_AT_A_TIME)
-            encoded = encode(tokenizer, list(map(str, rows[chunk][config.text_column])))
+            encoded = encode(tokenizer, texts.texts[chunk])
             ids[chunk], lengths[chunk] = encoded["input_ids"], encoded["attention_mask"].sum(axis=1)
         ids.flush()
         np.save(folder / f"{split}_lengths.npy", lengths)
-        classes = [labels.index(str(label)) for label in split_labels[: len(rows)]]
-        np.save(folder / f"{split}_labels.npy", np.asarray(classes, dtype=np.int64))
-        sizes[split] = len(rows)
-    about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes}
+        class_numbers = {label: number for number, label in enumerate(labels)}
+        classes = np.array([class_numbers[label] for label in texts.labels], dtype=np.int64)
+        np.save(folder / f"{split}_labels.npy", classes)
+        if full := int((lengths == config.max_length).sum()):
+            notes.append(
+                f"{full} of {sizes[split]} texts of {split} fill {config.max_length} tokens; what is longer is cut"
+            )
+    about = {"labels": labels, "model_type": encoder.model_type, "sizes": sizes, "notes": notes}
     (folder / ABOUT_FILE).write_text(json.dumps(about))
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
 
-def _check_classes(config: TextConfig, split: str, first_labels: list[Any], all_labels: list[Any]) -> None:
+def _open_ids(file: Path, texts: int, tokens: int) -> tuple[np.memmap, np.ndarray]:
+    """Return an array on disk for the token ids, and one for the lengths."""
+    ids = np.lib.format.open_memmap(file, mode="w+", dtype=np.int32, shape=(texts, tokens))
+    return ids, np.empty(texts, dtype=np.int64)
+
+
+def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
+    """Return as many texts of a split as the configuration uses, and note how many there are."""
+    option, limit = "train_samples", config.train_samples
+    if split != "train":
+        option, limit = "val_samples", config.val_samples
+    count = len(texts.labels)
+    if not limit or limit >= count:
+        return texts
+    first = texts.select(range(limit))
+    _check_classes(config, split, first.labels, texts.labels)
+    notes.append(f"the first {limit} of {count} texts of {split} are used ({option}={limit}; 0: all)")
+    return first
+
+
+def _check_classes(config: TextConfig, split: str, first_labels: list[str], all_labels: list[str]) -> None:
     """Check that the first rows of a split have as many classes as a random sample, since rows may be sorted."""
     class_count, sizes = len(set(first_labels)), np.array([*Counter(all_labels).values()])
     chances = (
@@ -133,123 +174,155 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> dict[str, np
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
-def _load_texts(config: TextConfig) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the splits ``train`` and ``val``, and ``test`` if it is held out, and the names of the classes."""
-    loaded = _load_dataset(config.data)
-    columns = next(iter(loaded.values())).column_names
-    for option, column in (("text_column", config.text_column), ("label_column", config.label_column)):
-        if column not in columns:
-            raise ValueError(
-                f"--data {config.data}: there is no column {column!r}; the columns are {', '.join(columns)}. "
-                f"Name the right one with --set {option}=NAME."
-            )
-    if "train" not in loaded or not len(loaded["train"]):
-        raise ValueError(f"--data {config.data}: there is nothing to train on; give a split or file 'train' with rows")
-    _check_rows(config, "train", loaded["train"])
-    validation = next((name for name in VALIDATION_SPLITS if name in loaded), None)
+def _load_texts(config: TextConfig) -> tuple[dict[str, LabelledTexts], list[str], list[str]]:
+    """Return the splits (``train``, ``val``, and ``test`` if it is held out), the names of the classes, and remarks."""
+    tables, notes = _tables(config)
+    if not any(len(_column(config, table, config.text_column)) for table in tables.get("train", [])):
+        raise ValueError("there is nothing to train on; give a split or file 'train' with rows")
+    train = _labelled(config, tables["train"])
+    validation = next((name for name in VALIDATION_SPLITS if name in tables), None)
     if validation is None:
-        splits = _split_off_validation(loaded["train"], config.label_column)
+        splits = _split_off_validation(train)
+        notes.append("there is no validation part: a fifth of the texts of each class serves for it")
     else:
-        _check_rows(config, validation, loaded[validation])
-        splits = {"train": loaded["train"], "val": loaded[validation]}
-    labels = sorted({str(name) for name in _label_names(splits["train"], config.label_column)})
+        splits = {"train": train, "val": _labelled(config, tables[validation])}
+        if validation == "test":
+            notes.append("there is no validation part: the test part serves for it")
+    labels = sorted(set(splits["train"].labels))
     if len(labels) < 2:
         raise ValueError(
-            f"--data {config.data}: the training texts have one class ({labels[0]}), and there is nothing to tell it "
-            f"from; give two or more"
+            f"the training texts have one class ({labels[0]}), and there is nothing to tell it from; give two or more"
         )
-    if not len(splits["val"]):
+    if not splits["val"].labels:
         reason = (
             "the validation split has no rows" if validation else "no class has three rows or more to take one from"
         )
-        raise ValueError(f"--data {config.data}: there is nothing to validate on; {reason}")
-    unseen = {str(name) for name in _label_names(splits["val"], config.label_column)} - set(labels)
-    if unseen:
-        raise ValueError(f"--data {config.data}: classes {sorted(unseen)} are in the validation split and not in train")
+        raise ValueError(f"there is nothing to validate on; {reason}")
+    if unseen := set(splits["val"].labels) - set(labels):
+        raise ValueError(f"classes {sorted(unseen)} are in the validation split and not in train")
     if config.hold_out:
-        splits |= _test_data(config, splits["val"], loaded.get("test") if validation != "test" else None, labels)
-    return splits, labels
+        public_test = tables.get("test") if validation != "test" else None
+        splits |= _test_data(config, splits["val"], public_test, labels, notes)
+    return splits, labels, notes
 
 
-def _split_off_validation(rows: Any, label_column: str) -> dict[str, Any]:
+def _split_off_validation(texts: LabelledTexts) -> dict[str, LabelledTexts]:
     """Return training and validation data, for data that has no part for validation."""
-    labels = np.array([str(name) for name in _label_names(rows, label_column)])
-    validation_rows = rows_to_validate(labels)
-    training_rows = np.setdiff1d(np.arange(len(rows)), validation_rows)
-    return {"train": rows.select(training_rows), "val": rows.select(validation_rows)}
+    validation_rows = rows_to_validate(np.array(texts.labels))
+    training_rows = np.setdiff1d(np.arange(len(texts.labels)), validation_rows)
+    return {"train": texts.select(training_rows), "val": texts.select(validation_rows)}
 
 
-def _test_data(config: TextConfig, val: Any, public_test: Any, labels: list[str]) -> dict[str, Any]:
+def _test_data(
+    config: TextConfig, val: LabelledTexts, public_test: list[Table] | None, labels: list[str], notes: list[str]
+) -> dict[str, LabelledTexts]:
     """Return held-out test data: a labelled test split, or else half of the validation data.
 
-    In the second case the result also has the other half as validation data.
+    In the second case the result also has the other half as validation data. A test split without labels, as in many
+    public benchmarks, is left aside, and ``notes`` say why.
     """
     if public_test is not None:
-        test_labels = {str(name) for name in _label_names(public_test, config.label_column)}
-        if test_labels <= set(labels):  # otherwise it has no labels, as in many public benchmarks
-            _check_rows(config, "test", public_test)
-            return {"test": public_test}
-    classes = np.unique(list(map(str, _label_names(val, config.label_column))), return_inverse=True)[1]
+        try:
+            test = _labelled(config, public_test)
+            if unseen := sorted(set(test.labels) - set(labels)):
+                raise ValueError(f"its class {unseen[0]!r} is not in train")
+            return {"test": test}
+        except ValueError as error:
+            notes.append(f"the test part is left aside: {error}")
+    notes.append("half of the validation texts are held out for the confirmation")
+    classes = np.unique(val.labels, return_inverse=True)[1]
     return {"val": val.select(rows_of("val", classes)), "test": val.select(rows_of("test", classes))}
 
 
-def _check_rows(config: TextConfig, split: str, rows: Any) -> None:
-    """Check that every row of a split has a text and a class."""
-    labels = _label_names(rows, config.label_column)
-    for number, (text, label) in enumerate(zip(rows[config.text_column], labels, strict=True), 1):
-        if text is None or not str(text).strip():
-            problem = f"has no {config.text_column}; fill it in or leave the row out"
-        elif label is None:
-            problem = f"has no {config.label_column}; fill it in or leave the row out"
-        elif isinstance(label, list | dict) or (isinstance(label, float) and not label.is_integer()):
-            problem = f"has {config.label_column}={label}: a class must be a whole number or a name"
-        else:
-            continue
-        path = Path(config.data)
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if split in file.name]
-        place = str(files[0]) if len(files) == 1 else f"the split {split}"
-        raise ValueError(f"--data {config.data}: row {number} of {place} (the first is 1) {problem}")
+def _labelled(config: TextConfig, tables: list[Table]) -> LabelledTexts:
+    """Return the rows of a split.
+
+    Raises:
+        ValueError: A table lacks a column, or a row lacks a text or a class that can be used.
+    """
+    texts: list[str] = []
+    labels: list[str] = []
+    for table in tables:
+        columns = [_column(config, table, column) for column in (config.text_column, config.label_column)]
+        before = len(labels)
+        for text, label in zip(*columns, strict=True):
+            try:
+                texts.append(written(text, config.text_column, "a text"))
+                labels.append(_class_name(label, config.label_column))
+            except ValueError as error:  # noqa: PERF203
+                raise ValueError(f"row {len(labels) - before + 1} of {table.place} (the first is 1) {error}") from error
+    return LabelledTexts(texts, labels)
 
 
-def _label_names(rows: Any, column: str) -> list[Any]:
-    feature = rows.features[column]
-    values = rows[column]
-    if not hasattr(feature, "int2str"):
-        return list(values)
-    # -1 stands for an unknown class, as in the public test data of many benchmarks.
-    return [None if value is None or value < 0 else feature.int2str(value) for value in values]
+def _column(config: TextConfig, table: Table, name: str) -> Sequence[Any]:
+    if name in table.values:
+        return table.values[name]
+    option = "text_column" if name == config.text_column else "label_column"
+    raise ValueError(
+        f"there is no column {name!r} in {table.place}; the columns are {', '.join(table.columns)}. Name the right one "
+        f"with --set {option}=NAME."
+    )
 
 
-def _load_dataset(data: str) -> DatasetDict:
-    from datasets import DatasetDict, disable_progress_bars, load_dataset
+def _class_name(value: Any, column: str) -> str:
+    name = written(value, column, "a class")
+    is_fraction = not value.is_whole if isinstance(value, Number) else isinstance(value, float) and value % 1 != 0
+    if is_fraction:
+        raise ValueError(f"has {column}={name}: a class must be a whole number or a name")
+    return name
 
-    path = Path(data)
-    if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
-        raise ValueError(f"--data {data}: the folder is empty; give one with train.* and test.* (csv, jsonl, parquet)")
-    if path.is_file() and not path.stat().st_size:
-        raise ValueError(f"--data {data}: the file is empty; give one with a text and a class in each row")
-    builder = BUILDERS.get(path.suffix)
-    if path.is_file() and builder is None:
-        raise ValueError(f"--data {data}: a file must be one of {', '.join(BUILDERS)}, but this is {path.suffix!r}")
+
+def written(value: Any, column: str, kind: str) -> str:
+    """Return a value as its file writes it.
+
+    Raises:
+        ValueError: It is missing, or a list, an object or bytes.
+    """
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN is not itself
+        raise ValueError(f"has no {column}; fill it in or leave the row out")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict | bytes | tuple):
+        raise ValueError(f"has {column}={_shortened(repr(value))}: {kind} must be a string or a number")
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"has {column}={_shortened(ascii(text))}: half a character is no text ({error})") from error
+    return text
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= VALUE_SHOWN else f"{value[:VALUE_SHOWN]}…"
+
+
+def _tables(config: TextConfig) -> tuple[dict[str, list[Table]], list[str]]:
+    """Return the tables of each split, of files or of a data set on the hub, and remarks."""
+    columns = (config.text_column, config.label_column)
+    path = Path(config.data).expanduser()
+    if config.data and os.path.exists(path):
+        return read_files(path, columns)
+    from datasets import ClassLabel, disable_progress_bars, load_dataset
+
     disable_progress_bars()
     try:
-        loaded = load_dataset(builder, data_files={"train": str(path)}) if path.is_file() else load_dataset(data)
+        if not HUB_NAME.fullmatch(config.data):
+            raise ValueError("on the hub, a name is NAME or OWNER/NAME")
+        loaded = load_dataset(config.data)
     except Exception as error:
         # Each builder and each network layer of datasets raises other kinds of errors here.
-        if not path.exists():
-            raise ValueError(
-                f"--data {data}: no such file or folder here, and the hub lacks it or cannot be reached "
-                f"({first_line(error)}). Give a local path or a name on the hub."
-            ) from error
-        reason: BaseException = error
-        while reason.__cause__ is not None:  # the error of datasets itself does not say why
-            reason = reason.__cause__
         raise ValueError(
-            f"--data {data}: it is there, but cannot be read ({first_line(reason)}). All files must have the same "
-            f"columns and one of the endings {', '.join(BUILDERS)}; CSV must be UTF-8 with commas."
+            f"no such file or folder here, and the hub lacks it or cannot be reached ({first_line(error)}). Give a "
+            f"local path or a name on the hub."
         ) from error
-    assert isinstance(loaded, DatasetDict)
-    return loaded
+    tables = {}
+    for split, rows in loaded.items():
+        values = {name: list(rows[name]) for name in columns if name in rows.column_names}
+        for name in values:
+            if isinstance(rows.features[name], ClassLabel):
+                values[name] = class_names(rows.features[name], values[name])
+        tables[split] = [Table(f"the split {split}", rows.column_names, values)]
+    return tables, []
 
 
 def _tokenizer(model: str) -> PreTrainedTokenizerBase:

@@ -144,13 +144,17 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
     ("prepare", "changes", "message"),
     [
         (lambda p: None, {}, r"the hub lacks it or cannot be reached .*Give a local path or a name on the hub"),
-        (lambda p: p.mkdir(), {}, "the folder is empty"),
-        (lambda p: p.touch(), {}, "the file is empty"),
-        (lambda p: p.write_text("x"), {}, r"a file must be one of .csv, .json, .jsonl, .parquet, but this is ''"),
+        (lambda p: p.mkdir(), {}, "there are no files in the folder that end in .csv, .tsv, .*; put in train"),
+        (lambda p: p.with_suffix(".csv").touch(), {}, "the file .*mine.csv is empty"),
+        (
+            lambda p: p.write_text("x"),
+            {},
+            r"a file must be one of .csv, .tsv, .*, .parquet, but this is ''",
+        ),
         (
             lambda p: write_csv(p, "train", [("a", "b")]),
             {},
-            r"there is no column 'text'; the columns are review, stars\.",
+            r"there is no column 'text' in .*train\.csv; the columns are review, stars\.",
         ),
         (
             lambda p: write_csv(p, "train", [("a", "b")]),
@@ -191,12 +195,12 @@ def test_text_is_tokenized_once(configure: Configure, monkeypatch: pytest.Monkey
         (
             lambda p: p.with_suffix(".jsonl").write_text('{"text": "a", "label": ["b"]}\n'),
             {},
-            r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a whole number or a name",
+            r"row 1 of .*\.jsonl .* has label=\['b'\]: a class must be a string or a number",
         ),
         (
             lambda p: p.with_suffix(".csv").write_bytes("text,label\nGrüße,b\n".encode("latin-1")),
             {},
-            r"it is there, but cannot be read \(UnicodeDecodeError: .*can't decode .*CSV must be UTF-8 with commas",
+            r".*mine\.csv cannot be read \(UnicodeDecodeError: .*can't decode .*CSV and JSON must be UTF-8",
         ),
         (
             lambda p: write_csv(p, "train", [("a", "b"), ("c", "d")], "text,label"),
@@ -267,7 +271,14 @@ def test_a_text_longer_than_the_model_has_positions_is_an_error_before_texts_are
 @pytest.mark.parametrize("family", ["bert", "distilbert", *COUNT_AFTER_PADDING])
 def test_a_model_can_use_as_many_tokens_as_are_allowed_and_no_more(family: str) -> None:
     narrow = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    sizes = {**narrow, "vocab_size": 32, "max_position_embeddings": 16, "pad_token_id": 1, "attention_window": 4}
+    sizes: dict[str, Any] = {
+        **narrow,
+        "vocab_size": 32,
+        "max_position_embeddings": 16,
+        "pad_token_id": 1,
+        "attention_window": 4,
+    }
+    sizes |= {"languages": ["en"], "default_language": "en"} if family == "xmod" else {}
     config = AutoConfig.for_model(family, **sizes)
     allowed = positions(config)
     assert allowed is not None
@@ -280,6 +291,32 @@ def test_a_model_can_use_as_many_tokens_as_are_allowed_and_no_more(family: str) 
     use(allowed)
     with pytest.raises((IndexError, RuntimeError)):
         use(allowed + 1)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("modernbert", {}),
+        ("deberta-v2", {"position_biased_input": False, "relative_attention": True}),
+        ("esm", {"position_embedding_type": "rotary"}),
+        ("xlnet", {"d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8}),
+        ("umt5", {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}),
+    ],
+)
+def test_a_model_without_a_limit_has_none(family: str, changes: dict[str, Any]) -> None:
+    narrow = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "vocab_size": 32,
+        "pad_token_id": 1,
+        "eos_token_id": 5,
+        **({} if "d_model" in changes else narrow),
+        **changes,
+    }
+    sizes |= {} if family in ("xlnet", "umt5") else {"max_position_embeddings": 16}
+    config = AutoConfig.for_model(family, **sizes)
+    assert positions(config) is None
+    ids = torch.full((1, 50), 5)
+    AutoModelForSequenceClassification.from_config(config).eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
 
 
 def test_hyperparameters_out_of_bounds_are_named_together(configure: Configure) -> None:

@@ -1,0 +1,236 @@
+"""Reads tables of texts from CSV, TSV, JSON, JSON Lines and parquet files, with each value as its file has it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from gaudi_tune.base.files import files_below
+from gaudi_tune.data.pretrained import first_line
+
+SPLIT_WORDS = {
+    "train": {"train", "training"},
+    "validation": {"validation", "valid", "dev", "val"},
+    "test": {"test", "testing", "eval", "evaluation"},
+}
+"""Words in the name of a file or of a folder above it that say to which split it belongs, as for datasets."""
+PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""What counts as a number in a CSV file."""
+
+
+class Number(str):
+    """A number as its file writes it, so that 007, 1e5 and numbers of any size stay what they are."""
+
+    __slots__ = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole number."""
+        return not re.search(r"[.eE]", self) or float(self).is_integer()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file, or of a split on the hub."""
+
+    place: str
+    """The file or the split, for errors."""
+    columns: Sequence[str]
+    """Names of all columns."""
+    values: Mapping[str, Sequence[Any]]
+    """The values of those columns that were asked for and exist. None stands for a missing one."""
+
+
+def read_files(data: Path, columns: Sequence[str]) -> tuple[dict[str, list[Table]], list[str]]:
+    """Return the tables of each split in a file or a folder, and remarks on files that are in no split.
+
+    A file is training data as a whole. The files in a folder belong to splits by the words in their names.
+
+    Raises:
+        ValueError: There are no such files, or one cannot be read; the message says which, and why.
+    """
+    if data.is_file():
+        if _reader(data) is None:
+            raise ValueError(f"a file must be one of {', '.join(READERS)}, but this is {data.suffix!r}")
+        return {"train": [_read(data, columns)]}, []
+    files = [file for file in files_below(data) if _reader(file)]
+    if not files:
+        raise ValueError(f"there are no files in the folder that end in {', '.join(READERS)}; put in train.* and val.*")
+    by_split: dict[str | None, list[Path]] = {}
+    for file in files:
+        by_split.setdefault(_split_of(file.relative_to(data)), []).append(file)
+    others = by_split.pop(None, [])
+    if not by_split:
+        by_split, others = {"train": others}, []
+    notes = [
+        f"the split {split} is made of {len(parts)} files: {', '.join(str(part.relative_to(data)) for part in parts)}"
+        for split, parts in by_split.items()
+        if len(parts) > 1
+    ]
+    notes += [f"left aside {file.relative_to(data)}: its name belongs to no split" for file in others]
+    return {str(split): [_read(file, columns) for file in parts] for split, parts in by_split.items()}, notes
+
+
+def _split_of(file: Path) -> str | None:
+    """Return the split that a file's name says, or else that of the nearest folder above it; None if none does."""
+    for name in (file.name, *(folder.name for folder in file.parents)):
+        words = set(re.split(r"[\W_0-9]+", name.lower()))
+        splits = [split for split, names in SPLIT_WORDS.items() if words & names]
+        if len(splits) > 1:
+            raise ValueError(f"the name of {file} belongs to the splits {' and '.join(splits)}; rename it")
+        if splits:
+            return splits[0]
+    return None
+
+
+def _reader(file: Path) -> Callable[[Path, Sequence[str]], tuple[Sequence[str], Mapping[str, Sequence[Any]]]] | None:
+    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
+    if suffixes[-1:] == [".gz"]:
+        return READERS.get(suffixes[0]) if len(suffixes) == 2 and suffixes[0] != ".parquet" else None
+    return READERS.get(suffixes[-1]) if suffixes else None
+
+
+def _read(file: Path, columns: Sequence[str]) -> Table:
+    if not file.stat().st_size:
+        raise ValueError(f"the file {file} is empty; give one with a text and a class in each row")
+    read = _reader(file)
+    assert read is not None
+    try:
+        names, values = read(file, columns)
+    except Exception as error:  # those of csv, json, gzip, pyarrow, decoders and the system
+        raise ValueError(
+            f"{file} cannot be read ({first_line(error)}). CSV and JSON must be UTF-8; a CSV file has commas, a TSV "
+            f"file tabs, and both have quotes around values with one of these, a quote or a line break in them."
+        ) from error
+    if twice := [name for name in columns if list(names).count(name) > 1]:
+        raise ValueError(f"{file} has several columns named {twice[0]!r}; rename all but the right one")
+    return Table(str(file), names, values)
+
+
+def _open(file: Path, newline: str | None = None) -> IO[str]:
+    opens: Any = gzip.open if file.suffix.lower() == ".gz" else open
+    opened: IO[str] = opens(file, "rt", encoding="utf-8-sig", newline=newline)
+    return opened
+
+
+def _read_csv(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[str]]]:
+    delimiter = "\t" if ".tsv" in map(str.lower, file.suffixes) else ","
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        with _open(file, newline="") as opened:
+            reader = csv.reader(opened, delimiter=delimiter, strict=True)
+            names = next(reader, [])
+            values: dict[str, list[str]] = {name: [] for name in columns if name in names}
+            places = [(names.index(name), column) for name, column in values.items()]
+            try:
+                for row in reader:
+                    if len(row) != len(names) and row:  # a blank line is no row
+                        raise csv.Error(f"there are {len(row)} values, and {len(names)} columns")
+                    for place, column in places if row else ():
+                        column.append(row[place])
+            except csv.Error as error:
+                raise ValueError(f"line {reader.line_num}: {error}") from error
+    finally:
+        csv.field_size_limit(limit)
+    return names, {name: _numbers(column) for name, column in values.items()}
+
+
+def _numbers(values: list[str]) -> Sequence[str]:
+    """Return a column as numbers if all of its values are numbers or missing."""
+    if all(not value or PLAIN_NUMBER.fullmatch(value) for value in values):
+        return [Number(value) for value in values]
+    return values
+
+
+def _read_json(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    with _open(file) as opened:
+        content = opened.read()
+    try:
+        read = _parse(content)
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):
+            raise
+        return _read_json_lines(file, columns)
+    if isinstance(read, dict) and read and all(isinstance(column, list) for column in read.values()):
+        lengths = {name: len(column) for name, column in read.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the columns have different lengths: {lengths}")
+        return list(read), {name: read[name] for name in columns if name in read}
+    rows = read if isinstance(read, list) else [read]
+    return _columns_of(((f"row {number}", row) for number, row in enumerate(rows, 1)), columns)
+
+
+def _read_json_lines(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    def rows() -> Iterator[tuple[str, Any]]:
+        for number, line in enumerate(opened, 1):
+            if line.strip():
+                try:
+                    yield f"line {number}", _parse(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"line {number}: {error}") from error
+
+    with _open(file) as opened:
+        return _columns_of(rows(), columns)
+
+
+def _columns_of(rows: Iterator[tuple[str, Any]], columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    names: dict[str, None] = {}
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for place, row in rows:
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} is no object with the columns as keys")
+        names |= dict.fromkeys(row)
+        for name, column in values.items():
+            column.append(row.get(name))
+    return list(names), {name: column for name, column in values.items() if name in names}
+
+
+def _parse(text: str) -> Any:
+    return json.loads(
+        text,
+        parse_int=Number,
+        parse_float=Number,
+        parse_constant=lambda name: None if name == "NaN" else Number(name),  # pandas writes NaN for a missing value
+    )
+
+
+def _read_parquet(file: Path, columns: Sequence[str]) -> tuple[list[str], dict[str, Sequence[Any]]]:
+    from datasets import ClassLabel, Features
+    from pyarrow.parquet import ParquetFile
+
+    with file.open("rb") as opened:
+        parquet = ParquetFile(opened)
+        names = parquet.schema_arrow.names
+        wanted = [name for name in dict.fromkeys(columns) if names.count(name) == 1]
+        table = parquet.read(columns=wanted)
+    described = b"huggingface" in (parquet.schema_arrow.metadata or {})
+    features = Features.from_arrow_schema(parquet.schema_arrow) if described else {}
+    values = {name: table.column(name).to_pylist() for name in wanted}
+    for name, column in values.items():
+        if isinstance(feature := features.get(name), ClassLabel):
+            values[name] = class_names(feature, column)
+    return names, values
+
+
+def class_names(feature: Any, values: Sequence[int | None]) -> list[str | None]:
+    """Return the names of the values of a ClassLabel; -1 stands for an unknown class, as in public test data."""
+    return [None if value is None or value < 0 else feature.int2str(value) for value in values]
+
+
+READERS: dict[str, Callable[[Path, Sequence[str]], tuple[Sequence[str], Mapping[str, Sequence[Any]]]]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".json": _read_json,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".parquet": _read_parquet,
+}
+"""The function that reads the files of each ending, which may be followed by .gz unless it is parquet: it returns the
+names of all columns, and the values of those that are asked for."""
