@@ -9,17 +9,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gaudi_tune.define.budget import BUDGET_OPTIONS, Budget
 from gaudi_tune.define.experiment import Experiment, RecipeName
+from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.training.training_config import ExecutionMode
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 HOLD_OUT = "hold_out"
 """The setting of a train loop that leaves test data alone until the confirmation."""
@@ -88,8 +86,8 @@ class Plan:
     """How many devices a trial may take when they would be idle; or the reason why it may not, if a user might ask."""
     graphs: Graphs | None = None
     """The compiled graphs. None: nothing is compiled, or the graphs are unknown."""
-    sampler: BaseSampler | None = None
-    """A sampler that the user made. None: the options name one, and a new one is made for each proposal."""
+    given: GivenObjects = NOTHING_GIVEN
+    """The objects that Python code gave besides the options."""
     cluster: str | None = None
     """Address and size of the Ray cluster that the sweep has joined. None: the sweep starts its own Ray."""
     start_time: float | None = None

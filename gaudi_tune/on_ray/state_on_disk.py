@@ -14,6 +14,7 @@ from gaudi_tune.base.kept_in_process import KeptInProcess
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
+from gaudi_tune.on_ray.users_callback import UsersCallback
 from gaudi_tune.private.tune_state import StateKeeper
 from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -26,10 +27,18 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it."""
 
     def __init__(
-        self, folder: Path, state: SweepState, scheduler: SweepScheduler, searcher: StudySearcher, *, resumed: bool
+        self,
+        folder: Path,
+        state: SweepState,
+        scheduler: SweepScheduler,
+        searcher: StudySearcher,
+        callbacks: Sequence[UsersCallback],
+        *,
+        resumed: bool,
     ) -> None:
         """Prepare only: nothing is written before Tune asks for it."""
         self._folder, self._state, self._scheduler, self._searcher = folder, state, scheduler, searcher
+        self._callbacks = callbacks
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
         self.is_complete = True
         """Whether the log has everything that it was given."""
@@ -60,13 +69,24 @@ class StateOnDisk(KeptInProcess, StateKeeper):
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""
         study = self._searcher.study_snapshot(everything=numbers is None)
-        return {**self._state.snapshot(numbers), "study": study, "scheduler": self._scheduler.get_state()}
+        scheduler, callbacks = self._scheduler.get_state(), [(c.name, c.kept_state()) for c in self._callbacks]
+        return {
+            **self._state.snapshot(numbers),
+            "study": study,
+            "scheduler": scheduler,
+            "callbacks": {"states": callbacks},
+        }
 
     def restore(self, parts: Mapping[str, Any]) -> None:
         """Restore the parts of a log, before Tune adds its trials again."""
         self._state.restore(parts)
         self._searcher.restore_study(parts["study"])
         self._scheduler.set_state(parts["scheduler"])
+        kept = parts.get("callbacks", {}).get("states", [])
+        if [name for name, _ in kept] == [callback.name for callback in self._callbacks]:
+            for callback, (_, state) in zip(self._callbacks, kept, strict=True):
+                if state is not None:
+                    callback.restore_state(state)
 
     def expect(self, trials: Sequence[int]) -> None:
         """Note that Tune is about to read its state, which has the trials of these numbers."""

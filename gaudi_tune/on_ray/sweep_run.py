@@ -30,6 +30,8 @@ from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
 from gaudi_tune.on_ray.trials import last_failure, number_of
+from gaudi_tune.on_ray.users_callback import UsersCallback
+from gaudi_tune.on_ray.users_stop import UsersStop
 from gaudi_tune.private.ray_core import free_orphans, waiting_actors
 from gaudi_tune.private.ray_tune import actor_of
 from gaudi_tune.show.notify import Notify
@@ -79,7 +81,10 @@ class SweepRun(KeptInProcess, tune.Callback):
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
         )
-        self.on_disk = StateOnDisk(plan.folder, state, self.scheduler, searcher, resumed=plan.resumed)
+        self.users_callbacks = [UsersCallback(callback) for callback in plan.given.callbacks]
+        self.on_disk = StateOnDisk(
+            plan.folder, state, self.scheduler, searcher, self.users_callbacks, resumed=plan.resumed
+        )
         """What keeps the state on disk; Tune calls it as another callback."""
 
         announcer = self._announcer = Announcer(state, trackers)
@@ -95,6 +100,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
         self.conclusion = Conclusion(plan, announcer, searcher, self.steering, self.on_disk)
         self.early_end = EarlyEnd(plan, state, searcher, announcer.tell, self.conclusion.write)
+        self._users_stop = UsersStop(plan.given.stop)
         self._stopping: StoppingRules  # made in setup(), because it starts the clock of --time-budget
         self._device_moves = DeviceMoves(plan, state, searcher, policy, announcer.tell)
         self._cleanup = CheckpointCleanup(plan, state, self.scheduler)
@@ -180,6 +186,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         if decision.verdict == "continue" and not result.get(names.STARTS_OVER):
             self._device_moves.after_report(tune_controller, trial, others_pause=bool(self._pausing))
         self.early_end.ask(self._stopping.after_report(self.state))
+        self.early_end.ask(self._users_stop.why_sweep_ends())
         if decision.verdict == "pause":
             self._pausing.append(trial)
             self.early_end.ask(self._stopping.after_trial(self.state))
@@ -230,7 +237,8 @@ class SweepRun(KeptInProcess, tune.Callback):
     ) -> tuple[events.Decision, str]:
         """Return what follows from a report, and the answer to Tune.
 
-        Divergence counts first, then the budget, then a person who stops the trial, and at last the scheduler.
+        Divergence counts first, then the budget, then a person who stops the trial, then the user's ``stop``, and at
+        last the scheduler.
         """
         trial_state = self.state.trials[number_of(trial)]
         divergence = why_diverged(result, *(objective.name for objective in self.state.objectives))
@@ -240,6 +248,8 @@ class SweepRun(KeptInProcess, tune.Callback):
             return events.Decision("finished", f"it has had its {self.plan.budget}"), TrialScheduler.STOP
         if trial_state.to_stop:
             return events.BY_HAND, TrialScheduler.STOP
+        if reason := self._users_stop.why_trial_ends(trial.trial_id, result):
+            return events.Decision("stopped early", reason), TrialScheduler.STOP
         would_lose_clone = self.early_end.holds_trials and self.policy.clones  # the sweep ends
         if trial_state.confirms or would_lose_clone:
             return events.Decision("continue"), TrialScheduler.CONTINUE
@@ -332,7 +342,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         has_trials_to_begin = self.searcher.proposed < self.state.num_trials
         if has_trials_to_begin and self._stopping.no_more_trials(self.state, self.plan.groups):
             self.steering.cut_search()
-        self.early_end.ask(self._stopping.out_of_time())
+        self.early_end.ask(self._stopping.out_of_time() or self._users_stop.why_sweep_ends())
         self.early_end.heed_signals()
         if self.state.ending is not None:  # only then: this goes through all trials
             self.early_end.interrupt_when_saved(self._trials_that_may_save(trials))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
@@ -14,12 +15,14 @@ from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.variables import temporary_environment
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS, start_ray
+from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_stop
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
@@ -44,7 +47,13 @@ COMMAND_LINE_ONLY = ("dry_run", "evaluate", "json")
 
 
 def build_tuner(
-    experiment: Experiment, options: SweepOptions | None = None, *, sampler: BaseSampler | None = None, **changes: Any
+    experiment: Experiment,
+    options: SweepOptions | None = None,
+    *,
+    sampler: BaseSampler | None = None,
+    callbacks: Sequence[tune.Callback] = (),
+    stop: Any = None,
+    **changes: Any,
 ) -> tune.Tuner:
     """Print the plan, and return a Tuner whose ``fit()`` runs the sweep and returns Ray's ``ResultGrid``.
 
@@ -56,6 +65,9 @@ def build_tuner(
         options: What to ask of the sweep; the defaults if None.
         sampler: Proposes the trials instead of the sampler that the option ``search`` names, for example one of
             OptunaHub. Pass it again to resume the sweep; it then loses what it had kept outside the study.
+        callbacks: Ray Tune's callbacks and loggers. An error in one is logged, and the sweep continues.
+        stop: Ray Tune's ``stop``: numbers by metric, a function of a trial's id and its result, or a Stopper. If
+            nothing else gives the sweep a budget, ``{"training_iteration": N}`` is its budget, N epochs.
         **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
 
     Raises:
@@ -69,15 +81,18 @@ def build_tuner(
         named = changes.get("search", SweepOptions.search if options is None else options.search)
         if named != SweepOptions.search:
             raise SweepError(f"search={named!r} and sampler={sampler!r} both say what proposes the trials; give one")
-        changes["search"] = type(sampler).__name__
+        if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
+            changes["search"] = type(sampler).__name__
     options = with_file(options, changes)
+    given = GivenObjects(sampler=sampler, callbacks=read_callbacks(callbacks), stop=read_stop(stop))
+    options = replace(options, epochs=epochs_of(given.stop, experiment, options))
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
     if refused:
         raise SweepError(
             f"build_tuner() does not take {' and '.join(refused)}, which the command line does; leave that out: "
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
-    plan = make_plan(experiment, options, sampler)
+    plan = make_plan(experiment, options, given)
     print("\n".join(plan_lines(plan)), flush=True)
     return SweepTuner(plan)
 
@@ -244,7 +259,13 @@ class SweepTuner(tune.Tuner):
         return tune.RunConfig(
             name=plan.name,
             storage_path=str(plan.folder.parent),
-            callbacks=[self.run, self.run.on_disk, ray_tune.JsonLogger(2 * plan.groups), *self._callbacks],
+            callbacks=[
+                self.run,
+                self.run.on_disk,
+                ray_tune.JsonLogger(2 * plan.groups),
+                *self.run.users_callbacks,
+                *self._callbacks,
+            ],
             failure_config=tune.FailureConfig(max_failures=plan.options.retries or 0),
             checkpoint_config=tune.CheckpointConfig(
                 num_to_keep=None if self.run.policy.clones else 1,  # a clone may take over an older one of another

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from gaudi_tune.define.experiment import Experiment
+from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.options import SweepOptions, checked, resumed, with_usual
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
@@ -20,7 +21,6 @@ from gaudi_tune.show.trackers.store import tracking_uri
 from gaudi_tune.sweep.record.sweep_file import name_for
 
 if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
 
     from gaudi_tune.sweep.search.searcher import StudySearcher
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def make_plan(
     experiment: Experiment,
     options: SweepOptions,
-    sampler: BaseSampler | None = None,
+    given: GivenObjects = NOTHING_GIVEN,
     when_decided: Callable[[Plan], None] = lambda plan: None,
 ) -> Plan:
     """Decide and check everything. This acquires no device, starts no worker and writes nothing.
@@ -39,7 +39,7 @@ def make_plan(
     Args:
         experiment: What to tune.
         options: How to tune it.
-        sampler: A sampler of Optuna to use in place of the one that the options name.
+        given: Objects of Optuna and Ray Tune to use, some in place of what the options name.
         when_decided: A function that is called with the plan before data, model and sampler are tried, which may take
             seconds.
 
@@ -62,8 +62,8 @@ def make_plan(
     when_decided(plan)
     from gaudi_tune.sweep.search.samplers import try_sampler  # half a second, in which Ray may start
 
-    sampler = try_sampler(plan, sampler)
-    return replace(plan, sampler=sampler, facts=check(plan, earlier.resumed))
+    given = replace(given, sampler=try_sampler(plan, given.sampler))
+    return replace(plan, given=given, facts=check(plan, earlier.resumed))
 
 
 def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
@@ -75,7 +75,7 @@ def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearch
         plan.experiment.search_space,
         objectives=plan.objectives,
         baseline=plan.experiment.baseline,
-        sampler=plan.sampler or plan.options.search,
+        sampler=plan.given.sampler or plan.options.search,
         seed=plan.options.seed,
         study_name=plan.name,
         storage=storage or study_address(plan.folder),

@@ -18,6 +18,7 @@ from ray import tune
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.base.words import duration
+from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import Plan
@@ -137,12 +138,12 @@ def test_the_searcher_proposes_with_the_sampler_that_was_asked_for(storage: Path
 
 def test_a_sampler_may_be_an_object_or_of_a_module(storage: Path) -> None:
     ours = optuna.samplers.RandomSampler(seed=0)
-    plan = make_plan(QUADRATIC, SweepOptions(storage=storage), ours)
-    assert plan.sampler is ours
+    plan = make_plan(QUADRATIC, SweepOptions(storage=storage), GivenObjects(sampler=ours))
+    assert plan.given.sampler is ours
     assert isinstance(make_searcher(plan, InMemoryStorage()).suggest("a"), dict)
     named = make_plan(QUADRATIC, SweepOptions(storage=storage, search="optuna.samplers.RandomSampler"))
-    assert isinstance(named.sampler, optuna.samplers.RandomSampler)
-    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).sampler is None
+    assert isinstance(named.given.sampler, optuna.samplers.RandomSampler)
+    assert make_plan(QUADRATIC, SweepOptions(storage=storage, search="tpe(n_startup_trials=3)")).given.sampler is None
 
 
 def test_a_relative_path_is_made_absolute_because_workers_run_elsewhere(

@@ -1,0 +1,64 @@
+"""A callback of Ray Tune that the user gave: an error in it never ends the sweep."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import cloudpickle
+from ray import tune
+
+from gaudi_tune.base.kept_in_process import KeptInProcess
+
+logger = logging.getLogger(__name__)
+
+STATE = ("get_state", "set_state")
+"""The methods for a callback's state. The sweep's log keeps that: Tune would end the sweep if it cannot be pickled."""
+HOOKS = [
+    name for name, value in vars(tune.Callback).items() if callable(value) and name[0] != "_" and name not in STATE
+]
+"""The methods that Tune calls when something happens."""
+
+
+class UsersCallback(KeptInProcess, tune.Callback):
+    """Passes each call of Tune on to the user's callback, and logs its errors. Tune itself would end the sweep."""
+
+    def __init__(self, callback: tune.Callback) -> None:
+        """Wrap a callback."""
+        self._callback, self._failed = callback, set[str]()
+        for hook in HOOKS:
+            setattr(self, hook, partial(self._call, hook))
+
+    @property
+    def name(self) -> str:
+        """The name of the callback's class."""
+        return type(self._callback).__name__
+
+    def _call(self, hook: str, *arguments: Any, **info: Any) -> Any:
+        try:
+            return getattr(self._callback, hook)(*arguments, **info)
+        except Exception:
+            if hook not in self._failed:
+                self._failed.add(hook)
+                logger.exception(
+                    "the callback %s failed in %s(); the sweep continues, and further errors there are not shown",
+                    self.name,
+                    hook,
+                )
+            return None
+
+    def kept_state(self) -> bytes | None:
+        """Return what a resumed sweep gives the callback, pickled; None if it has no state."""
+        state = self._call("get_state")
+        try:
+            return None if state is None else bytes(cloudpickle.dumps(state))
+        except Exception as error:
+            if "pickle" not in self._failed:
+                self._failed.add("pickle")
+                logger.warning("the state of the callback %s cannot be kept (%s)", self.name, error)
+            return None
+
+    def restore_state(self, state: bytes) -> None:
+        """Give the callback what :meth:`kept_state` returned."""
+        self._call("set_state", cloudpickle.loads(state))

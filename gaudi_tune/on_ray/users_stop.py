@@ -1,0 +1,62 @@
+"""Ray Tune's ``stop``, beside the rules of the options: numbers by metric, a function, or a Stopper."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.tune.stopper import Stopper
+from ray.tune.utils.util import unflatten_dict
+
+from gaudi_tune.define.given_objects import describe_stop
+from gaudi_tune.sweep.record.events import Ending
+
+logger = logging.getLogger(__name__)
+
+
+class UsersStop:
+    """Asks the user's ``stop`` after each report. An error in it is logged, and ends nothing."""
+
+    def __init__(self, stop: Mapping[str, float] | Callable[[str, Mapping[str, Any]], bool] | Stopper | None) -> None:
+        """Take a ``stop`` that was checked, or None."""
+        self._stop = stop
+        self._has_failed = False
+
+    def why_trial_ends(self, trial_id: str, result: Mapping[str, Any]) -> str:
+        """Return why a trial ends after this flat result; "" if it does not."""
+        if isinstance(self._stop, Mapping):
+            return self._reached(result)
+        if self._stop is None:
+            return ""
+        stop, nested = self._stop, unflatten_dict(dict(result))
+        if not self._ask(lambda: stop(trial_id, nested)):
+            return ""
+        return f"its {describe_stop(self._stop).removeprefix('a trial ends when ').removesuffix(' says so')} says stop"
+
+    def why_sweep_ends(self) -> Ending | None:
+        """Return why the whole sweep ends, if a Stopper says so."""
+        if not isinstance(self._stop, Stopper) or not self._ask(self._stop.stop_all):
+            return None
+        return Ending(f"its {type(self._stop).__name__} says stop", status=0, at_once=True)
+
+    def _reached(self, result: Mapping[str, Any]) -> str:
+        assert isinstance(self._stop, Mapping)
+        for name, value in self._stop.items():
+            if name not in result:
+                self._warn("stop names %s, which no report has; it ends no trial by that", name)
+            elif result[name] >= value:
+                return f"{name} {result[name]:.4g} reached the {value:g} of its stop"
+        return ""
+
+    def _ask(self, question: Callable[[], bool]) -> bool:
+        try:
+            return bool(question())
+        except Exception as error:
+            self._warn("stop failed (%s); it counts as no, and further errors are not shown", error)
+            return False
+
+    def _warn(self, message: str, cause: object) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning(message, cause, exc_info=isinstance(cause, Exception))

@@ -1,0 +1,185 @@
+"""Objects of Ray Tune in a sweep: what they are told, what they decide, and what a resumed sweep gives back to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.logger import CSVLoggerCallback, TBXLoggerCallback
+from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
+
+from gaudi_tune import Budget, Experiment, SweepError, build_tuner
+from gaudi_tune.on_ray.ray_arguments import read_callbacks, read_stop
+from gaudi_tune.on_ray.users_callback import HOOKS, UsersCallback
+from gaudi_tune.on_ray.users_stop import UsersStop
+from tests.helpers.groups import in_one_group
+from tests.helpers.loops import quadratic
+
+PLAIN = Experiment(train_loop=quadratic, space={"x": tune.uniform(-1.0, 1.0)}, metric="score")
+
+
+class Counting(tune.Callback):
+    """Counts what it is told of, and keeps the count."""
+
+    def __init__(self) -> None:
+        self.hooks: list[str] = []
+        self.results = self.restored = 0
+
+    def setup(self, **info: Any) -> None:
+        self.hooks.append("setup")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        self.hooks.append("on_trial_result")
+        self.results += 1
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        self.hooks.append("on_experiment_end")
+
+    def get_state(self) -> dict[str, int]:
+        return {"results": self.results}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.results = self.restored = state["results"]
+
+
+class Raising(tune.Callback):
+    """Fails whenever a trial starts, and has a state that cannot be pickled."""
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        raise RuntimeError("no logger today")
+
+    def get_state(self) -> Any:
+        return {"generator": (number for number in range(3))}
+
+
+class AfterReports(tune.Stopper):
+    """Ends the second trial at its second report, and the sweep after some reports of all trials."""
+
+    def __init__(self, reports: int) -> None:
+        self.left = reports
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        self.left -= 1
+        return self.left > 0 and result["training_iteration"] == 2 and result["config"]["x"] > 0
+
+    def stop_all(self) -> bool:
+        return self.left <= 0
+
+
+def test_callbacks_and_a_stopper_take_part_and_an_error_in_one_does_not_end_the_sweep(
+    ray_here: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tuner(counting: Counting, stop: Any, **options: Any) -> Any:
+        callbacks = [Raising(), CSVLoggerCallback(), TBXLoggerCallback(), counting]
+        built = build_tuner(PLAIN, callbacks=callbacks, stop=stop, storage=tmp_path, **options)
+        return in_one_group(built)
+
+    first, second = Counting(), Counting()
+    begun = tuner(first, AfterReports(5), name="x", num_samples=3, epochs=3, scheduler="fifo", device="cpu")
+    begun.fit()
+    summary = begun.run.summary
+    assert summary["ended_early"]["why"] == "its AfterReports says stop"
+    assert summary["ended_early"]["status"] == 0
+    assert [record.message for record in caplog.records if "callback Raising failed" in record.message] == [
+        "the callback Raising failed in on_trial_start(); the sweep continues, and further errors there are not shown"
+    ]
+    assert (first.hooks[0], first.hooks[-1]) == ("setup", "on_experiment_end")
+    assert first.results == first.hooks.count("on_trial_result") >= 5
+
+    resumed = tuner(second, lambda trial_id, result: result["training_iteration"] == 2, resume="x")
+    results = resumed.fit()
+    assert second.restored == first.results
+    assert resumed.run.summary["complete"]
+    states = resumed.run.state.trials
+    assert "its <lambda> says stop" in {trial.reason for trial in states.values()}
+    for result in results:
+        folder = Path(result.path)
+        assert list(folder.glob("events.out.tfevents.*"))
+        assert len((folder / "progress.csv").read_text().splitlines()) >= 3
+    written = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert sum(written["trials"].values()) == 3
+
+
+def test_every_hook_of_ray_is_passed_on() -> None:
+    assert {"setup", "on_step_begin", "on_trial_result", "on_checkpoint", "on_experiment_end"} <= {*HOOKS}
+    counting = Counting()
+    callback = UsersCallback(counting)
+    callback.on_trial_result(iteration=1, trials=[], trial=None, result={})
+    kept = callback.kept_state()
+    assert kept is not None
+    other = Counting()
+    UsersCallback(other).restore_state(kept)
+    assert other.restored == 1
+    assert UsersCallback(Raising()).kept_state() is None
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (Counting(), r"callbacks=<.*give a list of callbacks, such as callbacks=\[TBXLoggerCallback\(\)\]"),
+        ([Counting], r"Counting is a class; give an object, Counting\(\)"),
+        ([print], r"<built-in function print> is no ray.tune.Callback; derive it from that"),
+    ],
+)
+def test_what_is_no_callback_is_refused(callbacks: Any, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        read_callbacks(callbacks)
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (3, r"stop=3: give numbers by metric, such as stop={'training_iteration': 20}; a function"),
+        ({"loss": {"min": 1}}, r"stop: 'loss': {'min': 1} is no number for a metric"),
+        (lambda result: True, "a function of a trial's id and its result; or a ray.tune.Stopper"),
+        (MaximumIterationStopper, r"MaximumIterationStopper is a class; give an object"),
+        ([3], "give numbers by metric"),
+    ],
+)
+def test_what_is_no_stop_is_refused(stop: Any, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        read_stop(stop)
+
+
+def test_the_three_forms_of_a_stop_end_trials(caplog: pytest.LogCaptureFixture) -> None:
+    by_metric = UsersStop(read_stop({"score": 0.5}))
+    assert by_metric.why_trial_ends("a", {"score": 0.4}) == ""
+    assert by_metric.why_trial_ends("a", {"score": 0.75}) == "score 0.75 reached the 0.5 of its stop"
+    assert by_metric.why_trial_ends("a", {"loss": 0.1}) == by_metric.why_trial_ends("a", {"loss": 0.1}) == ""
+    assert [record.message for record in caplog.records] == [
+        "stop names score, which no report has; it ends no trial by that"
+    ]
+    combined = UsersStop(read_stop([MaximumIterationStopper(2), TrialPlateauStopper("score")]))
+    ends = [combined.why_trial_ends("a", {"score": 0.1, "training_iteration": n}) for n in (1, 2)]
+    assert ends == ["", "its CombinedStopper says stop"]
+    assert combined.why_sweep_ends() is None
+
+    def broken(trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(result["nowhere"])
+
+    assert UsersStop(read_stop(broken)).why_trial_ends("a", {}) == ""
+    assert "stop failed ('nowhere'); it counts as no" in caplog.text
+
+
+def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def budget(experiment: Experiment, **options: Any) -> str:
+        tuner: Any = build_tuner(
+            experiment, stop={"training_iteration": 4}, callbacks=[Counting()], storage=storage, device="cpu", **options
+        )
+        return str(tuner.plan.budget)
+
+    assert budget(PLAIN) == "4 epochs"
+    told = capsys.readouterr().out
+    assert "given   callbacks: Counting; an error in one is logged, and the sweep continues" in told
+    assert "a trial ends when training_iteration reaches 4\n" in told
+    assert "to resume the sweep, give build_tuner() the same objects again" in told
+    assert budget(PLAIN, epochs=7) == "7 epochs"
+    assert budget(replace(PLAIN, budget=Budget(epochs=6))) == "6 epochs"
