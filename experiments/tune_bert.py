@@ -15,7 +15,8 @@ def sample_settings() -> dict[str, object]:
     """Make the data and the model of the sample recipe, and return its settings."""
     data = sample_text()
     model = sample_bert(data)
-    return {"data": str(data), "model": str(model), "max_length": 40, "train_samples": 0, "val_samples": 0}
+    settings = {"data": str(data), "model": str(model), "max_length": 40, "padded_lengths": 1}
+    return {**settings, "train_samples": 0, "val_samples": 0}
 
 
 EXPERIMENT = Experiment(

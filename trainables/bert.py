@@ -69,9 +69,9 @@ def train_loop(config: dict[str, Any]) -> None:
     task = Task(
         model=model,
         forward=_logits,
-        train_data=texts.split("train"),
-        val_data=texts.split("val"),
-        test_data=texts.split("test") if bert.hold_out else None,
+        train_data=texts.split("train", bert.padded_lengths),
+        val_data=texts.split("val", bert.padded_lengths),
+        test_data=texts.split("test", bert.padded_lengths) if bert.hold_out else None,
         describe=partial(_describe, model, texts.tokenizer),
         check_fit=partial(_check_fit, texts.labels),
     )
@@ -87,7 +87,8 @@ def check(config: BertConfig) -> list[str]:
     """
     check_model(config.model)
     facts, family = check_texts(config)
-    return [*facts, f"model: {config.model}: {family}, {config.max_length} tokens per text"]
+    lengths = f", padded to at most {config.padded_lengths} lengths" if config.padded_lengths > 1 else ""
+    return [*facts, f"model: {config.model}: {family}, {config.max_length} tokens per text{lengths}"]
 
 
 def load_model(checkpoint: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

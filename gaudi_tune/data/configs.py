@@ -23,15 +23,25 @@ class TextConfig(TrainingConfig):
     label_column: str = "label"
     """Column of the class: whole numbers, strings or a ClassLabel."""
     max_length: int = 512
-    """Tokens per text. Shorter texts are padded and longer ones are cut, so that there is one graph."""
+    """Tokens per text. Longer texts are cut."""
+    padded_lengths: int = 6
+    """Most lengths that texts are padded to. They are chosen from the training texts, so that padding is least, and a
+    batch has texts of one length. Each length is another graph. 1: all texts are padded to ``max_length``."""
 
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
-        return super().graph(workers) | {"model": self.model, "max_length": self.max_length}
+        return super().graph(workers) | {
+            "model": self.model,
+            "max_length": self.max_length,
+            "padded_lengths": self.padded_lengths,
+        }
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""
-        return super().rules() | {"max_length must be at least 8": self.max_length >= 8}
+        return super().rules() | {
+            "max_length must be at least 8": self.max_length >= 8,
+            "padded_lengths must be at least 1": self.padded_lengths >= 1,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

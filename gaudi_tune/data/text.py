@@ -61,11 +61,11 @@ class TokenizedData:
         """The tokenizer's folder."""
         return self.folder / TOKENIZER_FOLDER
 
-    def split(self, name: Split) -> TokenizedTexts:
-        """Return the texts of a split."""
+    def split(self, name: Split, padded_lengths: int = 1) -> TokenizedTexts:
+        """Return the texts of a split, padded to at most so many lengths (1: all to ``max_length``)."""
         from gaudi_tune.data.tokenized_texts import TokenizedTexts  # here, since a check needs no torch
 
-        return TokenizedTexts(self.folder, name)
+        return TokenizedTexts(self.folder, name, padded_lengths)
 
 
 @dataclass(frozen=True)

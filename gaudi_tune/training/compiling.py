@@ -13,6 +13,7 @@ import torch.distributed as dist
 from gaudi_tune.base.node_cache import first_alone
 from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.private.torch import seconds_compiling
+from gaudi_tune.training.loading import Batch
 from gaudi_tune.training.training_config import TrainingConfig
 
 
@@ -21,7 +22,7 @@ class Compiling:
 
     def __init__(self, config: TrainingConfig, device_type: DeviceType, rank: int, world: int) -> None:
         self._config, self._device_type, self._rank, self._world = config, device_type, rank, world
-        self._parts_run: set[str] = set()
+        self._run: set[str] = set()
         self._waited_s = 0.0  # waiting for another group that compiled the same graphs
         self._read_at, self._counted_s = time.perf_counter(), self._counted()
         self._clock = self._seconds = 0.0
@@ -62,21 +63,24 @@ class Compiling:
         counted = self._device_type.counted()
         return seconds_compiling() + (counted.compile_s if counted is not None else 0.0) + self._waited_s
 
-    def alone(self, part: Literal["training", "evaluation"]) -> AbstractContextManager[None]:
+    def alone(self, part: Literal["training", "evaluation"], batch: Batch) -> AbstractContextManager[None]:
         """Return the context of a training step or an evaluated batch.
 
-        In a trial's first one, a single group of the node runs the graphs of this signature and compiles them. The
-        other groups wait, and then find the graphs on disk: habana itself does not wait for a process that compiles the
-        same.
+        In a trial's first one with samples of this shape, a single group of the node runs the graphs of this signature
+        and compiles them. The other groups wait, and then find the graphs on disk: habana itself does not wait for a
+        process that compiles the same.
         """
-        if part in self._parts_run:
+        shapes = {name: [*tensor.shape[1:]] for name, tensor in batch.items()}
+        graph = f"{part} of {shapes}"
+        if graph in self._run:
             return nullcontext()
-        self._parts_run.add(part)
+        self._run.add(graph)
         folder = self._device_type.compiled_graphs()
         signature = self._config.graph_signature(self._device_type, self._world)
         if folder is None or signature is None:  # graphs are not shared, or nothing is compiled
             return nullcontext()
-        return self._first_alone(folder.with_name(f"{folder.name}-compiled"), {**signature, "part": part})
+        key = {**signature, "part": part, "shapes": shapes}
+        return self._first_alone(folder.with_name(f"{folder.name}-compiled"), key)
 
     @contextmanager
     def _first_alone(self, folder: Path, key: Mapping[str, object]) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
@@ -35,6 +36,8 @@ class BatchIndices(NamedTuple):
     seed: tuple[int, ...]
     """Seed and epoch, for what is random in loading them."""
     indices: list[int]
+    length: int | None = None
+    """What the samples are padded to; None if all have one shape."""
 
 
 class TrainSampler(Sampler[BatchIndices]):
@@ -44,7 +47,24 @@ class TrainSampler(Sampler[BatchIndices]):
     smaller batch is left out, because a Gaudi would compile another graph for its shape.
     """
 
-    def __init__(self, samples: int, config: TrainingConfig, rank: int, world: int) -> None:
+    def __init__(
+        self,
+        samples: int,
+        config: TrainingConfig,
+        rank: int,
+        world: int,
+        padded_to: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Choose the order.
+
+        Args:
+            samples: The number of training samples.
+            config: The configuration, for the seed and the size of a batch.
+            rank: The worker's rank.
+            world: The number of workers.
+            padded_to: The length that each sample is padded to, of shape (samples,). The samples of a batch then have
+                one length, as far as they can. None: batches are drawn from all samples alike.
+        """
         # A sampler uses only the length of its data set, and a range has that.
         self._sampler: DistributedSampler[Any] = DistributedSampler(
             range(samples),  # type: ignore[arg-type]
@@ -55,6 +75,8 @@ class TrainSampler(Sampler[BatchIndices]):
         )
         self._micro_batches = num_micro_batches(config, world)
         self._size = config.batch_size // world // self._micro_batches
+        self._batch_size, self._rank, self._world = config.batch_size, rank, world
+        self._padded_to = padded_to
         self._seed = config.seed
         self.steps_per_epoch = samples // config.batch_size
         self._epoch = self._first_step = 0
@@ -65,9 +87,30 @@ class TrainSampler(Sampler[BatchIndices]):
         self._sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[BatchIndices]:
-        order, size = list(self._sampler), self._size
-        for number in range(self._first_step * self._micro_batches, self.steps_per_epoch * self._micro_batches):
-            yield BatchIndices((self._seed, self._epoch), order[number * size : (number + 1) * size])
+        for length, samples in self._steps()[self._first_step :]:
+            for start in range(0, len(samples), self._size):
+                yield BatchIndices((self._seed, self._epoch), samples[start : start + self._size], length)
+
+    def _steps(self) -> list[tuple[int | None, list[int]]]:
+        """Return this rank's samples of each step of the epoch, and the length that they are padded to."""
+        if self._padded_to is not None:
+            batches = self._batches_by_length(self._padded_to)
+            return [(length, samples[self._rank :: self._world]) for length, samples in batches]
+        order, share = list(self._sampler), self._size * self._micro_batches
+        return [(None, order[step * share : (step + 1) * share]) for step in range(self.steps_per_epoch)]
+
+    def _batches_by_length(self, padded_to: npt.NDArray[np.int64]) -> list[tuple[int, list[int]]]:
+        """Return the batches of the epoch, each of all workers, with the length that their samples are padded to."""
+        generator = np.random.default_rng((self._seed, self._epoch))
+        shuffled = generator.permutation(len(padded_to))
+        batches: list[tuple[int, list[int]]] = []
+        left_over: list[int] = []
+        for length in np.unique(padded_to):  # what does not fill a batch is padded to the next length
+            samples = left_over + shuffled[padded_to[shuffled] == length].tolist()
+            full = len(samples) // self._batch_size * self._batch_size
+            batches += [(int(length), samples[n : n + self._batch_size]) for n in range(0, full, self._batch_size)]
+            left_over = samples[full:]
+        return [batches[number] for number in generator.permutation(len(batches))]
 
     def __len__(self) -> int:
         return (self.steps_per_epoch - self._first_step) * self._micro_batches
@@ -123,8 +166,7 @@ class _Seeded:
 
     def __call__(self, batch: BatchIndices) -> Batch:
         if not self.augments:
-            plain: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
-            return plain
+            return self._samples(batch)
         states = random.getstate(), np.random.get_state()
         with torch.random.fork_rng(devices=[]):
             augmented = self._augmented(batch)
@@ -137,8 +179,12 @@ class _Seeded:
         if load_seeded is not None:
             return load_seeded(batch.indices, batch.seed)
         seed_host(*batch.seed, batch.indices[0])
-        augmented: Batch = self._data.__getitems__(batch.indices)  # type: ignore[attr-defined]
-        return augmented
+        return self._samples(batch)
+
+    def _samples(self, batch: BatchIndices) -> Batch:
+        length = () if batch.length is None else (batch.length,)
+        samples: Batch = self._data.__getitems__(batch.indices, *length)  # type: ignore[attr-defined]
+        return samples
 
     def pickle_file(self) -> Path:
         """Return a file with this object, pickled; the file is removed together with the object."""
@@ -161,11 +207,21 @@ def one_ahead(take: Callable[[], Item | None]) -> Iterator[Item]:
             yield item
 
 
-def eval_batches(samples: int, rank: int, world: int) -> list[BatchIndices]:
-    """Return this rank's batches of validation samples. Each sample is in exactly one batch of one rank."""
+def eval_batches(
+    samples: int, rank: int, world: int, padded_to: npt.NDArray[np.int64] | None = None
+) -> list[BatchIndices]:
+    """Return this rank's batches of validation samples. Each sample is in exactly one batch of one rank.
+
+    With ``padded_to``, the length that each sample is padded to, a batch has samples of like length.
+    """
     own_samples = list(range(rank, samples, world))
+    if padded_to is not None:
+        own_samples.sort(key=lambda sample: padded_to[sample])
     starts = range(0, len(own_samples), EVAL_BATCH_PER_WORKER)
-    return [BatchIndices((0,), own_samples[start : start + EVAL_BATCH_PER_WORKER]) for start in starts]
+    batches = [own_samples[start : start + EVAL_BATCH_PER_WORKER] for start in starts]
+    if padded_to is None:
+        return [BatchIndices((0,), batch) for batch in batches]
+    return [BatchIndices((0,), batch, int(padded_to[batch].max())) for batch in batches]
 
 
 def size_of(batch: Batch) -> int:

@@ -73,7 +73,8 @@ class Task:
     classes)."""
     train_data: Dataset[Any]
     """The training data. ``__getitems__`` takes a list of indices and returns a :data:`Batch`. It is pickled if there
-    are loader workers."""
+    are loader workers. If it has an attribute ``padded_to``, an array of the length that each sample is padded to,
+    batches are drawn from samples of one length, which ``__getitems__`` takes as its second argument."""
     prepare: Callable[[Batch], Batch] | None = None
     """Turns a batch, on the device, into the model's input. So data may be copied in a small type, such as uint8. None:
     the batch is the input."""
@@ -178,7 +179,8 @@ class _Trial:
         samples = len(task.train_data)  # type: ignore[arg-type]
         check_batch(config, self.world, samples)
         self.micro_batches = num_micro_batches(config, self.world)
-        self.sampler = TrainSampler(samples, config, self.rank, self.world)
+        padded_to = getattr(task.train_data, "padded_to", None)
+        self.sampler = TrainSampler(samples, config, self.rank, self.world, padded_to)
         self.steps_per_epoch = self.sampler.steps_per_epoch
         self.steps = config.steps or config.epochs * self.steps_per_epoch
         self.steps_done = 0
@@ -236,8 +238,9 @@ class _Trial:
             while self.steps_done < end:
                 if self.steps_done == end - 1:
                     timer.last_step_begins()
-                with self.compiling.alone("training"):
-                    loss_sum += self._step()
+                batch = next(self._next_batches)
+                with self.compiling.alone("training", batch):
+                    loss_sum += self._step(batch)
                 self.steps_done += 1
                 if self.steps_done == self._started_at + 1:
                     timer.first_step_has_ended()
@@ -252,14 +255,15 @@ class _Trial:
         correct, total = metrics.sum_over_ranks(self.correct).tolist()
         return {names.TRAIN_ACCURACY: correct / total}
 
-    def _step(self) -> torch.Tensor:
-        """Take one optimizer step and return the mean loss of this rank's micro-batches."""
+    def _step(self, batch: Batch) -> torch.Tensor:
+        """Take one optimizer step and return the mean loss of this rank's micro-batches, of which one is given."""
         factor = self.schedule.factor(self.steps_done, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.peak_lr * factor
         loss_sum = torch.zeros((), device=self.device)
         for number in range(self.micro_batches):
-            batch = next(self._next_batches)
+            if number:
+                batch = next(self._next_batches)
             with self._gradient_exchange(number):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.train_model, batch).float()
@@ -311,7 +315,7 @@ class _Trial:
         predictions, references = [empty], [empty]
         for model_input, size in self._on_device(loader, pad_to=EVAL_BATCH_PER_WORKER if pads else 0):
             batch = {name: tensor[:size] for name, tensor in model_input.items()}
-            with self.compiling.alone("evaluation"):
+            with self.compiling.alone("evaluation", model_input):
                 with self.device_type.autocast(self.config.mixed_precision):
                     outputs = self.task.forward(self.eval_model, model_input).float()
                 self.device_type.mark_step()
@@ -377,7 +381,8 @@ class _Trial:
         self.steps_done = state["steps_done"]
 
     def _eval_loader(self, data: Dataset[Any]) -> Loader:
-        batches = eval_batches(len(data), self.rank, self.world)  # type: ignore[arg-type]
+        padded_to = getattr(data, "padded_to", None)
+        batches = eval_batches(len(data), self.rank, self.world, padded_to)  # type: ignore[arg-type]
         return Loader(data, batches, self.config.loader_workers, self.device_type.pins_memory)
 
     def _on_all_workers(self, model: nn.Module) -> nn.Module:

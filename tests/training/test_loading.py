@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -25,15 +26,24 @@ class Noisy(Dataset[Any]):
         return {"labels": torch.tensor(indices), "noise": torch.rand(len(indices))}
 
 
-def sampler_of(rank: int = 0, world: int = 1, micro_batch: int = 0) -> TrainSampler:
-    config = SmallConfig(epochs=1, batch_size=8, micro_batch=micro_batch, seed=3)
-    return TrainSampler(SIZE, config, rank, world)
+LENGTHS = np.array([3, 5, 9])[np.arange(SIZE) % 3]
+"""Samples of three lengths, eight or nine of each."""
 
 
+def sampler_of(
+    rank: int = 0, world: int = 1, micro_batch: int = 0, batch_size: int = 8, **options: Any
+) -> TrainSampler:
+    config = SmallConfig(epochs=1, batch_size=batch_size, micro_batch=micro_batch, seed=3)
+    return TrainSampler(SIZE, config, rank, world, **options)
+
+
+@pytest.mark.parametrize("padded_to", [None, LENGTHS], ids=["one shape", "by length"])
 @pytest.mark.parametrize(("world", "micro_batch", "parts"), [(2, 0, 1), (4, 2, 1), (2, 3, 2)])
-def test_workers_together_train_on_the_batches_of_one(world: int, micro_batch: int, parts: int) -> None:
-    ranks = [sampler_of(rank, world, micro_batch) for rank in range(world)]
-    alone = sampler_of()
+def test_workers_together_train_on_the_batches_of_one(
+    world: int, micro_batch: int, parts: int, padded_to: npt.NDArray[np.int64] | None
+) -> None:
+    ranks = [sampler_of(rank, world, micro_batch, padded_to=padded_to) for rank in range(world)]
+    alone = sampler_of(padded_to=padded_to)
     for epoch in range(2):
         for sampler in (alone, *ranks):
             sampler.start_at(epoch, 0)
@@ -41,11 +51,15 @@ def test_workers_together_train_on_the_batches_of_one(world: int, micro_batch: i
         for step, whole in enumerate(alone):
             own = [taken[r][step * parts + part].indices for r in range(world) for part in range(parts)]
             assert sorted(index for indices in own for index in indices) == sorted(whole.indices)
+            assert {taken[r][step * parts + part].length for r in range(world) for part in range(parts)} == {
+                whole.length
+            }
     assert len(list(alone)) == len(alone) == SIZE // 8
 
 
-def test_every_epoch_has_its_order_and_repeats_it() -> None:
-    sampler = sampler_of()
+@pytest.mark.parametrize("padded_to", [None, LENGTHS], ids=["one shape", "by length"])
+def test_every_epoch_has_its_order_and_repeats_it(padded_to: npt.NDArray[np.int64] | None) -> None:
+    sampler = sampler_of(padded_to=padded_to)
     orders = []
     for epoch in (0, 1, 0):
         sampler.start_at(epoch, 0)
@@ -53,8 +67,24 @@ def test_every_epoch_has_its_order_and_repeats_it() -> None:
     assert orders[0] == orders[2] != orders[1]
 
 
-def test_an_epoch_can_be_entered_at_any_step() -> None:
-    sampler = sampler_of(micro_batch=4)
+def test_batches_have_samples_of_one_length_and_an_epoch_has_each_sample_at_most_once() -> None:
+    sampler = sampler_of(batch_size=4, padded_to=LENGTHS)
+    drawn: set[tuple[int, ...]] = set()
+    for epoch in range(20):
+        sampler.start_at(epoch, 0)
+        batches = list(sampler)
+        seen = [index for batch in batches for index in batch.indices]
+        assert len(batches) == SIZE // 4
+        assert len(set(seen)) == len(seen) == SIZE // 4 * 4
+        # Nine, eight and eight samples: one of the first is left over, and is padded to the next length.
+        assert sorted(int((LENGTHS[batch.indices] != batch.length).sum()) for batch in batches) == [0, 0, 0, 0, 1, 1]
+        drawn.add(tuple(batch.length or 0 for batch in batches))
+    assert len(drawn) > 10  # the order of the lengths is random, too
+
+
+@pytest.mark.parametrize("padded_to", [None, LENGTHS], ids=["one shape", "by length"])
+def test_an_epoch_can_be_entered_at_any_step(padded_to: npt.NDArray[np.int64] | None) -> None:
+    sampler = sampler_of(micro_batch=4, padded_to=padded_to)
     whole = list(sampler)
     sampler.start_at(0, 2)
     assert list(sampler) == whole[4:]
@@ -88,3 +118,11 @@ def test_each_validation_sample_is_in_one_batch(world: int) -> None:
     size = 131
     loaded = [index for rank in range(world) for batch in eval_batches(size, rank, world) for index in batch.indices]
     assert sorted(loaded) == list(range(size))
+
+
+def test_validation_samples_of_like_length_share_a_batch() -> None:
+    lengths = np.array([2, 7, 3, 7, 2, 3] * 40)
+    batches = eval_batches(len(lengths), 0, 1, lengths)
+    assert sorted(index for batch in batches for index in batch.indices) == list(range(len(lengths)))
+    assert [batch.length for batch in batches] == [2, 3, 7, 7]
+    assert all(lengths[batch.indices].max() == batch.length for batch in batches)

@@ -331,7 +331,8 @@ def test_waiting_for_a_group_that_compiles_the_same_graph_is_compiling(
     monkeypatch.setattr(type(CPU), "compile", lambda self, model: torch.compile(model, backend="eager", dynamic=False))
     monkeypatch.setattr(type(CPU), "compiled_graphs", lambda self: tmp_path / "graphs")
     signature = SmallConfig(epochs=2, compile=True).graph_signature(CPU, 1) or {}
-    key = {**signature, "part": "evaluation", "config": "SmallConfig", "workers": 1}
+    shapes = {name: [*tensor.shape[1:]] for name, tensor in Points(1, 0.0).__getitems__([0]).items()}
+    key = {**signature, "part": "evaluation", "shapes": shapes, "config": "SmallConfig", "workers": 1}
     compiling, folder = threading.Event(), tmp_path / "graphs-compiled"
 
     def compile_in_another_group() -> None:
