@@ -43,13 +43,13 @@ def folders_unknown_to_workers() -> list[str]:
     worker_folders = {os.getcwd(), str(Path(sys.argv[0]).resolve().parent), *installed}
     worker_folders.update(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in installed:
-        worker_folders.update(_added_by_pth_files(folder))
+        worker_folders.update(added_by_pth_files(folder))
     if ray.is_initialized():
         worker_folders.update(_folders_of_own_rays.get(ray.get_runtime_context().gcs_address, ()))
     return [path for path in folders if path not in worker_folders]
 
 
-def _added_by_pth_files(folder: str) -> list[str]:
+def added_by_pth_files(folder: str) -> list[str]:
     """Return the folders that Python adds to its path at each start, such as that of ``pip install --editable``."""
     lines = [line for file in Path(folder).glob("*.pth") for line in file.read_text(errors="replace").splitlines()]
     return [os.path.abspath(os.path.join(folder, line.strip())) for line in lines]

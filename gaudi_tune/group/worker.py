@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray import cloudpickle
 from ray.train import Checkpoint
 
 from gaudi_tune.base.writing import retry_while_disk_is_full
@@ -32,10 +31,11 @@ from gaudi_tune.devices.device_metrics import DeviceMetrics, TrialCounts
 from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
+from gaudi_tune.group.own_code import OwnCode
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
-from gaudi_tune.training.session import SaveFunction, TrainLoop, get_checkpoint, get_context, open_session, report
+from gaudi_tune.training.session import SaveFunction, get_checkpoint, get_context, open_session, report
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +50,11 @@ def serve_trials(config: dict[str, Any]) -> None:
     device_metrics = DeviceMetrics(device, index)
     measured = _Measured(device_metrics)
     try:
-        with process_group_kept():
-            train_loop = cloudpickle.loads(config["train_loop"])  # what it imports gets the kept group, too
-            gc.enable()
+        with process_group_kept():  # what a loop imports gets the kept group, too
+            code = OwnCode(config["train_loop"])
             command = MAILBOX.hand_in({"kind": "idle", "node": ray.get_runtime_context().get_node_id(), "index": index})
             while command["do"] == "start":
-                command = _run_trial(train_loop, command, measured, device)
+                command = _run_trial(code, command, measured, device)
     finally:
         device_metrics.close()
 
@@ -127,7 +126,7 @@ def _save_into(directory: Path, save: SaveFunction) -> None:
     save(directory)
 
 
-def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
+def _run_trial(code: OwnCode, start: dict[str, Any], measured: _Measured, device: DeviceType) -> dict[str, Any]:
     """Run one trial to its end, clear away what it leaves behind, and return the next command."""
     session = _WarmSession(measured, start["checkpoint"], TrialCounts(device), Path(start["folder"]))
     measured.metrics.take()  # the time between two trials belongs to neither
@@ -138,6 +137,8 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
             ray_train.answered_by(report, get_checkpoint),
             environment_restored(),
         ):
+            train_loop = code.load()
+            gc.enable()  # it was off for the imports of the first trial
             train_loop(start["config"])
         next_command = session.finished()
     except _TrialStopped as stopped:
@@ -153,7 +154,9 @@ def _run_trial(train_loop: TrainLoop, start: dict[str, Any], measured: _Measured
             raise RuntimeError(failure.text) from None
         logger.warning("a trial that was stopped has failed as it cleaned up:\n%s", failure.text)
         next_command = session.ended_by
+    train_loop = None  # type: ignore[assignment]
     del session
+    code.forget()
     release_memory()
     device.free_cached_memory()
     measured.residue = device.memory_in_use()

@@ -114,6 +114,7 @@ class WorkerGroup:
         self._have_devices, self._have_started = threading.Event(), threading.Event()
         self._leaving = self._abandoned = False
         self._first_residue: float | None = None
+        self._used = False
         self._residue = 0.0
         self._trainer = threading.Thread(target=self._run_trainer, args=(spec, name), name=name, daemon=True)
         logger.info("starting %s: %d workers on %s", name, spec.num_workers, spec.device.kind)
@@ -150,7 +151,10 @@ class WorkerGroup:
             checkpoint: The folder of the checkpoint that it starts from; None for a new trial.
             folder: The folder of the trial, on every node.
         """
-        return self._send({"do": "start", "config": dict(config), "checkpoint": checkpoint, "folder": folder})
+        # The first trial imports what the loop needs, which may take as long as the start of the workers.
+        import_s, self._used = 0 if self._used else START_TIMEOUT_S, True
+        command = {"do": "start", "config": dict(config), "checkpoint": checkpoint, "folder": folder}
+        return self._send(command, import_s)
 
     def next_report(self) -> dict[str, Any]:
         """Let the trial continue, and return its next report."""
@@ -204,8 +208,8 @@ class WorkerGroup:
             if time.monotonic() > ends_at:
                 raise StartHungError(f"{self._no_report()}: the workers hang while they start")
 
-    def _send(self, command: dict[str, Any]) -> dict[str, Any]:
-        ends_at = time.monotonic() + self._hung_after_s if self._hung_after_s else math.inf
+    def _send(self, command: dict[str, Any], import_s: float = 0) -> dict[str, Any]:
+        ends_at = time.monotonic() + self._hung_after_s + import_s if self._hung_after_s else math.inf
         reports = self._wait([worker.answer.remote(command) for worker in self._workers], ends_at)
         _check_all_report(reports)
         rank_0 = reports[0]

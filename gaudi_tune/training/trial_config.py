@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_type_hints
 
@@ -203,7 +203,7 @@ def _full_path(source: str) -> str:
     return str(path.resolve()) if source and path.exists() else source
 
 
-@cache
+@lru_cache(maxsize=2)  # a worker makes the class of a script again for each trial
 def _checker_of(config_class: type[Config]) -> TypeAdapter[Config]:
     """Return the checker of a class's types. Building one takes 2 ms, and each trial needs it twice."""
     return TypeAdapter(config_class)

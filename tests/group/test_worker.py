@@ -12,12 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from ray import cloudpickle
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 
 from gaudi_tune.devices.device_metrics import DeviceMetrics
 from gaudi_tune.devices.find import DEVICE_TYPES
 from gaudi_tune.group import worker
 from gaudi_tune.group.mailbox import Mailbox
+from gaudi_tune.group.own_code import OwnCode
 from gaudi_tune.training.session import TrainLoop, report
 
 NEXT = {"do": "start", "config": {"name": "the next trial"}, "checkpoint": None, "folder": ""}
@@ -85,7 +87,9 @@ def run_trial(thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> It
     measured = worker._Measured(DeviceMetrics(cpu, None))
     start: dict[str, Any] = {"do": "start", "config": {}, "checkpoint": None, "folder": ""}
     set_train_fn_utils(DistributedTrainFnUtils())
-    yield lambda train_loop: thread.submit(worker._run_trial, train_loop, start, measured, cpu)
+    yield lambda train_loop: thread.submit(
+        worker._run_trial, OwnCode(cloudpickle.dumps(train_loop)), start, measured, cpu
+    )
     set_train_fn_utils(None)
     measured.metrics.close()
 

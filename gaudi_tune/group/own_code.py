@@ -1,0 +1,153 @@
+"""The user's own code. Each trial loads it again, so that no trial finds what another one has left in its globals.
+
+Own code is the train loop, if it is sent by value, and the modules that are not installed: beside the script, in the
+current folder, on PYTHONPATH. Installed are Python's own modules, those of site-packages, and packages in the folders
+that ``pip install --editable`` adds, such as this project's checkout.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import site
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from ray import cloudpickle
+
+from gaudi_tune.base.module_folders import added_by_pth_files
+from gaudi_tune.private.cloudpickle import forget_classes
+
+if TYPE_CHECKING:
+    from gaudi_tune.training.session import TrainLoop
+
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of this project's package."""
+STANDARD_LIBRARY = os.path.dirname(os.__file__)
+
+
+class OwnCode:
+    """A train loop with all that it brings along, as a trial begins with it."""
+
+    def __init__(self, pickled_loop: bytes) -> None:
+        """Take a train loop that cloudpickle has pickled. Modules that were imported before will be imported again."""
+        self._pickled_loop = pickled_loop
+        self._installed_modules: set[str] = set()
+        """Modules that stay. Looking at all modules after each trial would take longer than loading the loop."""
+        _keep_sources()
+        self.forget()
+
+    def load(self) -> TrainLoop:
+        """Return the train loop with new globals, and import the modules that it needs."""
+        train_loop: TrainLoop = cloudpickle.loads(self._pickled_loop)
+        return train_loop
+
+    def forget(self) -> None:
+        """Forget what was loaded: the next import of an own module runs it again."""
+        forget_classes()
+        for name in list(self._imported_modules()):
+            del sys.modules[name]
+            parent, _, attribute = name.rpartition(".")
+            if parent in sys.modules and hasattr(sys.modules[parent], attribute):
+                delattr(sys.modules[parent], attribute)
+
+    def _imported_modules(self) -> Iterator[str]:
+        """Yield the names of the own modules that are imported now."""
+        for name in sys.modules.keys() - self._installed_modules:
+            if is_own_module(name):
+                yield name
+            else:
+                self._installed_modules.add(name)
+
+
+def is_own_module(name: str) -> bool:
+    """Whether an imported module is the user's own. One that has no source, or none in a file, cannot be run again."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if spec is None or name == "__main__":
+        return False
+    if spec.origin is None and spec.submodule_search_locations:  # a namespace, which may span several folders
+        return not any(_is_installed(str(folder), name, in_package=True) for folder in spec.submodule_search_locations)
+    if not spec.has_location or not isinstance(spec.loader, SourceFileLoader | SourcelessFileLoader):
+        return False
+    is_package = spec.submodule_search_locations is not None
+    folder = Path(str(spec.origin)).parents[name.count(".") + is_package]
+    return not _is_installed(str(folder), name.partition(".")[0], in_package=is_package or "." in name)
+
+
+def is_own_file(file: str) -> bool:
+    """Whether code with this file is the user's own. A cell of a notebook may have a name in angle brackets."""
+    if file.startswith("<"):
+        return "ipython" in file
+    return not (_is_in_site_packages(os.path.dirname(file)) or file.startswith(f"{PACKAGE}{os.sep}"))
+
+
+def _is_installed(folder: str, name: str, *, in_package: bool) -> bool:
+    """Whether a module is installed.
+
+    Args:
+        folder: The folder in which Python has found the module, or the package that it is in.
+        name: The name that it was looked for by.
+        in_package: Whether it is a package or in one. A script's folder may have been added for a package in it.
+    """
+    if _is_in_site_packages(folder):
+        return True
+    return in_package and (os.path.realpath(folder) in _editable_folders() or name in _editable_names())
+
+
+@cache
+def _is_in_site_packages(folder: str) -> bool:
+    if {"site-packages", "dist-packages"} & {*Path(folder).parts}:
+        return True
+    return any(folder == python or folder.startswith(f"{python}{os.sep}") for python in _python_folders())
+
+
+@cache
+def _python_folders() -> set[str]:
+    return {STANDARD_LIBRARY, os.path.realpath(STANDARD_LIBRARY), site.getusersitepackages()}
+
+
+@cache
+def _editable_folders() -> set[str]:
+    """Return the folders of packages that are installed where their source is."""
+    folders = [folder for folder in sys.path if _is_in_site_packages(folder) and os.path.isdir(folder)]
+    added = [os.path.realpath(path) for folder in folders for path in added_by_pth_files(folder)]
+    return {str(PACKAGE.parent), *added}
+
+
+@cache
+def _editable_names() -> set[str]:
+    """Return the names of packages that setuptools finds for ``pip install --editable`` without adding a folder."""
+    finders = [module for name, module in sys.modules.items() if name.startswith("__editable__")]
+    return {name for finder in finders for name in getattr(finder, "MAPPING", {})}
+
+
+@cache
+def _keep_sources() -> None:
+    """Have each own module run the code that it had when it was first imported, even if its file has changed.
+
+    Otherwise a person who edits a module while a sweep runs would change the trials that are left. Code that is written
+    while this process lives is read each time: a trial may have written it for itself.
+    """
+    began_at, codes = time.time(), dict[str, bytes]()
+    read_code = SourceFileLoader.get_code
+
+    def get_code(loader: SourceFileLoader, fullname: str) -> CodeType | None:
+        file = loader.path
+        if not is_own_file(file):
+            return read_code(loader, fullname)
+        if file not in codes:
+            code = read_code(loader, fullname)
+            if code is None or os.path.getmtime(file) >= began_at:
+                return code
+            codes[file] = marshal.dumps(code)
+        # Not the same code object twice: what torch.compile keeps with it refers to the globals of a module.
+        loaded: CodeType = marshal.loads(codes[file])  # noqa: S302  (made here)
+        return loaded
+
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
