@@ -51,5 +51,9 @@ def folders_unknown_to_workers() -> list[str]:
 
 def added_by_pth_files(folder: str) -> list[str]:
     """Return the folders that Python adds to its path at each start, such as that of ``pip install --editable``."""
-    lines = [line for file in Path(folder).glob("*.pth") for line in file.read_text(errors="replace").splitlines()]
+    lines = [
+        line
+        for file in Path(folder).glob("*.pth")
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
     return [os.path.abspath(os.path.join(folder, line.strip())) for line in lines]

@@ -1,4 +1,4 @@
-"""Environment variables that are set for a while."""
+"""Environment variables that are changed for a while."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables inside the block, except those that the user has set."""
-    missing = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(missing)
+def changed_environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables inside the block, whatever the user has set; those of None are removed."""
+    originals = {name: os.environ.get(name) for name in changes}
+    _set(changes)
     try:
         yield
     finally:
-        for name in missing:
+        _set(originals)
+
+
+@contextmanager
+def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables inside the block, except those that the user has set."""
+    with changed_environment({name: value for name, value in variables.items() if name not in os.environ}):
+        yield
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
             os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

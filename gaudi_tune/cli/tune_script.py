@@ -33,7 +33,7 @@ def tune_script(
             "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
         )
     path = Path(str(script.__file__))
-    loop = partial(run_script, path=str(path.resolve()), source=path.read_text())
+    loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
     fields.setdefault("name", as_name(path.stem))
     main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields), script.__doc__)
     raise AssertionError("main() exits")

@@ -85,7 +85,7 @@ def _validation(root: Path, split: Path) -> list[LabelledFile]:
     annotations, images = split / ANNOTATIONS, split / "images"
     if not (annotations.is_file() and images.is_dir()):  # after sorting the images, people leave the list behind
         return _by_class(root, split)
-    lines = (line.split("\t") for line in annotations.read_text().splitlines() if line.strip())
+    lines = (line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip())
     return [(str((images / file).relative_to(root)), label) for file, label, *_ in lines]
 
 

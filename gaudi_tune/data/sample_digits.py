@@ -55,7 +55,7 @@ def _write(folder: Path, layout: Layout) -> None:
         if validates:
             annotations.append(f"{file.name}\t{_class_name(layout, int(digit))}\t0\t0\t{SIZE}\t{SIZE}")
     if layout == "tiny-imagenet":
-        (folder / "val" / "val_annotations.txt").write_text("\n".join(annotations) + "\n")
+        (folder / "val" / "val_annotations.txt").write_text("\n".join(annotations) + "\n", encoding="utf-8")
 
 
 def _class_name(layout: Layout, digit: int) -> str:

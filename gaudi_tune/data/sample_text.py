@@ -58,7 +58,7 @@ def _write_sentences(folder: Path) -> None:
             splits[split].append(json.dumps({"text": sentence, "label": library}))
     for split, lines in splits.items():
         # Lines are sorted by their hashes, so that the first n of them are a fair sample of all classes.
-        (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=_hash)) + "\n")
+        (folder / f"{split}.jsonl").write_text("\n".join(sorted(lines, key=_hash)) + "\n", encoding="utf-8")
 
 
 def _write_bert(folder: Path, sentences: Path) -> None:
@@ -67,7 +67,7 @@ def _write_bert(folder: Path, sentences: Path) -> None:
     from transformers import BertConfig, BertModel, BertTokenizerFast
     from transformers.utils import logging
 
-    lines = (sentences / "train.jsonl").read_text().splitlines()
+    lines = (sentences / "train.jsonl").read_text(encoding="utf-8").splitlines()
     wordpiece = BertWordPieceTokenizer(lowercase=True)
     wordpiece.train_from_iterator(
         (json.loads(line)["text"] for line in lines), vocab_size=VOCABULARY_SIZE, show_progress=False

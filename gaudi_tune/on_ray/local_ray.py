@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -19,13 +20,16 @@ import ray
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.module_folders import folders_unknown_to_workers, note_own_ray
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.variables import changed_environment, temporary_environment
+from gaudi_tune.base.words import last_line
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.device import CPUS_PER_WORKER
 from gaudi_tune.private.fork_server import NOT_COPIED, ForkServer
 from gaudi_tune.private.ray_core import lean_ray
 from gaudi_tune.private.setup_worker import FORK_SERVER
 from gaudi_tune.sweep.record.events import CTRL_C
+
+logger = logging.getLogger(__name__)
 
 RAY_TOKEN = Path.home() / ".ray" / "auth_token"
 """The file with the token that Ray demands of everyone who connects to its ports."""
@@ -52,6 +56,18 @@ TUNE_SETTINGS = {
 """Settings of Tune in this process while a sweep runs, unless the user has set them. Afterwards they are removed: with
 them, a plain Tune sweep in the same process would lose files."""
 
+RAY_NEEDS: dict[str, str | None] = {"RAY_OVERRIDE_RESOURCES": None}
+"""Variables without which Ray does not have the devices of the plan, whatever the user has set; None for none."""
+TUNE_NEEDS: dict[str, str | None] = {
+    "RAY_TRAIN_V2_ENABLED": "1",  # also in the processes of a cluster that was started otherwise
+    "TUNE_RESULT_BUFFER_LENGTH": "1",  # each report is decided on before the trial goes on
+    "TUNE_ONLY_STORE_CHECKPOINT_SCORE_ATTRIBUTE": None,  # a restored trial needs more of its report than the score
+    # Tune refuses to run with these, which mean nothing to it any more.
+    "TUNE_RESULT_DIR": None,
+    "RAY_AIR_LOCAL_CACHE_DIR": None,
+}
+"""Variables without which no sweep works, whatever the user has set: their values, None for none."""
+
 
 @contextmanager
 def python_path_with(folders: Sequence[str]) -> Iterator[None]:
@@ -72,6 +88,8 @@ _BACKGROUND = ThreadPoolExecutor(1, "ray")
 them."""
 _pending_start: Future[None] | None = None
 """The start in the background, until somebody has waited for it."""
+_is_ending = threading.Event()
+"""Set while nobody wants the pending start any more."""
 _fork_server: ForkServer | None = None
 """The fork server of the Ray that this process started last."""
 
@@ -103,12 +121,14 @@ def start_ray(plan: Plan) -> None:
 def end_ray() -> None:
     """End the Ray of this process, also one that is still starting. Ctrl-C during that ends the process at once."""
     global _pending_start
+    _is_ending.set()
     try:
         if _pending_start is not None:
             wait([_pending_start])
     except KeyboardInterrupt:
         os._exit(CTRL_C)  # the kernel then ends Ray's processes
     _pending_start = None
+    _is_ending.clear()
     ray.shutdown()
     _end_fork_server()
 
@@ -152,6 +172,31 @@ def _modules_of_script() -> list[str]:
     return sorted(name for name in installed if name.partition(".")[0] not in excluded)
 
 
+def _init(plan: Plan, folders: Sequence[str]) -> None:
+    """Start Ray, or raise a SweepError."""
+    device, count = plan.devices.type, plan.devices.count
+    try:
+        with (
+            python_path_with(folders),
+            lean_ray(),
+            changed_environment(RAY_NEEDS),
+            temporary_environment(_begin_fork_server(plan)),
+        ):
+            ray.init(
+                "local",
+                num_cpus=device.ray_cores(count),
+                resources=device.ray_resources(count),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="warning",
+            )
+    except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
+        _end_fork_server()
+        raise SweepError(
+            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
+        ) from error
+
+
 def _without_sigterm_warning(record: logging.LogRecord) -> bool:
     """Filter out Ray's warning that it does not handle SIGTERM when it starts in a thread: the sweep handles it."""
     return "SIGTERM handler is not set" not in record.getMessage()
@@ -168,20 +213,13 @@ def _start(plan: Plan) -> None:
     logging.getLogger("ray._private.worker").addFilter(_without_sigterm_warning)
     folders = folders_unknown_to_workers()
     try:
-        with python_path_with(folders), lean_ray(), temporary_environment(_begin_fork_server(plan)):
-            ray.init(
-                "local",
-                num_cpus=plan.devices.type.ray_cores(plan.devices.count),
-                resources=plan.devices.type.ray_resources(plan.devices.count),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="warning",
-            )
-    except Exception as error:  # Ray raises a bare Exception when its processes do not come up in time
-        _end_fork_server()
-        raise SweepError(
-            f"Ray did not start on this machine ({error}). If the machine is busy, try again; its logs are in /tmp/ray"
-        ) from error
+        _init(plan, folders)
+    except SweepError as error:
+        if _is_ending.is_set():
+            raise
+        ray.shutdown()  # ends the processes that did come up
+        logger.warning("Ray did not start (%s); trying once more", last_line(str(error.__cause__)))
+        _init(plan, folders)
     note_own_ray(folders)
     with suppress(OSError):  # there is no such file, or it belongs to another user
         RAY_TOKEN.chmod(0o600)  # Ray lets all users of the machine read it

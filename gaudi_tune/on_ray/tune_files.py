@@ -46,7 +46,7 @@ SET_ASIDE = "set-aside-{}"
 
 def reports_of(folder: Path, number: int) -> list[dict[str, Any]]:
     """Return the reports of a trial of the sweep in ``folder``: of several reports of the same step, the last."""
-    lines = (folder / trial_name(number) / "result.json").read_text().splitlines()
+    lines = (folder / trial_name(number) / "result.json").read_text(encoding="utf-8").splitlines()
     reports = [json.loads(line) for line in lines]
     return list({report.get(names.STEP, report["training_iteration"]): report for report in reports}.values())
 

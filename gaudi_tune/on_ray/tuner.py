@@ -12,7 +12,8 @@ from ray import tune
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.base.terminal import replace_unknown_characters
+from gaudi_tune.base.variables import changed_environment, temporary_environment
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import GivenObjects
@@ -21,7 +22,7 @@ from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaisedError, lost_actor
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
-from gaudi_tune.on_ray.local_ray import TUNE_SETTINGS, start_ray
+from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
 from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_stop
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
@@ -86,6 +87,7 @@ def build_tuner(
     options = with_file(options, changes)
     given = GivenObjects(sampler=sampler, callbacks=read_callbacks(callbacks), stop=read_stop(stop))
     options = replace(options, epochs=epochs_of(given.stop, experiment, options))
+    replace_unknown_characters()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
     if refused:
         raise SweepError(
@@ -147,7 +149,7 @@ class SweepTuner(tune.Tuner):
             retry_losses_alone()
             tune_state.give_state_to_keepers(SNAPSHOT_TIME_SHARE)
             tune_state.keep_what_is_read()
-            with temporary_environment(TUNE_SETTINGS):
+            with temporary_environment(TUNE_SETTINGS), changed_environment(TUNE_NEEDS):
                 results = self._run_tune(state)
         except BaseException as error:
             self.run.fail(error)

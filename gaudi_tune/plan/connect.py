@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,12 +14,20 @@ from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices, find_devices
 
+TRAIN_V2 = "RAY_TRAIN_V2_ENABLED"
+"""Variable with which Ray Train chooses its version when it is imported; without it, version 2."""
 CONNECT_TIMEOUT_S = 8
 """How long the head of a cluster may take to accept a connection. Ray itself would try for minutes."""
 
 
 def connect(options: SweepOptions) -> tuple[Devices, str | None]:
     """Return the devices that the options name, and the cluster that has them in words, or None for this machine."""
+    train_v2 = os.environ.get(TRAIN_V2, "1")
+    if train_v2.lower() not in ("1", "true"):
+        raise SweepError(
+            f"{TRAIN_V2}={train_v2} in the environment switches to the old version of Ray Train, with which a sweep "
+            f"does not work; remove it, or set it to 1"
+        )
     nodes = join_cluster(options.address)
     try:
         devices = find_devices(options.device, nodes)

@@ -35,8 +35,9 @@ def plan(storage: Path) -> Plan:
 class SlowRay:
     """What Ray's calls do on a machine that is too busy to start one, and in which order they end."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, busy_starts: int = 100) -> None:
         self.ended: list[str] = []
+        self._busy_starts = busy_starts
         self.gives_up = threading.Event()
         monkeypatch.setenv(FORK_SERVER, "off")
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -46,7 +47,20 @@ class SlowRay:
     def _init(self, *address: str, **more: Any) -> None:
         self.gives_up.wait(60)
         self.ended.append("init")
-        raise TimeoutError("the machine is busy")
+        if self.ended.count("init") <= self._busy_starts:
+            raise TimeoutError("the machine is busy")
+
+
+def test_a_machine_that_is_busy_once_is_tried_again(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = SlowRay(monkeypatch, busy_starts=1)
+    monkeypatch.setattr(local_ray, "note_own_ray", lambda folders: slow.ended.append("used"))
+    slow.gives_up.set()
+    begin_ray(plan)
+    start_ray(plan)
+    assert slow.ended == ["init", "shutdown", "init", "used"]
+    assert caplog.messages == ["Ray did not start (the machine is busy); trying once more"]
 
 
 def test_what_stops_ray_in_the_background_is_raised_where_it_is_waited_for(
@@ -67,7 +81,7 @@ def test_a_ray_that_still_starts_is_ended_after_that_and_forgotten(plan: Plan, m
     assert slow.ended == ["init", "shutdown"]
     with pytest.raises(SweepError, match="Ray did not start"):
         start_ray(plan)
-    assert slow.ended == ["init", "shutdown", "init"]
+    assert slow.ended == ["init", "shutdown", "init", "shutdown", "init"]
 
 
 def test_ctrl_c_while_ray_is_waited_for_leaves_it_to_be_ended(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

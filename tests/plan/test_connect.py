@@ -10,7 +10,7 @@ import ray
 
 from gaudi_tune import SweepOptions
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.plan.connect import join_cluster
+from gaudi_tune.plan.connect import connect, join_cluster
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.host import Host
@@ -21,6 +21,12 @@ from tests.helpers.quadratic import QUADRATIC
 def test_an_address_without_a_host_or_a_port_is_an_error(address: str) -> None:
     with pytest.raises(SweepError, match=f"--address {address}: it must be HOST:PORT, such as node-1:6379, or auto"):
         join_cluster(address)
+
+
+def test_the_old_version_of_ray_train_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    with pytest.raises(SweepError, match=r"RAY_TRAIN_V2_ENABLED=0 in the environment .*; remove it, or set it to 1"):
+        connect(SweepOptions())
 
 
 def test_the_plan_says_what_others_have_of_a_ray_that_is_joined(ray_here: None, storage: Path) -> None:

@@ -82,7 +82,7 @@ def write_report(view: SweepView, pictures: Sequence[Picture], path: Path) -> No
     }
     page = render(view.plan, live=False, data=as_json(data), plotly_js=get_plotlyjs())
     with atomic_write(path) as unfinished:
-        unfinished.write_text(page)
+        unfinished.write_text(page, encoding="utf-8")
 
 
 def render(plan: Plan, **values: Any) -> str:

@@ -106,7 +106,7 @@ def keep_num_samples(folder: Path, number: int) -> None:
 
 def _write(folder: Path, contents: SweepFile) -> None:
     with atomic_write(folder / SWEEP_FILE) as partial:
-        partial.write_text(contents.model_dump_json(indent=2) + "\n")
+        partial.write_text(contents.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def find_sweep(sweep: str, storage: Path, option: str = "") -> Path:
