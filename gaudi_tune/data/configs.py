@@ -98,3 +98,9 @@ class ImageConfig(TrainingConfig):
             "auto_augment, random_erase, mixup and cutmix go with augment": self.augment
             or not (self.auto_augment != "none" or self.random_erase or self.mixup or self.cutmix),
         }
+
+
+def limited(samples: str, split: str, used: int, count: int) -> str:
+    """Return a remark that a setting limits the samples of a split."""
+    option = "train_samples" if split == "train" else "val_samples"
+    return f"{used} of {count} {samples} of {split} are used ({option}={used}; 0: all)"

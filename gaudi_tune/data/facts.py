@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gaudi_tune.data.configs import ImageConfig, TextConfig
+from gaudi_tune.data.configs import ImageConfig, TextConfig, limited
 from gaudi_tune.training.training_config import check_batch, check_classes
 
 if TYPE_CHECKING:
@@ -40,7 +41,15 @@ def check_images(config: ImageConfig) -> list[str]:
     splits: tuple[Split, ...] = ("train", "val", "test") if config.hold_out else ("train", "val")
     sizes: dict[str, int] = {split: len(index.files(split, config)[1]) for split in splits}
     summary = _check(config, "images", sizes, index.classes)
-    return [f"{summary}, {config.image_size} pixels", *(f"data: {note}" for note in index.notes)]
+    notes = [*index.notes]
+    if config.hold_out and not index.has_test:
+        notes.append("half of the validation images are held out for the confirmation")
+    unlimited = replace(config, train_samples=0, val_samples=0)
+    for split in splits:
+        count = len(index.files(split, unlimited)[1])
+        if sizes[split] < count:
+            notes.append(limited("images", split, sizes[split], count))
+    return [f"{summary}, {config.image_size} pixels", *(f"data: {note}" for note in notes)]
 
 
 def _check(config: TextConfig | ImageConfig, samples: str, sizes: Mapping[str, int], classes: Sequence[str]) -> str:

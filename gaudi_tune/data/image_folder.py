@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from PIL import Image
-from rich.console import Console
-from rich.progress import track
+from gaudi_tune.base.words import counted
+from gaudi_tune.data.readable import unreadable
 
 VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
 """Names of the folder for validation; the first that exists counts."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet's list of validation images and their classes, tab-separated."""
-PROGRESS_BAR_FROM = 20_000
-"""Number of files from which on a progress bar is shown while they are checked."""
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""What torchvision's ImageFolder takes for an image, in small letters or capitals."""
+NO_IMAGE = f"with an ending other than {', '.join(ENDINGS)}"
+HIDDEN = "with a hidden name"
+NO_CLASS = "in no folder of a class"
+NOT_ANNOTATED = f"that {ANNOTATIONS} does not name"
 
 LabelledFile = tuple[str, str]
 """A path below the root, and the name of its class."""
@@ -28,12 +28,14 @@ LabelledFile = tuple[str, str]
 class ImageList:
     """The images of a folder."""
 
-    train: list[LabelledFile]
-    val: list[LabelledFile]
-    test: list[LabelledFile]
+    train: list[LabelledFile] = field(default_factory=list)
+    val: list[LabelledFile] = field(default_factory=list)
+    test: list[LabelledFile] = field(default_factory=list)
     """Empty if there is no labelled test split besides the validation split."""
     bad: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why. They are in no split."""
+    aside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Files that are in no split for another reason, by the reason."""
     notes: list[str] = field(default_factory=list)
     """Remarks on how the folder was read, if that is not obvious."""
 
@@ -46,7 +48,8 @@ def list_images(root: Path) -> ImageList:
     downloaded, with ``train/<class>/images/*``, and ``val/images/*`` beside a list of their classes.
 
     Raises:
-        ValueError: It has none of these layouts, or a split without images; the message says what is missing.
+        ValueError: It has none of these layouts, or a split without images; the message says what is missing. The
+            layout is checked before any image is read.
     """
     if not (root / "train").is_dir():
         folders = [folder.name for folder in root.glob("*/") if (folder / "train").is_dir()]
@@ -55,41 +58,116 @@ def list_images(root: Path) -> ImageList:
     validation = next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
     if validation is None:
         raise ValueError("there is no folder val/ (nor test/) in it to validate on")
-    train = _by_class(root, root / "train")
-    listed = ImageList(train, _validation(root, validation), _test(root, validation, {label for _, label in train}))
+    listed = ImageList()
+    listed.train = _by_class(root, root / "train", listed)
+    listed.val = _validation(root, validation, listed)
+    listed.test = _test(root, validation, listed)
     if validation.name == "test":
         listed.notes.append("there is no val/: test/ serves for validation")
-    _sort_out(root, listed)
-    if not listed.train or not listed.val:
-        folder = root / "train" if not listed.train else validation
-        raise ValueError(f"there are no readable images in {folder}, whose folders should be named after their classes")
-    unseen = {label for _, label in listed.val} - {label for _, label in listed.train}
-    if unseen:
-        raise ValueError(f"classes {sorted(unseen)[:5]} are in {validation.name}/ and not in train/")
-    if len({label for _, label in listed.train}) < 2:
-        raise ValueError(f"{root / 'train'} holds one class, and there is nothing to tell it from; give two or more")
+    for reason, files in listed.aside.items():
+        if files:
+            listed.notes.append(f"left aside {counted(len(files), 'file')} {reason}, the first {files[0]}")
+    _check(root, validation, listed)
+    listed.bad = unreadable(root, [file for file, _ in (*listed.train, *listed.val, *listed.test)])
+    listed.train = [entry for entry in listed.train if entry[0] not in listed.bad]
+    listed.val = [entry for entry in listed.val if entry[0] not in listed.bad]
+    listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
+    _check(root, validation, listed)
     return listed
 
 
-def _by_class(root: Path, split: Path) -> list[LabelledFile]:
+def _check(root: Path, validation: Path, listed: ImageList) -> None:
+    """Check that there is something to tell apart, and something to validate on."""
+    for folder, files in ((root / "train", listed.train), (validation, listed.val)):
+        if not files:
+            raise ValueError(
+                f"there are no readable images in {folder}, whose folders should be named after their classes"
+            )
+    classes = {label for _, label in listed.train}
+    for folder, files in ((validation, listed.val), (root / "test", listed.test)):
+        if unseen := {label for _, label in files} - classes:
+            raise ValueError(
+                f"no image of the classes {sorted(unseen)[:5]} is there to train on, and {folder.name}/ has some; put "
+                f"some into train/, or remove these classes from {folder.name}/"
+            )
+    if len(classes) < 2:
+        raise ValueError(f"{root / 'train'} holds one class, and there is nothing to tell it from; give two or more")
+
+
+def _by_class(root: Path, split: Path, listed: ImageList) -> list[LabelledFile]:
     labelled = []
-    for folder in _visible(split):
-        if folder.is_dir():
-            # Tiny ImageNet has the images one level deeper, beside a text file of bounding boxes.
-            images = folder / "images" if (folder / "images").is_dir() else folder
-            labelled += [(str(file.relative_to(root)), folder.name) for file in _files(images)]
+    for entry in sorted(split.iterdir()):
+        if entry.is_dir() and not entry.name.startswith("."):
+            labelled += [(file, entry.name) for file in _images_of_class(root, entry, listed)]
+        elif _ends_as_image(entry):
+            listed.aside[NO_CLASS].append(str(entry.relative_to(root)))
     return labelled
 
 
-def _validation(root: Path, split: Path) -> list[LabelledFile]:
+def _images_of_class(root: Path, folder: Path, listed: ImageList) -> list[str]:
+    """Return the images in the folder of a class.
+
+    Raises:
+        ValueError: There are none, or there are folders in it. Tiny ImageNet has the images in a folder ``images/``,
+            beside a text file of bounding boxes.
+    """
+    images = _images_in(root, folder, listed)
+    folders = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    if [entry.name for entry in folders] == ["images"] and not images:
+        folder = folders[0]
+        images = _images_in(root, folder, listed)
+        folders = [entry for entry in folder.iterdir() if entry.is_dir()]
+    if folders:
+        raise ValueError(
+            f"{folder} has a folder {folders[0].name}/ in it{', beside images' if images else ''}: images lie directly "
+            f"in the folder of their class, or all of them in a folder images/ in it"
+        )
+    if not images:
+        endings = Counter(file.suffix.lower() or "no ending" for file in folder.iterdir())
+        there = f"its files have {', '.join(endings)}" if endings else "it is empty"
+        raise ValueError(
+            f"the folder {folder} has no image ({there}; an image ends in {', '.join(ENDINGS)}); put in images of this "
+            f"class, or remove the folder"
+        )
+    return images
+
+
+def _images_in(root: Path, folder: Path, listed: ImageList) -> list[str]:
+    images = []
+    for file in sorted(folder.iterdir()):
+        name = str(file.relative_to(root))
+        if file.name.startswith("."):
+            if _ends_as_image(file):
+                listed.aside[HIDDEN].append(name)
+        elif _ends_as_image(file):
+            images.append(name)
+        elif not file.is_dir():
+            listed.aside[NO_IMAGE].append(name)
+    return images
+
+
+def _ends_as_image(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS) and not file.is_dir()
+
+
+def _validation(root: Path, split: Path, listed: ImageList) -> list[LabelledFile]:
     annotations, images = split / ANNOTATIONS, split / "images"
     if not (annotations.is_file() and images.is_dir()):  # after sorting the images, people leave the list behind
-        return _by_class(root, split)
-    lines = (line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip())
-    return [(str((images / file).relative_to(root)), label) for file, label, *_ in lines]
+        return _by_class(root, split, listed)
+    labelled = []
+    text = annotations.read_text(encoding="utf-8", errors="surrogateescape")
+    for number, line in enumerate(text.split("\n"), 1):
+        file, *about = line.rstrip("\r").split("\t")
+        if about:
+            labelled.append((str((images / file).relative_to(root)), about[0]))
+        elif line.strip():
+            raise ValueError(f"line {number} of {annotations} must be a file, a tab and its class, but is {line!r}")
+    named = {file for file, _ in labelled}
+    listed.aside[NOT_ANNOTATED] += [file for file in _images_in(root, images, listed) if file not in named]
+    return labelled
 
 
-def _test(root: Path, validation: Path, classes: set[str]) -> list[LabelledFile]:
+def _test(root: Path, validation: Path, listed: ImageList) -> list[LabelledFile]:
     """Return the images of ``test/``, unless it serves for validation or its folders are not classes.
 
     The public test sets of ImageNet and Tiny ImageNet have no labels.
@@ -97,48 +175,8 @@ def _test(root: Path, validation: Path, classes: set[str]) -> list[LabelledFile]
     folder = root / "test"
     if folder == validation or not folder.is_dir():
         return []
-    folders = {entry.name for entry in _visible(folder) if entry.is_dir()}
-    return _by_class(root, folder) if folders and folders <= classes else []
-
-
-def _files(folder: Path) -> Iterable[Path]:
-    for file in _visible(folder):
-        if file.is_dir():
-            raise ValueError(
-                f"{folder} has a folder {file.name}/ in it: images lie directly in the folder of their class"
-            )
-        yield file
-
-
-def _visible(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-
-
-def _sort_out(root: Path, listed: ImageList) -> None:
-    """Move files that cannot be read to ``listed.bad``."""
-    files = [file for file, _ in (*listed.train, *listed.val, *listed.test)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        reasons = pool.map(lambda file: _read_problem(root / file), files)
-        console = Console(stderr=True)
-        quiet = len(files) < PROGRESS_BAR_FROM or not console.is_terminal
-        checked = track(reasons, "checking images", total=len(files), console=console, disable=quiet)
-        listed.bad = {file: reason for file, reason in zip(files, checked, strict=True) if reason}
-    if not quiet:
-        print(f"checked {len(files)} images", file=sys.stderr)
-    listed.train = [entry for entry in listed.train if entry[0] not in listed.bad]
-    listed.val = [entry for entry in listed.val if entry[0] not in listed.bad]
-    listed.test = [entry for entry in listed.test if entry[0] not in listed.bad]
-
-
-def _read_problem(file: Path) -> str | None:
-    try:
-        with Image.open(file) as image:
-            # A JPEG is decoded at an eighth of its size, which is five times faster and still finds truncated files.
-            image.draft("RGB", (1, 1))
-            image.load()
-            if image.mode in ("I", "F"):
-                return f"pixels of mode {image.mode} have no agreed range; save it with 8 or 16 bits"
-    except Exception as error:
-        # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others for broken files.
-        return str(error).replace(f" {str(file)!r}", "") or type(error).__name__
-    return None
+    folders = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+    if folders and folders <= {label for _, label in listed.train}:
+        return _by_class(root, folder, listed)
+    listed.notes.append("test/ is left aside: its folders are not the classes of train/")
+    return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gaudi_tune.base.node_cache import fingerprint, prepare_once
-from gaudi_tune.data.configs import TextConfig
+from gaudi_tune.data.configs import TextConfig, limited
 from gaudi_tune.data.encoder import encoder_config, positions
 from gaudi_tune.data.held_out import Split, rows_of, rows_to_validate
 from gaudi_tune.data.pretrained import first_line, from_pretrained
@@ -138,15 +138,13 @@ def _open_ids(file: Path, texts: int, tokens: int) -> tuple[np.memmap, np.ndarra
 
 def _first_texts(config: TextConfig, split: str, texts: LabelledTexts, notes: list[str]) -> LabelledTexts:
     """Return as many texts of a split as the configuration uses, and note how many there are."""
-    option, limit = "train_samples", config.train_samples
-    if split != "train":
-        option, limit = "val_samples", config.val_samples
+    limit = config.train_samples if split == "train" else config.val_samples
     count = len(texts.labels)
     if not limit or limit >= count:
         return texts
     first = texts.select(range(limit))
     _check_classes(config, split, first.labels, texts.labels)
-    notes.append(f"the first {limit} of {count} texts of {split} are used ({option}={limit}; 0: all)")
+    notes.append(limited("texts", split, limit, count))
     return first
 
 

@@ -28,7 +28,9 @@ def test_a_plan_says_how_many_images_there_are_and_of_what(tmp_path: Path) -> No
     assert check_images(config) == [f"{of} 8 to validate, 2 classes (ants, bees), 16 pixels"]
     held_out = replace(config, hold_out=True, train_samples=6)
     assert check_images(held_out) == [
-        f"data: {tmp_path}: 6 images to train on, 4 to validate, 4 to test, 2 classes (ants, bees), 16 pixels"
+        f"data: {tmp_path}: 6 images to train on, 4 to validate, 4 to test, 2 classes (ants, bees), 16 pixels",
+        "data: half of the validation images are held out for the confirmation",
+        "data: 6 of 10 images of train are used (train_samples=6; 0: all)",
     ]
 
 

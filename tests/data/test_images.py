@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
+from gaudi_tune.data import readable
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.image_index import image_index
 from gaudi_tune.data.images import NORMALIZATIONS, Normalization, augmentation, evaluation, images_of, preparation
@@ -110,26 +113,36 @@ def test_tiny_imagenet_as_it_is_downloaded(tmp_path: Path) -> None:
         (root / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t0\t9\t9\n")
         draw(root / "val" / "images" / f"val_{wnids.index(wnid)}.JPEG")
         draw(root / "test" / "images" / f"test_{wnid}.JPEG")  # has no labels, and is no validation split
+    draw(root / "val" / "images" / "val_2.JPEG")
     lines = [f"val_{number}.JPEG\t{wnids[1 - number]}\t0\t0\t9\t9" for number in range(2)]
     (root / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
     data = images_of(config(root))
     assert (len(data.train), len(data.val), data.classes) == (2, 2, list(wnids))
+    assert [note.rpartition(", the first ")[2] for note in image_index(config(root)).notes] == [
+        "test/ is left aside: its folders are not the classes of train/",
+        "train/n01443537/n01443537_boxes.txt",
+        "val/images/val_2.JPEG",
+    ]
     by_file = {file.decode(): data.classes[label] for file, label in zip(data.val._paths, data.val.labels, strict=True)}
     assert by_file == {"val/images/val_0.JPEG": wnids[1], "val/images/val_1.JPEG": wnids[0]}
 
 
 def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path) -> None:
-    (folder / "train" / "ants" / "notes.txt").write_text("ants are small")
+    (folder / "train" / "ants" / "notes.png").write_text("ants are small")
     whole = draw(folder / "train" / "bees" / "cut.jpg", size=(400, 300)).read_bytes()
     (folder / "train" / "bees" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "train" / "bees" / "empty.png").touch()
     (folder / "train" / "bees" / ".hidden").touch()
-    with pytest.raises(ValueError, match=r"3 files cannot be read as images: train/ants/notes.txt .*--skip-bad"):
+    (folder / "train" / "bees" / ".hidden.png").touch()
+    with pytest.raises(ValueError, match=r"3 files cannot be read as images: train/ants/notes.png .*--skip-bad"):
         images_of(config(folder))
     data = images_of(config(folder, skip_bad_images=True))
     assert len(data.train) == 6
     notes = image_index(config(folder, skip_bad_images=True)).notes
-    assert notes == ["left out 3 files that cannot be read as images, the first train/ants/notes.txt"]
+    assert notes == [
+        "left aside 1 file with a hidden name, the first train/bees/.hidden.png",
+        "left out 3 files that cannot be read as images, the first train/ants/notes.png",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,21 +151,120 @@ def test_files_that_are_no_images_are_named_and_counted_or_left_out(folder: Path
         (lambda root: root.rename(root.with_name("gone")), "there is no such folder. Give one with train/ and val/"),
         (lambda root: (root / "train").rename(root / "training"), "there is no folder train/ in it"),
         (lambda root: (root / "val").rename(root / "holdout"), r"no folder val/ \(nor test/\) in it"),
-        (lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"), r"classes \['wasps'\] are in val/"),
-        (lambda root: [file.unlink() for file in root.glob("val/*/*")], "there are no readable images in .*val"),
+        (
+            lambda root: (root / "val" / "bees").rename(root / "val" / "wasps"),
+            r"no image of the classes \['wasps'\] is there to train on, and val/ has",
+        ),
+        (
+            lambda root: [file.unlink() for file in root.glob("val/*/*")],
+            "the folder .*val/ants has no image .it is empty; an image ends in .jpg, .*or remove the folder",
+        ),
+        (
+            lambda root: [file.rename(file.with_suffix(".gif")) for file in root.glob("train/ants/*")],
+            "the folder .*train/ants has no image .its files have .gif; an image ends in",
+        ),
+        (
+            lambda root: [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
+            "the folder .*val/ants has no image",
+        ),
+        (
+            lambda root: (
+                [file.rename(root / "val" / f"{file.parent.name}.jpg") for file in root.glob("val/*/*")],
+                list(map(shutil.rmtree, root.glob("val/*/"))),
+            ),
+            "there are no readable images in .*val, whose folders should be named after",
+        ),
+        (
+            lambda root: draw(root / "train" / "ants" / "images" / "x.png"),
+            "ants has a folder images/ in it, beside images: images lie dir",
+        ),
+        (
+            lambda root: (
+                draw(root / "val" / "images" / "x.png"),
+                (root / "val" / "val_annotations.txt").write_text("x.png ants\n"),
+            ),
+            r"line 1 of .*val_annotations.txt must be a file, a tab and its class, but is 'x.png ants'",
+        ),
         (
             lambda root: draw(root / "train" / "ants" / "2024" / "x.png"),
-            "ants has a folder 2024/ in it: images lie dir",
+            "ants has a folder 2024/ in it, beside images: images lie dir",
         ),
         (lambda root: list(map(shutil.rmtree, root.glob("*/bees"))), "holds one class"),
         (lambda root: (root / "train" / "ants" / "gone.png").symlink_to("nowhere"), "gone.png .*No such file"),
     ],
-    ids=["missing", "no train", "no val", "unseen class", "empty val", "nested", "one class", "dangling link"],
+    ids=[
+        "missing",
+        "no train",
+        "no val",
+        "unseen class",
+        "empty val",
+        "gif",
+        "flat val",
+        "only flat val",
+        "beside images/",
+        "bad annotations",
+        "nested",
+        "one class",
+        "dangling link",
+    ],
 )
 def test_a_folder_that_cannot_be_used_is_an_error(spoil: Callable[[Path], Any], message: str, folder: Path) -> None:
     spoil(folder)
     with pytest.raises(ValueError, match=f"--data {folder}: .*{message}"):
         images_of(config(folder))
+
+
+def test_what_torchvision_takes_for_an_image_counts_and_the_plan_names_the_rest(folder: Path) -> None:
+    """The published archive of ants and bees has an imageNotFound.gif, which ImageFolder does not take."""
+    Image.new("RGB", (9, 9)).save(folder / "train" / "ants" / "imageNotFound.gif")
+    draw(folder / "train" / "ants" / "3.JPG")
+    draw(folder / "train" / "loose.png")
+    (folder / "train" / "bees" / "notes.txt").touch()
+    data = images_of(config(folder)).train
+    theirs = ImageFolder(str(folder / "train"))
+    assert {os.fsdecode(path) for path in data._paths} == {os.path.relpath(path, folder) for path, _ in theirs.samples}
+    assert len(theirs) == 7
+    assert image_index(config(folder)).notes == [
+        f"left aside 2 files with an ending other than {', '.join(IMG_EXTENSIONS)}, "
+        "the first train/ants/imageNotFound.gif",
+        "left aside 1 file in no folder of a class, the first train/loose.png",
+    ]
+
+
+def test_a_layout_that_cannot_be_used_is_named_before_any_image_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gaudi_tune.data.readable._read_problem", lambda file: pytest.fail(f"read {file}"))
+    (folder / "val" / "bees").rename(folder / "val" / "wasps")
+    with pytest.raises(ValueError, match=r"no image of the classes \['wasps'\] is there to train on"):
+        images_of(config(folder))
+
+
+def test_what_was_read_is_not_read_again_after_a_check_that_ended_early(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read, bad = list[str](), folder / "train" / "bees" / "2.png"
+    whole = bad.read_bytes()
+
+    def look(file: Path) -> str | None:
+        read.append(str(file.relative_to(folder)))
+        return real(file)
+
+    real = readable._read_problem
+    monkeypatch.setattr(readable, "_read_problem", look)
+    for name, value in (("CHUNK", 3), ("PROGRESS_FROM", 8), ("PROGRESS_EVERY_S", 0)):
+        monkeypatch.setattr(readable, name, value)
+    bad.write_bytes(whole[:40])
+    with pytest.raises(ValueError, match=r"1 file cannot be read as images: train/bees/2.png"):
+        images_of(config(folder))
+    assert len(read) == 8
+    said = [f"checked {done} of 8 images" for done in (3, 6, 8)]
+    assert capsys.readouterr().err.splitlines() == said
+    read.clear()
+    bad.write_bytes(whole)
+    draw(folder / "train" / "ants" / "new.png")
+    assert len(images_of(config(folder)).train) == 7
+    assert read == ["train/ants/new.png", "train/bees/2.png"]
 
 
 def test_a_fixed_image_is_seen(folder: Path) -> None:
@@ -379,5 +491,5 @@ def test_a_class_of_which_nothing_is_left_to_train_on_is_named(folder: Path) -> 
     draw(folder / "test" / "cats" / "1.png")
     (folder / "train" / "cats").mkdir()
     (folder / "train" / "cats" / "1.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"no image of the classes \['cats'\] is left to train on"):
+    with pytest.raises(ValueError, match=r"no image of the classes \['cats'\] is there to train on"):
         images_of(config(folder, skip_bad_images=True, hold_out=True))

@@ -188,9 +188,9 @@ def test_a_plan_says_what_is_divided_limited_and_left_aside(encoder: str, tmp_pa
         f"the test part is left aside: there is no column 'label' in {tmp_path / 'test.csv'}; the columns are text. "
         "Name the right one with --set label_column=NAME.",
         "half of the validation texts are held out for the confirmation",
-        "the first 15 of 20 texts of train are used (train_samples=15; 0: all)",
-        "the first 2 of 5 texts of val are used (val_samples=2; 0: all)",
-        "the first 2 of 5 texts of test are used (val_samples=2; 0: all)",
+        "15 of 20 texts of train are used (train_samples=15; 0: all)",
+        "2 of 5 texts of val are used (val_samples=2; 0: all)",
+        "2 of 5 texts of test are used (val_samples=2; 0: all)",
     ]
 
 

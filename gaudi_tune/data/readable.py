@@ -1,0 +1,89 @@
+"""Finds the images of a folder that cannot be read. Each file is decoded once per node, also if a check ends early."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+
+from gaudi_tune.base.node_cache import cache_root
+
+CHUNK = 1000
+"""How many files are decoded before it is noted on disk which of them can be read."""
+PROGRESS_FROM = 20_000
+"""Number of files from which on progress is shown."""
+PROGRESS_EVERY_S = 30
+"""Seconds between two lines of progress where there is no terminal."""
+MARK_BYTES = 16
+
+
+def unreadable(root: Path, files: Sequence[str]) -> dict[str, str]:
+    """Return the files below ``root`` that cannot be read as images, and why.
+
+    Files that could be read earlier and have the same size and time since are not decoded again.
+    """
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:MARK_BYTES]
+    record = cache_root() / f"readable-images-{name}"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    known = record.read_bytes() if record.is_file() else b""
+    readable = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
+    bad: dict[str, str] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool, record.open("ab") as new:
+        for chunk in _with_progress(files):
+            marks = dict(zip(chunk, pool.map(lambda file: _mark(root / file), chunk), strict=True))
+            to_read = [file for file, mark in marks.items() if mark not in readable]
+            reasons = dict(zip(to_read, pool.map(lambda file: _read_problem(root / file), to_read), strict=True))
+            bad |= {file: reason for file, reason in reasons.items() if reason}
+            new.write(b"".join(marks[file] for file, reason in reasons.items() if not reason))
+            new.flush()
+    return bad
+
+
+def _with_progress(files: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the files in chunks, and show how many are done: a bar on a terminal, or else a line now and then."""
+    chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
+    console = Console(stderr=True)
+    if len(files) < PROGRESS_FROM:
+        yield from chunks
+    elif console.is_terminal:
+        yield from track(chunks, f"checking {len(files):,} images", console=console)
+    else:
+        said_at = time.monotonic()
+        for number, chunk in enumerate(chunks, 1):
+            yield chunk
+            if time.monotonic() - said_at >= PROGRESS_EVERY_S or number == len(chunks):
+                said_at = time.monotonic()
+                done = min(number * CHUNK, len(files))
+                print(f"checked {done:,} of {len(files):,} images", file=sys.stderr, flush=True)
+
+
+def _mark(file: Path) -> bytes:
+    """Return what tells a file, as it is now, from others."""
+    try:
+        status = file.stat()
+    except OSError:
+        return b""  # which is in no record
+    about = os.fsencode(file) + f"\0{status.st_size}\0{status.st_mtime_ns}".encode()
+    return hashlib.blake2b(about, digest_size=MARK_BYTES).digest()
+
+
+def _read_problem(file: Path) -> str | None:
+    try:
+        with Image.open(file) as image:
+            # A JPEG is decoded at an eighth of its size, which is five times faster and still finds truncated files.
+            image.draft("RGB", (1, 1))
+            image.load()
+            if image.mode in ("I", "F"):
+                return f"pixels of mode {image.mode} have no agreed range; save it with 8 or 16 bits"
+    except Exception as error:
+        # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others for broken files.
+        return str(error).replace(f" {str(file)!r}", "") or type(error).__name__
+    return None
