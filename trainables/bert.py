@@ -46,6 +46,10 @@ class BertConfig(TextConfig, AttentionConfig):
         return super().graph(workers) | {"dropout": self.dropout}
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return None."""
+        return None
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if there is dropout, which would be drawn differently."""
         return "each worker draws its own dropout" if self.dropout else None
 

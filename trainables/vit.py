@@ -62,11 +62,11 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
 
-    def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if there is dropout, which would be drawn differently, or if images are mixed."""
         if self.dropout:
             return "each worker draws its own dropout"
-        return super().why_not_wider(device, workers, wider)
+        return super().why_not_exact(device, workers, wider)
 
     def rules(self) -> dict[str, bool]:
         """Return each rule in words, and whether the values keep it."""

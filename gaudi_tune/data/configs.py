@@ -83,6 +83,10 @@ class ImageConfig(TrainingConfig):
         return super().graph(workers) | {"image_size": self.image_size}
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return None."""
+        return None
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if images are mixed with one another; other augmentation is drawn for each image alone."""
         return "mixup and cutmix mix the images of one worker" if self.mixup or self.cutmix else None
 

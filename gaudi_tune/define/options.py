@@ -93,8 +93,8 @@ class TrialOptions:
     """auto, hpu, cuda or cpu."""
     workers_per_trial: Annotated[int, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
     """Devices that train one trial together."""
-    grow: Annotated[Literal["auto", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
-    """Give idle devices to running trials: auto, on, off."""
+    grow: Annotated[Literal["auto", "exact", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
+    """Give idle devices to running trials: auto, exact, on, off."""
     data: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None
     """File, folder or name on the hub; default: the recipe's."""
     model: Annotated[Text | None, shown("PATH"), Traits(rerun_repeats=True)] = None

@@ -138,10 +138,15 @@ def _graphs(plan: Plan) -> str:
 
 def _growth(plan: Plan) -> str:
     if isinstance(plan.growth, str):
-        return f"off: {plan.growth} (--grow on allows it, and changes a trial's numbers)"
+        return f"off: {plan.growth} (--grow on allows it nevertheless)"
     if not plan.grows:
         return ""
-    note = ", which changes their numbers" if plan.options.grow == "on" else " (--grow off: never)"
+    notes = {
+        "auto": ", with other random draws (--grow exact: only where numbers stay the same; --grow off: never)",
+        "exact": ", and their numbers stay the same",
+        "on": ", even where that changes what they compute",
+    }
+    note = notes[plan.options.grow]
     return f"running trials take up to {plan.growth} {plan.devices.type.kind} each when no trial waits for them{note}"
 
 

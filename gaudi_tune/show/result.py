@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.base.words import format_params, format_value, in_columns
+from gaudi_tune.base.words import counted, format_params, format_value, in_columns
 from gaudi_tune.define.sweep_plan import REPORT_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import in_lines
 from gaudi_tune.sweep.record.device_time import shares_of
@@ -23,7 +23,10 @@ def result_lines(folder: Path, summary: Mapping[str, Any], extra: Sequence[tuple
     """
     lines = _best_lines(summary) if summary.get("best") is not None else []
     if summary:
-        lines += [f"devices     {shares_of(summary['device_seconds'])}", f"summary     {folder / SUMMARY_FILE}"]
+        lines += [
+            f"devices     {shares_of(summary['device_seconds'])}{_growth(summary)}",
+            f"summary     {folder / SUMMARY_FILE}",
+        ]
     if (folder / REPORT_FILE).is_file():
         lines.append(f"report      {folder / REPORT_FILE}")
     return lines + [f"{label:<10}  {text}" for label, text in extra]
@@ -44,6 +47,11 @@ def exit_status(summary: Mapping[str, Any]) -> int:
 def is_useless(summary: Mapping[str, Any]) -> bool:
     """Whether nothing can be gained by resuming a sweep: trials have failed, and none has reported a finite value."""
     return bool((summary.get("trials") or {}).get("failed")) and summary.get("best") is None
+
+
+def _growth(summary: Mapping[str, Any]) -> str:
+    grown: Mapping[Any, int] = summary.get("grown") or {}
+    return f"; {counted(len(grown), 'trial')} grew, to at most {max(grown.values())} devices" if grown else ""
 
 
 def _best_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> di
         **_results(plan, state),
         **_progress(state),
         "seconds_each": {plan.budget.unit: state.seconds_each()},
-        **_device_entries(state),
+        **_device_entries(state, plan.options.workers_per_trial),
         "settings": plan.settings,
         **addresses,
     }
@@ -94,8 +94,9 @@ def _progress(state: SweepState) -> dict[str, Any]:
     }
 
 
-def _device_entries(state: SweepState) -> dict[str, Any]:
-    """Return the time of the devices, and what was counted on them for each trial and in all."""
+def _device_entries(state: SweepState, usual_width: int) -> dict[str, Any]:
+    """Return the time of the devices, the trials that grew beyond ``usual_width`` with their most devices, and what
+    was counted on devices for each trial and in all."""
     device_time = state.device_time
     trial_counts: dict[int, dict[str, Any]] = {}
     sums = Counter[str]()
@@ -109,6 +110,7 @@ def _device_entries(state: SweepState) -> dict[str, Any]:
         "device_seconds": _rounded(device_time.total()),
         **sums,
         "device_counts": trial_counts,
+        "grown": {trial: count for trial, count in sorted(device_time.most_devices().items()) if count > usual_width},
         "device_time": {
             "devices": {device: _rounded(seconds) for device, seconds in device_time.by_device().items()},
             "trials": {number: _rounded(seconds) for number, seconds in sorted(device_time.by_trial.items())},

@@ -104,12 +104,20 @@ class TrialConfig:
         return None
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        """Return why a trial must not move from ``workers`` to ``wider`` workers, such as that it would train worse.
+
+        Returns:
+            None if it computes the same, apart from random draws and the order of sums.
+        """
+        return "its train loop does not say that it computes the same"
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return why a trial may report other numbers if it moves from ``workers`` to ``wider`` workers.
 
         Returns:
             None if the numbers are the same, apart from the order of sums.
         """
-        return "its train loop does not say that its numbers stay the same"
+        return self.why_not_wider(device, workers, wider)
 
     def settings_of_wider(self, device: DeviceType, workers: int, wider: int) -> dict[str, Any]:
         """Return the settings that must change if a trial moves to ``wider`` workers, to keep its numbers the same.

@@ -15,7 +15,9 @@ from gaudi_tune.cli.commands import main
 from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.define.experiment import RecipeName
 from gaudi_tune.define.options import PROJECT_ROOT
+from gaudi_tune.devices.find import DEVICE_TYPES, Devices
 from gaudi_tune.plan.apply import AppliedOptions, apply_options, check_space
+from gaudi_tune.sweep.policies.growth import max_devices
 from gaudi_tune.training.training_config import TrainingConfig, num_micro_batches
 from trainables import resnet50_imagenet, vit
 
@@ -70,6 +72,17 @@ def test_the_learning_rate_goes_with_the_batch(name: str, workers: int) -> None:
     ]
     assert asked.experiment.search_space.fixed == {"lr": 0.01}
     assert [trial.peak_lr for trial in trials] == pytest.approx([0.01, 0.04, 0.02])
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("bert", 8), ("vit", 8), ("resnet50-imagenet", 8), ("resnet18", 2), ("resnet50", None)]
+)
+def test_on_eight_hpus_four_of_the_five_recipes_grow(name: str, most: int | None) -> None:
+    """The batch of ResNet-50 on ants and bees, 32 images, leaves batch normalisation 16 images on each of two."""
+    config, devices = config_of(BY_NAME[name], 1), Devices(DEVICE_TYPES["hpu"], (8,), "for a test")
+    answer = max_devices(config, devices, SweepOptions())
+    assert answer == most if most else "16 images on each of 2" in str(answer)
+    assert isinstance(max_devices(config, devices, SweepOptions(grow="exact")), str)
 
 
 def test_budgets_and_settings_are_the_published_ones() -> None:

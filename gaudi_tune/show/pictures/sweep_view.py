@@ -192,6 +192,8 @@ class SweepView:
         end = time.monotonic() if self.running else device_time.ended
         facts.append(("Trials", f"{len(self.trials)} of {summary['expected']}", ""))
         facts.append(("Time", duration(end - device_time.began), shares_of(device_time.total())))
+        if grown := summary["grown"]:
+            facts.append(("Grown", str(len(grown)), f"trials, to at most {max(grown.values())} devices"))
         return facts
 
     def _best(self) -> dict[str, Any] | None:

@@ -205,9 +205,9 @@ class Growth:
         return -math.inf if trial.best is None else state.objective.score(trial.best)
 
     def _max_width(self, trial: TrialState) -> int:
-        """Return the most devices to which a trial may grow; 0 if it has failed to move too often."""
+        """Return the most devices to which a trial may grow; 0 if it confirms, or has failed to move too often."""
         growth = self._trials[trial.number]
-        if growth.failed_moves == MAX_FAILED_MOVES:
+        if growth.failed_moves == MAX_FAILED_MOVES or trial.confirms:  # confirmations are compared with one another
             return 0
         if growth.max_width is None:
             try:
@@ -302,7 +302,7 @@ def max_devices(config: TrialConfig, devices: Devices, options: SweepOptions) ->
     """Return the most devices that a trial of this configuration may grow to.
 
     Returns:
-        A reason, if it may not grow at all because its numbers would change.
+        A reason, if its configuration rules out that it grows at all.
     """
     usual_width, device_type = options.workers_per_trial, devices.type
     width, reason = usual_width, ""
@@ -314,8 +314,9 @@ def max_devices(config: TrialConfig, devices: Devices, options: SweepOptions) ->
             config.settings_of_wider(device_type, usual_width, wider)
         except ValueError:
             break
-        if options.grow == "auto":
-            reason = config.why_not_wider(device_type, usual_width, wider) or ""
+        if options.grow != "on":
+            why_not = config.why_not_exact if options.grow == "exact" else config.why_not_wider
+            reason = why_not(device_type, usual_width, wider) or ""
             if reason:
                 break
         width = wider

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -197,6 +197,14 @@ class DeviceTime:
         for kinds in seconds_by_device.values():
             kinds[IDLE] = max(0.0, self.ended - self.began - sum(kinds.values()))
         return seconds_by_device
+
+    def most_devices(self) -> dict[int, int]:
+        """Return the most devices that each trial had at a time."""
+        sets = Counter((interval.trial, interval.trained_from) for interval in self.intervals)
+        most: dict[int, int] = {}
+        for (trial, _), count in sets.items():
+            most[trial] = max(count, most.get(trial, 0))
+        return most
 
     def total(self) -> Seconds:
         """Return the seconds of all devices together."""

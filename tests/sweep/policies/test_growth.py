@@ -12,6 +12,7 @@ from ray import tune
 from gaudi_tune import Budget, Experiment
 from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.names import CONFIRMS
 from gaudi_tune.base.place import Place
 from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
@@ -27,12 +28,15 @@ NODE, EPOCH_S, WHOLE = "a-node", 100.0, Place(8, tuple(range(8)))
 
 @dataclass(frozen=True, kw_only=True)
 class GrowingConfig(SmallConfig):
-    """Says of dropout what the recipes say."""
+    """Says of dropout what the recipes say, and of weight decay what would train worse."""
 
     x: float = 0.5
 
     def why_not_wider(self, device: DeviceType, workers: int, wider: int) -> str | None:
-        return "dropout" if self.dropout else None
+        return "decay" if self.weight_decay else None
+
+    def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
+        return "dropout" if self.dropout else super().why_not_exact(device, workers, wider)
 
 
 @pytest.fixture
@@ -225,12 +229,24 @@ def test_one_that_could_not_move_twice_leaves_the_devices_to_others(plan: Plan) 
     assert node.after(2, 10, "1", value=0.7) == Place(2)
 
 
+def test_a_confirmation_keeps_the_usual_width(plan: Plan) -> None:
+    for confirms, place in ((0, Place(8, tuple(range(8)))), (3, None)):
+        node = Node(plan, trials=1)
+        node.begin(1, **({CONFIRMS: confirms} if confirms else {}))
+        node.report(1, 1, 0.5, devices=f"{NODE}:0")
+        assert node.after(1, 2, "0") == place
+
+
 @pytest.mark.parametrize(
     ("grow", "config", "most"),
     [
         ("auto", {}, 4),  # a batch of 12 in eight parts is none
-        ("auto", {"dropout": 0.1}, "dropout"),
-        ("on", {"dropout": 0.1}, 4),
+        ("auto", {"dropout": 0.1}, 4),
+        ("auto", {"weight_decay": 0.1}, "decay"),
+        ("exact", {}, 4),
+        ("exact", {"dropout": 0.1}, "dropout"),
+        ("exact", {"weight_decay": 0.1}, "decay"),
+        ("on", {"dropout": 0.1, "weight_decay": 0.1}, 4),
         ("on", {"batch_size": 64}, 8),
         ("on", {"batch_size": 9}, 1),
     ],
@@ -238,6 +254,6 @@ def test_one_that_could_not_move_twice_leaves_the_devices_to_others(plan: Plan) 
 def test_the_batch_and_the_numbers_say_how_far_a_trial_may_grow(
     grow: str, config: dict[str, float], most: int | str
 ) -> None:
-    trial = GrowingConfig(**{"epochs": 1, "batch_size": 12, "dropout": 0.0, **config})  # type: ignore[arg-type]
+    trial = GrowingConfig(**{"epochs": 1, "batch_size": 12, "dropout": 0.0, "weight_decay": 0.0, **config})  # type: ignore[arg-type]
     devices = Devices(DEVICE_TYPES["hpu"], (8,), "for a test")
     assert max_devices(trial, devices, SweepOptions(grow=grow)) == most  # type: ignore[arg-type]
