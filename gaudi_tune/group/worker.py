@@ -32,6 +32,7 @@ from gaudi_tune.devices.find import DEVICE
 from gaudi_tune.group.errors import failure_of_loop
 from gaudi_tune.group.mailbox import MAILBOX
 from gaudi_tune.group.own_code import OwnCode
+from gaudi_tune.group.own_process import copies_end_here, standard_files_restored
 from gaudi_tune.private import ray_train
 from gaudi_tune.private.torch import process_group_kept
 from gaudi_tune.training.fresh_start import environment_restored, fresh_start, release_memory
@@ -82,11 +83,14 @@ class _WarmSession:
         self._measured, self._counts, self.folder = measured, counts, folder
         self._checkpoint = Checkpoint.from_directory(checkpoint) if checkpoint else None
         self._save: SaveFunction | None = None
+        self._process = os.getpid()
         self._checkpoint_read = False  # whether the loop has called get_checkpoint()
         self.ended_by: dict[str, Any] | None = None
         """The command that ended the trial while its loop ran. Whatever the loop does afterwards is ignored."""
 
     def report(self, metrics: Mapping[str, Any], save: SaveFunction | None) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError("report() must be called in the worker itself, and not in a process that it has forked")
         if self.ended_by is not None:  # the loop swallowed the stop, or reports as it cleans up
             raise _TrialStopped(self.ended_by)
         self._save = save
@@ -136,6 +140,8 @@ def _run_trial(code: OwnCode, start: dict[str, Any], measured: _Measured, device
             open_session(session),
             ray_train.answered_by(report, get_checkpoint),
             environment_restored(),
+            standard_files_restored(),
+            copies_end_here(),
         ):
             train_loop = code.load()
             gc.enable()  # it was off for the imports of the first trial

@@ -8,11 +8,14 @@ import importlib
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gaudi_tune.devices.cpu import CPU, Cpu
 from gaudi_tune.group import worker_group
-from gaudi_tune.training.session import get_checkpoint, get_context, report
+from gaudi_tune.training.session import get_checkpoint, get_context, report, trial_folder
 from gaudi_tune.training.trial_config import TrialConfig
 
 AT_START = dict(os.environ)
@@ -210,11 +213,31 @@ def _kill_worker_once(config: dict[str, Any]) -> None:
         _kill_worker(config)
 
 
+def _spoil_process(config: dict[str, Any]) -> None:
+    """Leave a copy of the worker, a closed output and no folders."""
+    if os.fork() == 0:
+        report({"epoch": 3, "score": 9.0})  # an error in the copy, which ends with it
+    print("x" * 5_000_000)
+    sys.stdout.close()
+    os.close(2)
+    shutil.rmtree(os.getcwd())
+    shutil.rmtree(trial_folder())
+
+
+def _report_oddities(config: dict[str, Any]) -> None:
+    """Report what neither JSON nor a database takes, and names that mean something to Tune."""
+    odd = {"big": 10**400, "text": "\ud800" * 10**6, "a/\ud800": Decimal("sNaN"), "": True, "../x": Fraction(1, 3)}
+    tunes = {"done": True, "time_this_iter_s": "x", "config": 1, "trial_id": 2, "training_iteration": 7, "pid": "p"}
+    report({"epoch": 2, "score": 0.2, "train_loss": 0.5, **odd, **tunes}, save=partial(_write, epoch=2))
+
+
 WAYS_TO_FAIL: dict[str, Callable[[dict[str, Any]], None]] = {
     "raise": _raise_value_error,
     "run out of memory": _raise_out_of_memory,
     "be killed once": _kill_worker_once,
     "be killed": _kill_worker,
+    "spoil the process": _spoil_process,
+    "report oddities": _report_oddities,
 }
 """What happens in the second epoch of :func:`failing`, besides "diverge", "report None" and "finish"."""
 

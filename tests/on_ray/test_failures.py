@@ -6,6 +6,7 @@ The messages speak of other failures than happen.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from gaudi_tune import Experiment, build_tuner
 from gaudi_tune.base.failure import Failure, FailureKind
 from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.on_ray.tune_files import results_so_far
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.show.trackers.tracker import TRACKERS
 from gaudi_tune.sweep.record.device_time import LOST
@@ -27,6 +29,8 @@ from tests.helpers.loops import failing
 pytestmark = pytest.mark.workers
 
 KINDS: dict[str, FailureKind | None] = {
+    "spoil the process": None,
+    "report oddities": None,
     "finish": None,
     "raise": FailureKind.LOOP_ERROR,
     "diverge": FailureKind.DIVERGED,
@@ -54,12 +58,14 @@ def sweep(ray_here: None, folder: Path) -> SweepTuner:
     experiment = Experiment(train_loop=failing, space=space, metric="score", name="failing")
     options: dict[str, Any] = {"epochs": 3, "scheduler": "fifo", "search": "random", "retries": 1, "confirm": 0}
     with pytest.MonkeyPatch.context() as patch:
+        for variable in ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR", "TUNE_ONLY_STORE_CHECKPOINT_SCORE_ATTRIBUTE"):
+            patch.setenv(variable, "1")  # with each of which Tune would fail
         patch.setitem(TRACKERS, JsonLinesTracker.name, lambda plan: JsonLinesTracker(folder.with_suffix(".jsonl")))
         tuner = build_tuner(
             experiment, name=folder.name, storage=folder.parent, num_samples=len(KINDS), device="cpu", **options
         )
         tuner = in_one_group(tuner)
-    tuner.fit()
+        tuner.fit()
     return tuner
 
 
@@ -75,7 +81,7 @@ def test_the_end_of_each_trial_carries_its_failure(sweep: SweepTuner, ends: list
     assert [failure and failure.kind for failure in failures] == list(KINDS.values())
     assert [trial.failure for trial in sweep.run.state.trials.values()] == failures
     assert [line["reason"] for line in ends if line["failure"]] == [failure.text for failure in failures if failure]
-    raised, raised_again = (failures[number] for number in (1, 6))
+    raised, raised_again = (failures[list(KINDS).index(way)] for way in ("raise", "raise again"))
     assert raised.fingerprint.startswith("ValueError ")
     assert raised.cause == raised_again.cause
 
@@ -104,3 +110,14 @@ def test_mlflow_and_the_study_have_the_kinds(sweep: SweepTuner, folder: Path) ->
     study = optuna.load_study(study_name=folder.name, storage=f"sqlite:///{folder / STUDY_FILE}")
     assert [trial.user_attrs.get("failure_kind") for trial in study.trials] == expected
     assert [ran_out_of_memory(trial) for trial in study.trials] == [kind == "out of memory" for kind in expected]
+
+
+def test_the_record_of_what_a_loop_did_is_whole(sweep: SweepTuner, folder: Path) -> None:
+    assert len(results_so_far(folder)) == len(KINDS)
+    statuses = {way: sweep.run.state.trials[number].status for number, way in enumerate(KINDS, start=1)}
+    assert [statuses[way] for way in ("spoil the process", "report oddities", "finish")] == ["finished"] * 3
+    query = "tags.trial = '002' and tags.kind = 'trial'"
+    (run,) = mlflow.search_runs(experiment_names=["failing"], filter_string=query, output_format="list")
+    assert run.data.metrics["big"] > 1e308  # MLflow has no infinite numbers
+    assert (run.data.metrics["_"], run.data.metrics["x"]) == (1.0, 1 / 3)
+    assert math.isnan(run.data.metrics["a/_"])
