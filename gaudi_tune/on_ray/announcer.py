@@ -43,6 +43,12 @@ class Announcer:
         """Return where a person finds the sweep in its first tracker; "" if it has no tracker."""
         return in_words(self.trackers[0]) if self.trackers else ""
 
+    def flush_trackers(self) -> None:
+        """Return once all that the trackers were shown is on disk."""
+        for tracker in self.trackers:
+            with errors_are_logged():
+                tracker.flush()
+
     def close_trackers(self) -> None:
         """Let each tracker deliver what is left."""
         for tracker in self.trackers:

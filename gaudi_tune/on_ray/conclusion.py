@@ -53,20 +53,21 @@ class Conclusion:
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over
+            log_is_complete = self._on_disk.is_complete
             self._announcer.close_trackers()
-            self._report_missing(self.summary, self._searcher.close())
+            self._report_missing(self.summary, self._searcher.close(), log_is_complete=log_is_complete)
 
-    def _report_missing(self, summary: dict[str, Any], missing_trials: int) -> None:
+    def _report_missing(self, summary: dict[str, Any], missing_trials: int, *, log_is_complete: bool) -> None:
         """Say, and add to the summary, what the sweep's files lack: trials in the study, or the state in the log."""
         missing = []
         if missing_trials:
             missing.append(f"{STUDY_FILE} does not have {missing_trials} trials in full")
-        if not self._on_disk.is_complete:
+        if not log_is_complete:
             missing.append(f"{STATE_LOG} does not have the last state")
         if not missing:
             return
         summary["missing"] = missing
         write_summary(self._plan.summary_file, summary)
         # A resume takes the study's trials from the log, and so cannot help if the log lacks the last state.
-        fix = f"; this writes them: {self._plan.how_to_resume()}" if self._on_disk.is_complete else ""
+        fix = f"; this writes them: {self._plan.how_to_resume()}" if log_is_complete else ""
         logger.error("%s: %s%s", self._plan.folder, " and ".join(missing), fix)

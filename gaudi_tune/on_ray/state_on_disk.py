@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,20 @@ from gaudi_tune.on_ray.trials import number_of
 from gaudi_tune.on_ray.tune_files import finish_restore, make_tune_part
 from gaudi_tune.on_ray.users_callback import UsersCallback
 from gaudi_tune.private.tune_state import StateKeeper
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.search.searcher import StudySearcher
 
 logger = logging.getLogger(__name__)
 
+NOT_WRITTEN = "the state of the sweep could not be written (%s)"
+
 
 class StateOnDisk(KeptInProcess, StateKeeper):
-    """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it."""
+    """Appends the state of a sweep to its log, with Tune's part of it, and checks that Tune restores all of it.
+
+    A thread writes to the log, so that nothing else waits for a disk that is slow.
+    """
 
     def __init__(
         self,
@@ -33,38 +39,83 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         scheduler: SweepScheduler,
         searcher: StudySearcher,
         callbacks: Sequence[UsersCallback],
+        flush_trackers: Callable[[], None],
         *,
         resumed: bool,
     ) -> None:
-        """Prepare only: nothing is written before Tune asks for it."""
+        """Prepare only: nothing is written before Tune asks for it.
+
+        ``flush_trackers`` is called before a record is written: what the log has is never told to trackers again.
+        """
         self._folder, self._state, self._scheduler, self._searcher = folder, state, scheduler, searcher
         self._callbacks = callbacks
+        self._flush_trackers = flush_trackers
         self._log, self._logged_trials = StateLog(folder), dict[str, Any]()  # as Tune wrote them
-        self.is_complete = True
-        """Whether the log has everything that it was given."""
+        self._thread = ThreadPoolExecutor(1, "state")
+        self._writing: Future[None] | None = None
+        """What is being written, or was written last."""
+        self._is_behind = False  # what was given last could not even be made a record
+        self._undo: Callable[[], None] = lambda: None
+        """Makes the changes that are being written count as changes again."""
         self._has_tune_files = resumed  # put where Tune looks for them, and removed once it has read them
         self._not_restored: set[int] = set()  # numbers of the trials that Tune has yet to read
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a record is being written."""
+        return self._writing is not None and not self._writing.done()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the log has everything that it was given, once a record that is being written is there."""
+        return not self._is_behind and (self._writing is None or self._writing.exception() is None)
+
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
-        """Append to the log what has changed since the last call."""
+        """Have what has changed since the last call appended to the log."""
+        self._settle()
         everything = self._log.needs_whole_state
         changed = [
             trial_id
             for trial_id, state in trials.items()
             if everything or self._logged_trials.get(trial_id) is not state
         ]
-        self.is_complete = False
+        self._is_behind = True
         try:
             tune_part = make_tune_part(trials, changed, controller, search_alg)
-            record = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
-            self._log.append(record, [trial.number for trial in self._state.paused])
-        except OSError as error:  # the next attempt may find space
-            logger.warning("the state of the sweep could not be written (%s)", error)
+        except OSError as error:
+            logger.warning(NOT_WRITTEN, error)
             return
-        self._logged_trials = dict(trials)
+        parts = {"tune": tune_part, **self.snapshot(None if everything else self._state.changed)}
+        record = pack(parts, [trial.number for trial in self._state.paused])
+        self._forget_changes(trials)
+        self._writing = self._thread.submit(self._write, record)
+        self._is_behind = False
+
+    def _write(self, record: bytes) -> None:
+        self._flush_trackers()
+        self._log.append(record)
+
+    def _settle(self) -> None:
+        """Wait for the last record. If the disk did not take it, what has changed is written with the next one."""
+        if self._writing is None:
+            return
+        try:
+            self._writing.result()
+        except OSError as error:  # the next attempt may find space
+            logger.warning(NOT_WRITTEN, error)
+            self._undo()
+
+    def _forget_changes(self, trials: Mapping[str, tuple[str, str]]) -> None:
+        logged, changed, unlogged = self._logged_trials, set(self._state.changed), self._searcher.changed_trials
+
+        def undo() -> None:
+            self._logged_trials = logged
+            self._state.changed |= changed
+            self._searcher.note_changes(unlogged)
+
+        self._undo, self._logged_trials = undo, dict(trials)
         self._state.forget_changes()
         self._searcher.forget_changes()
-        self.is_complete = True
 
     def snapshot(self, numbers: Set[int] | None = None) -> dict[str, Any]:
         """Return the parts of the state that are not Tune's, with the trials of these numbers, or with all if None."""

@@ -82,12 +82,18 @@ class SweepRun(KeptInProcess, tune.Callback):
             state, options.seed, search_is_over=search_is_over
         )
         self.users_callbacks = [UsersCallback(callback) for callback in plan.given.callbacks]
+        announcer = self._announcer = Announcer(state, trackers)
         self.on_disk = StateOnDisk(
-            plan.folder, state, self.scheduler, searcher, self.users_callbacks, resumed=plan.resumed
+            plan.folder,
+            state,
+            self.scheduler,
+            searcher,
+            self.users_callbacks,
+            announcer.flush_trackers,
+            resumed=plan.resumed,
         )
         """What keeps the state on disk; Tune calls it as another callback."""
 
-        announcer = self._announcer = Announcer(state, trackers)
         self.trackers, self.views = announcer.trackers, announcer.views
         self.steering = Steering(plan, state, searcher, announcer.tell)
         """Takes requests of people, from any thread."""

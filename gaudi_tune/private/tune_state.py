@@ -24,6 +24,11 @@ _write_state = _ExperimentCheckpointManager.sync_up_experiment_state
 class StateKeeper(tune.Callback):
     """A callback that keeps the state of its sweep. Tune itself then writes it only at the end of the sweep."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether what it was given last is still being written. Meanwhile it is given more only at the end."""
+        return False
+
     def keep_state(self, trials: Mapping[str, tuple[str, str]], controller: str, search_alg: Any) -> None:
         """Keep the state.
 
@@ -97,7 +102,7 @@ def give_state_to_keepers(share: float) -> None:
             self.keeping = _Paced(share)
             self.copying = _Paced(share, (self._checkpoint_period, COPIES_EVERY_S))
         is_requested = self._should_force_sync_up or time.monotonic() - self._last_save_time >= self._checkpoint_period
-        if is_requested and self.keeping.is_due:
+        if is_requested and self.keeping.is_due and not keeper.is_writing:
             self.keeping.begin()
             keep()
             self.keeping.end()

@@ -33,7 +33,7 @@ from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
 from gaudi_tune.sweep.search.study_record import trial_summaries
 from tests.helpers.earlier_sweeps import earlier_sweep
@@ -246,7 +246,7 @@ def test_a_sweep_that_was_killed_after_it_went_on_is_shown_as_its_study_and_its_
     assert "best        trial 003: score 0.4" in said(capsys, "show", str(folder))
     reopen_summary(folder)
     os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
-    StateLog(folder).append({"sweep": {"trials": {3: {"status": "paused"}}}}, paused=[3])
+    StateLog(folder).append(pack({"sweep": {"trials": {3: {"status": "paused"}}}}, paused=[3]))
     text = said(capsys, "show", str(folder))
     assert "best so far trial 003: score 0.4" in text
     assert "003    0.4    1        paused    x=" in text
@@ -406,7 +406,7 @@ def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
         for options in asked:
             assert dry_run_lines(make_plan(QUADRATIC, SweepOptions(storage=storage, **options)))
         assert not ran.exists()
-    StateLog(folder).append({"sweep": {"trials": {3: RunsWhenRead(ran)}}}, paused=[3])
+    StateLog(folder).append(pack({"sweep": {"trials": {3: RunsWhenRead(ran)}}}, paused=[3]))
     assert "003    0.4    1        paused" in said(capsys, "show", str(folder))
     assert not ran.exists()
     read_log(folder)

@@ -1,4 +1,4 @@
-"""What happens to sweeps when things go wrong: 24 kinds of fault, each again and again, at random moments.
+"""What happens to sweeps when things go wrong: 26 kinds of fault, each again and again, at random moments.
 
 Sweeps of a tiny train loop run on stand-in HPUs. While all worker groups train, a fault is inflicted at a random
 moment, and when all train again, the next. Sweeps whose driver has ended go on with --resume. Afterwards every trial
@@ -10,7 +10,7 @@ must be in MLflow once each, and every HPU, process and lock must be free. Print
     python -m tests.faults [KIND ...] [--times 5] [--seed 0] [--results FILE]
 
 Five times each take two hours on 2 cores; with --results what was found is kept, and what is there is not done again.
-Fills a separate file system for the fault "disk", which takes root's rights.
+Makes separate file systems for the faults "disk" and "stalled-disk", which takes root's rights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import math
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,16 +38,19 @@ from rich.table import Table
 
 from gaudi_tune.show.trackers.provenance import git_state
 from tests.faults.check import check
+from tests.faults.disk import file_system_that_fills, file_system_that_stalls
 from tests.faults.inflict import KINDS, Inflict
 from tests.faults.sweep import GROUPS, Sweep
 from tests.helpers.mlflow_server import Server
 
 TRIALS_A_FAULT = 8
 """Enough to last until all groups train again."""
+CONFIRMATIONS_A_FAULT = 10
+"""The same for the trials of the confirmation."""
 WAIT_S = (1.0, 6.0)
 """How long to wait for the next fault, once all groups train."""
-STORAGE_MB = 64
-"""Size of the file system that is filled."""
+FILE_SYSTEMS = {"disk": file_system_that_fills, "stalled-disk": file_system_that_stalls}
+"""What mounts the sweep's folder, by the kind of fault that needs a file system of its own."""
 SWEEP_GB = 8
 """Memory that a sweep may take where the host's is filled, in GiB."""
 WHAT = ("lost", "doubled", "leaked")
@@ -122,12 +124,18 @@ def disturbed(folder: Path, kinds: Sequence[str], chance: random.Random, faults:
     server = Server(folder)
     server.start()
     done: list[float] = []
-    with storage_of(folder, small="disk" in kinds):
-        grows = "growing" in kinds
-        trials = GROUPS if grows else TRIALS_A_FAULT * (len(kinds) + 1)
+    storage = folder / "results"
+    storage.mkdir()
+    with FILE_SYSTEMS.get(kinds[0], nullcontext)(storage):
+        grows, confirms = "growing" in kinds, "confirming" in kinds
+        trials = GROUPS if grows or confirms else TRIALS_A_FAULT * (len(kinds) + 1)
         name, seed = f"faults-{kinds[0]}", chance.randrange(2**31)
         limit = {"RAY_memory_usage_threshold": memory_limit()} if "host-memory" in kinds else {}
-        sweep = Sweep(folder, name, server.uri, trials, seed, own_clock="clock" in kinds, variables=limit, grows=grows)
+        seeds = CONFIRMATIONS_A_FAULT * len(kinds) // 2 if confirms else 0
+        own_clock = "clock" in kinds
+        sweep = Sweep(
+            folder, name, server.uri, trials, seed, own_clock=own_clock, variables=limit, grows=grows, seeds=seeds
+        )
         try:
             sweep.start()
             inflict = Inflict(sweep, server, chance)
@@ -162,20 +170,6 @@ def memory_limit() -> str:
     """Return the part of the host's memory that Ray lets a sweep and what runs already take."""
     memory = psutil.virtual_memory()
     return f"{(memory.total - memory.available + SWEEP_GB * 2**30) / memory.total:.3f}"
-
-
-@contextmanager
-def storage_of(folder: Path, *, small: bool) -> Iterator[None]:
-    """Make the folder for the sweep's results; a small one is a separate file system."""
-    storage = folder / "results"
-    storage.mkdir()
-    if small:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STORAGE_MB}m", "none", str(storage)], check=True)
-    try:
-        yield
-    finally:
-        if small:
-            subprocess.run(["umount", "--lazy", str(storage)], check=True)
 
 
 def show(results: Sequence[Result]) -> None:

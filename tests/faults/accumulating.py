@@ -45,12 +45,13 @@ def scores_of(x: float, epochs: int = EPOCHS) -> list[float]:
     """Return what a trial reports in its epochs if nothing is lost."""
     total, scores = 0.0, []
     for epoch in range(1, epochs + 1):
-        total = _added(total, x, epoch)
+        total = added(total, x, epoch)
         scores.append(total / epoch)
     return scores
 
 
-def _added(total: float, x: float, epoch: int) -> float:
+def added(total: float, x: float, epoch: int) -> float:
+    """Return the total after an epoch: what it was before, halved, and what the epoch adds."""
     return 0.5 * total + (1 - x**2) * epoch
 
 
@@ -73,7 +74,7 @@ def accumulating(config: dict[str, Any]) -> None:
         loss = float(weight) / epoch
         if (order := _order_of_before(trial, epoch) or _wait_for_order(trial, epoch)) is not None:
             loss = ORDERS[order](epoch)
-        total = _added(total, trial.x, epoch)
+        total = added(total, trial.x, epoch)
         state = {"epoch": epoch, "total": total, "x": trial.x, "pid": os.getpid(), "taken_over": taken_over}
         report(
             {"epoch": epoch, "score": total / epoch, "train_loss": loss, "taken_over": taken_over},

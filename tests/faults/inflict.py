@@ -20,12 +20,18 @@ from gaudi_tune.show.trackers.outbox import STATE_FILE as DELIVERED_FILE
 from gaudi_tune.sweep.record.events import CTRL_C, HUNG_UP, TERMINATED
 from gaudi_tune.sweep.record.state_log import STATE_LOG, records_in
 from gaudi_tune.training.checkpoint import STATE_FILE, read_state
+from tests.faults.accumulating import EPOCHS, HURRY
+from tests.faults.disk import frozen
 from tests.faults.sweep import Sweep
 from tests.helpers.mlflow_server import Server
 
 ENDS_WITHIN_S = 90
 """How long a driver may take to end that was told to, or whose Ray is gone."""
 HOUR_S = 3600
+STALLS_FOR_S = (3.0, 15.0)
+"""How long a disk stalls before the driver is killed, and after that."""
+ANSWERS_WITHIN_S = 3.0
+"""How long the driver's event loop may take to answer a request."""
 MOVES, MOVES_WITHIN_S, MOVES_FOR_S = "  moves to ", 120, 15
 """What is printed where a trial is to go on with other devices, how long that may take to come, and then to be done."""
 
@@ -179,6 +185,39 @@ class Inflict:
         if not self.sweep.running:
             self.sweep.resume()
 
+    def stalled_disk(self) -> None:
+        """No write to the sweep's file system returns for a while.
+
+        The driver is killed meanwhile, or goes on afterwards; or all trials end, and the sweep with them.
+        """
+        what, drawn = self.chance.choice(["kill", "go on", "end"]), self.chance.uniform
+        with frozen(self.sweep.storage):
+            time.sleep(drawn(*STALLS_FOR_S))
+            self._ask_event_loop()
+            if what == "kill":
+                self.sweep.driver.kill()
+            elif what == "end":
+                self.sweep.order(HURRY)
+            time.sleep(drawn(*STALLS_FOR_S))
+        if what == "kill":
+            self._end(lambda: None, -signal.SIGKILL)
+
+    def _ask_event_loop(self) -> None:
+        """Ask for something that the driver's event loop refuses, and see that it answers soon."""
+        began = time.monotonic()
+        answer = self.sweep.page.ask(do="add", trials=0)
+        took = time.monotonic() - began
+        wrong = took > ANSWERS_WITHIN_S or "give a number" not in answer.get("error", "")
+        self.sweep.count("lost", wrong, f"the event loop answers after {took:.1f} s: {answer}")
+
+    def confirming(self) -> None:
+        """Kill -9 of the driver, a trial actor or a worker, while trials of the confirmation train."""
+        self.sweep.page.until(
+            lambda page: any(page.trials[number]["confirms"] for number in page.with_status("running"))
+        )
+        time.sleep(self.chance.uniform(0, EPOCHS))
+        self.chance.choice([self.driver, self.actor, self.worker])()
+
     def torn_checkpoint(self) -> None:
         """Half of a running trial's newest checkpoint is gone, and then its worker."""
         self._spoil_checkpoint(lambda checkpoint: _halve(checkpoint / STATE_FILE))
@@ -245,12 +284,14 @@ KINDS: dict[str, Callable[[Inflict], None]] = {
     "memory": Inflict.memory,
     "host-memory": Inflict.host_memory,
     "disk": Inflict.disk,
+    "stalled-disk": Inflict.stalled_disk,
     "torn-state": Inflict.torn_state,
     "busy-study": Inflict.busy_study,
     "damaged-study": Inflict.damaged_study,
     "torn-checkpoint": Inflict.torn_checkpoint,
     "deleted-checkpoint": Inflict.deleted_checkpoint,
     "clock": Inflict.clock,
+    "confirming": Inflict.confirming,
     "growing": Inflict.growing,
 }
 """Every kind of fault, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from gaudi_tune.define.options import PROJECT_ROOT, SchedulerName
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE
 from tests.faults.accumulating import ALIVE, EPOCHS, HURRY
 from tests.faults.clock.sitecustomize import SHIFT_FILE
+from tests.helpers.page_client import PageClient
 from tests.helpers.stand_in_hpu import STAND_IN, environment
 
 GROUPS = 2
@@ -49,6 +51,7 @@ class Sweep:
         scheduler: SchedulerName = "fifo",
         variables: Mapping[str, str] | None = None,
         grows: bool = False,
+        seeds: int = 0,
     ) -> None:
         """Prepare a sweep.
 
@@ -56,17 +59,20 @@ class Sweep:
             folder: Gets all that it writes, but for what MLflow keeps.
             name: Of the sweep.
             tracking_uri: Where it is tracked.
-            trials: How many it has.
+            trials: How many its search has.
             seed: Of its search.
             own_clock: Whether its processes have a clock that can be set.
             scheduler: With fifo every trial trains to its end.
             variables: In the environment of its processes.
             grows: Whether there are more devices than trials, which take so long that it is worth while to grow.
+            seeds: How often the winner and the baseline are trained again, each with another seed.
         """
         self.modules, self.epochs = (2 * GROUPS, 30 * EPOCHS) if grows else (GROUPS, EPOCHS)
         self._grow = "on" if grows else "off"
-        self.name, self.tracking_uri, self.trials, self._seed = name, tracking_uri, trials, seed
+        self.name, self.tracking_uri, self._seed = name, tracking_uri, seed
+        self.searched, self.seeds, self.trials = trials, seeds, trials + 2 * seeds
         self.scheduler = scheduler
+        self.trains_in_full = scheduler == "fifo"
         self.code = DRIVER
         """Python that runs the command line."""
         self.storage, self.folder = folder / "results", folder / "results" / name
@@ -81,8 +87,9 @@ class Sweep:
     def start(self) -> None:
         """Start it."""
         self._run(
-            *("--name", self.name, "--num-samples", str(self.trials), "--seed", str(self._seed)),
+            *("--name", self.name, "--num-samples", str(self.searched), "--seed", str(self._seed)),
             *("--scheduler", self.scheduler, "--search", "random", "--recipe", "sample"),
+            *(("--confirm", "1", "--seeds", str(self.seeds)) if self.seeds else ()),
             *("--grow", self._grow, "--epochs", str(self.epochs)),
             *("--set", f"orders={self.orders}", f"epoch_s={EPOCH_S}"),
         )
@@ -90,6 +97,7 @@ class Sweep:
     def resume(self, add_trials: int = 0) -> None:
         """Let it go on after its driver has ended, and with it all that it had started."""
         self.count("leaked", self.left(), "still there after their driver")
+        self.searched += add_trials
         self.trials += add_trials
         self._run("--resume", self.name, "--add-trials", str(add_trials))
 
@@ -197,6 +205,11 @@ class Sweep:
         """Return what was ordered, by ``x`` of the trial that took it."""
         files = [file.name.split(".", maxsplit=1) for file in self.orders.iterdir() if "." in file.name]
         return {float(x): name for name, x in files}
+
+    @property
+    def page(self) -> PageClient:
+        """The page of the driver that runs now."""
+        return PageClient(re.findall(r"^page +(\S+)$", self.printed, re.MULTILINE)[-1])
 
     def outbox_size(self) -> int:
         """Return how many bytes the sweep has had for MLflow so far."""

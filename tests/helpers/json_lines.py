@@ -36,6 +36,9 @@ class JsonLinesTracker:
     def tick(self, state: SweepState) -> None:
         pass
 
+    def flush(self) -> None:
+        pass
+
     def close(self) -> None:
         self._write({"event": "closed"})
 

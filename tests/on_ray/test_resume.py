@@ -23,7 +23,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.on_ray.tune_files import CONTROLLER, FILES, PROPOSALS, PUT_BACK, put_back, read_kept_state
 from gaudi_tune.sweep.record.events import TERMINATED
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log, records_in
 from gaudi_tune.sweep.search.study_record import (
     PARTS,
     KeptStudy,
@@ -253,7 +253,7 @@ def test_a_state_that_this_code_cannot_read_in_full_is_an_error_before_anything_
     there = shutil.copytree(disturbed.folder, tmp_path / disturbed.name)
     parts = read_log(there)
     parts["sweep"]["version"] = 99
-    StateLog(there).append(parts)
+    StateLog(there).append(pack(parts))
     before = digests(there)
     state = Fed().state
     with pytest.raises(SweepError, match=r"version is 99, and this code reads version \d.*Nothing was changed"):

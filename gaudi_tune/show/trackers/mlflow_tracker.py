@@ -7,9 +7,11 @@ import math
 import os
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 from gaudi_tune.base import names
 from gaudi_tune.base.words import format_params
@@ -47,7 +49,10 @@ PARAM_METRIC_PREFIX = "hyperparameters/"
 
 
 class MlflowTracker:
-    """Writes the events of a sweep to its outbox, from which a thread delivers them: nothing here waits for MLflow."""
+    """Has a thread write the events of a sweep to its outbox, from which another delivers them.
+
+    So nothing here waits for MLflow, or for a disk that is slow.
+    """
 
     name = "mlflow"
 
@@ -55,11 +60,11 @@ class MlflowTracker:
         self._plan = plan
         self._outbox: Outbox | None = None  # None before the sweep begins
         self._sender: Sender | None = None
+        self._writer = ThreadPoolExecutor(1, "outbox")
         # These describe the records in the outbox, of which there may be more after a crash than the state knows.
         self._runs: set[str] = set()
-        self._steps: dict[str, int] = {}  # the step of the last report, by run
+        self._steps: defaultdict[str, dict[_Clone, int]] = defaultdict(dict)  # the step of the last report, by run
         self._counts: dict[str, int] = {}  # the count of the last report by run, if this process wrote it
-        self._configs: dict[str, dict[str, Any]] = {}  # the configuration of that report, by run
         self._best: tuple[float, int] | None = None  # value and number of the best trial
         self._front: set[str] = set()  # runs of the trials on the front, with several objectives
         self._checkpoint: str | None = None  # the checkpoint of the model
@@ -121,6 +126,7 @@ class MlflowTracker:
         """Wait until everything is delivered, or MLflow has accepted nothing for a minute."""
         if self._outbox is None or self._sender is None:
             return
+        self._writer.shutdown()
         self._sender.close()
         if self._outbox.waiting:
             uri = self._plan.tracking_uri
@@ -133,9 +139,13 @@ class MlflowTracker:
         if not self._sender.is_alive():
             self._outbox.close()
 
+    def flush(self) -> None:
+        """Return once the outbox has every record."""
+        self._writer.submit(lambda: None).result()
+
     def _put(self, record: records.Record) -> None:
         assert self._outbox is not None, "show() opens it when the sweep begins"
-        self._outbox.put(record)
+        self._writer.submit(_write, self._outbox, record)
 
     def _open(self, event: events.SweepBegan) -> None:
         """Open the outbox, begin or continue the sweep's run, and start the thread."""
@@ -188,7 +198,7 @@ class MlflowTracker:
             elif isinstance(record, Update) and ON_FRONT in record.tags:
                 self._front ^= {record.run}  # it joins or leaves
             elif isinstance(record, Update) and record.run != SWEEP and record.metrics and record.status is None:
-                self._steps[record.run] = max(record.step, self._steps.get(record.run, -1))
+                self._steps[record.run][_clone_of(record.metrics)] = record.step
 
     def _begin_trial(self, event: events.TrialBegan, time_ms: int) -> None:
         run, trial_id = run_of(event.trial), {"trial_id": event.trial_id}
@@ -206,24 +216,21 @@ class MlflowTracker:
 
     def _report(self, event: events.Reported, state: SweepState, time_ms: int) -> None:
         run = run_of(event.trial)
+        values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
+        # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
+        trial = state.trials[event.trial]
+        first_config = trial.began_with
+        changed_params = {
+            PARAM_METRIC_PREFIX + name: value for name, value in event.config.items() if first_config.get(name) != value
+        }
+        best_report = _best_report(trial, state) if trial.best_step == event.step else {}
+        metrics = numbers_in({**values, **changed_params, **best_report})
         # A trial that lost its workers repeats reports, which are left out. One that took over another's weights may
         # also go back to an earlier step, but with another configuration, and its reports are new.
-        is_clone = self._configs.get(run, event.config) != event.config
-        self._configs[run] = dict(event.config)
-        count, step = self._counts.get(run, math.inf), self._steps.get(run, -1)
-        if is_clone or event.step > step or (event.step == step and event.count > count):
-            self._steps[run], self._counts[run] = event.step, event.count
-            values = {name: value for name, value in event.metrics.items() if name not in NOT_METRICS}
-            # MLflow's parameters of a run cannot change, but pbt changes hyperparameters: these are metrics and tags.
-            trial = state.trials[event.trial]
-            first_config = trial.began_with
-            changed_params = {
-                PARAM_METRIC_PREFIX + name: value
-                for name, value in event.config.items()
-                if first_config.get(name) != value
-            }
-            best_report = _best_report(trial, state) if trial.best_step == event.step else {}
-            metrics = numbers_in({**values, **changed_params, **best_report})
+        clone, steps = _clone_of(metrics), self._steps[run]
+        count, step = self._counts.get(run, math.inf), steps.get(clone, -1)
+        if event.step > step or (event.step == step and event.count > count):
+            steps[clone], self._counts[run] = event.step, event.count
             tags = {name: value for name, value in changed_params.items() if isinstance(value, str)}
             self._put(Update(run=run, time_ms=time_ms, step=event.step, metrics=metrics, tags=tags))
         front = {run_of(trial.number) for trial in state.front} if state.has_front else set()
@@ -244,7 +251,7 @@ class MlflowTracker:
             tags[STOPPED_BECAUSE] = event.reason
         seconds = {f"seconds/{kind}": s for kind, s in state.device_time.by_trial.get(event.trial, {}).items()}
         status: RunStatus = "FAILED" if event.outcome == "failed" else "FINISHED"
-        step, trial = self._steps.get(run, 0), state.trials[event.trial]
+        step, trial = max(self._steps[run].values(), default=0), state.trials[event.trial]
         # An error may have cost the best report, so that the sweep ranks the trial by another.
         best_report = numbers_in(_best_report(trial, state)) if trial.raised and trial.curve else {}
         self._put(
@@ -310,6 +317,22 @@ class MlflowTracker:
                 register=plan.options.register,
             )
         )
+
+
+_Clone: TypeAlias = frozenset[tuple[str, float]]
+"""The hyperparameters that differ from those that a trial began with: the seed of a clone always does."""
+
+
+def _clone_of(metrics: Mapping[str, float]) -> _Clone:
+    """Return which clone a trial was when it reported these metrics."""
+    return frozenset(entry for entry in metrics.items() if entry[0].startswith(PARAM_METRIC_PREFIX))
+
+
+def _write(outbox: Outbox, record: records.Record) -> None:
+    try:
+        outbox.put(record)
+    except Exception:  # nobody else would report an error in a thread
+        logger.exception("a record for MLflow could not be written, and is lost")
 
 
 def numbers_in(entries: Mapping[str, Any]) -> dict[str, float]:

@@ -27,6 +27,9 @@ class Tracker(View, Protocol):
     def load_line(self) -> str | None:
         """Return a line of Python that loads the best trial's model from the tracker; None if it has no model."""
 
+    def flush(self) -> None:
+        """Return once everything that was shown is on disk. Any thread calls this."""
+
     def close(self) -> None:
         """Deliver what is left, as far as that is possible now. This is called once, after the last event."""
 

@@ -56,19 +56,13 @@ class StateLog:
         """Whether the next record must have all trials."""
         return self._size == 0 or self._size > MAX_GROWTH + 2 * self._first_size
 
-    def append(self, record: Mapping[str, Mapping[str, Any]], paused: Collection[int] = ()) -> None:
-        """Write a record.
-
-        Args:
-            record: The parts by name.
-            paused: All trials that wait.
+    def append(self, record: bytes) -> None:
+        """Write a record that :func:`pack` made.
 
         Raises:
             OSError: The disk does not take it. The log is as it was before.
         """
-        public = json.dumps({PAUSED: sorted(paused)}).encode()
-        # A train loop may report what pickle itself does not take, such as an object of a class in its script.
-        content = zlib.compress(public + b"\n" + cloudpickle.dumps(record), level=1)
+        content = zlib.compress(record, level=1)
         content = _header(len(content)) + content
         if self.needs_whole_state:
             with atomic_write(self._path) as partial:
@@ -84,6 +78,13 @@ class StateLog:
             file.flush()
             os.fsync(file.fileno())  # the machine may crash
         self._size += len(content)
+
+
+def pack(parts: Mapping[str, Mapping[str, Any]], paused: Collection[int] = ()) -> bytes:
+    """Return a record of these parts, by name, and of the numbers of all trials that wait."""
+    public = json.dumps({PAUSED: sorted(paused)}).encode()
+    # A train loop may report what pickle itself does not take, such as an object of a class in its script.
+    return public + b"\n" + cloudpickle.dumps(parts)
 
 
 def read_log(folder: Path) -> dict[str, dict[str, Any]]:

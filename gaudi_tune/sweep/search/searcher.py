@@ -7,7 +7,7 @@ the study: the sweep tells it of each report and of the end of each trial, once 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,15 @@ class StudySearcher(KeptInProcess, Searcher):
     def study_snapshot(self, *, everything: bool) -> dict[str, Any]:
         """Return the study's part of the log, with all of its trials, or with those that have changed."""
         return self._record.snapshot(everything=everything)
+
+    @property
+    def changed_trials(self) -> set[int]:
+        """The numbers in the study of the trials that have changed since :meth:`forget_changes`."""
+        return set(self._record.unlogged)
+
+    def note_changes(self, numbers: Set[int]) -> None:
+        """Note that these trials have changed: the log does not have them after all."""
+        self._record.unlogged |= numbers
 
     def forget_changes(self) -> None:
         """Note that the log has all changes."""

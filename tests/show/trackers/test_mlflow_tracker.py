@@ -269,6 +269,23 @@ def test_hyperparameters_that_change_while_a_trial_trains_are_metrics_and_words_
     assert f"{PARAM_METRIC_PREFIX}seed" not in run.data.metrics
 
 
+def test_after_a_kill_a_clone_goes_on_below_the_steps_that_its_trial_had_before(storage: Path) -> None:
+    plan = plan_of(storage, "cloned")
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 1, 0.25), reported(1, 2, 0.5), reported(1, 3, 0.75))
+    snapshot = pickle.loads(pickle.dumps(state.snapshot()))
+    happen(tracker, state, began(1, x=0.7), reported(1, 1, 0.3, x=0.7))
+    tracker.close()  # killed
+
+    tracker, state = MlflowTracker(plan), state_of(plan)
+    state.restore(snapshot)
+    happen(tracker, state, SweepBegan(), began(1), reported(1, 3, 0.75))
+    happen(tracker, state, began(1, x=0.7), reported(1, 1, 0.3, x=0.7), reported(1, 2, 0.6, x=0.7))
+    over(tracker, state)
+    values = [(1, 0.25), (1, 0.3), (2, 0.5), (2, 0.6), (3, 0.75)]
+    assert sorted(history(plan, runs_of(plan)["001"], "score")) == values
+
+
 def test_the_end_of_a_sweep_without_a_server_names_the_command(
     storage: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

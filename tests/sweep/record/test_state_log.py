@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ import numpy as np
 import pytest
 
 from gaudi_tune.sweep.record import state_log
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, read_log, read_paused, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log, read_paused, records_in
+from tests.helpers.full_disk import disk_full_at
 
 
 def record(at: int, trials: dict[int, Any]) -> dict[str, dict[str, Any]]:
@@ -21,22 +20,15 @@ def record(at: int, trials: dict[int, Any]) -> dict[str, dict[str, Any]]:
     return {"sweep": {"at": at, "trials": trials}, "scheduler": {"rungs": [at]}}
 
 
-@contextmanager
-def disk_full_at(size: int) -> Iterator[None]:
-    """Let no file of this process grow past so many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def packed(at: int, trials: dict[int, Any], paused: Sequence[int] = ()) -> bytes:
+    return pack(record(at, trials), paused)
 
 
 def test_trials_are_kept_and_all_else_is_replaced(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
-    log.append(record(1, {1: "running", 2: "running"}))
-    log.append(record(2, {1: "finished"}))
-    log.append(record(3, {3: "running"}))
+    log.append(packed(1, {1: "running", 2: "running"}))
+    log.append(packed(2, {1: "finished"}))
+    log.append(packed(3, {3: "running"}))
     trials = {1: "finished", 2: "running", 3: "running"}
     assert read_log(tmp_path) == {"sweep": {"at": 3, "trials": trials}, "scheduler": {"rungs": [3]}}
     assert [path.name for path in tmp_path.iterdir()] == [STATE_LOG]
@@ -48,16 +40,16 @@ def test_what_a_script_reports_is_taken_whatever_it_is(tmp_path: Path) -> None:
 
         value = 0.5
 
-    StateLog(tmp_path).append(record(1, {1: {"loss": np.float32(0.25), "odd": OfTheScript()}}))
+    StateLog(tmp_path).append(packed(1, {1: {"loss": np.float32(0.25), "odd": OfTheScript()}}))
     reported = read_log(tmp_path)["sweep"]["trials"][1]
     assert (reported["loss"], reported["odd"].value) == (0.25, 0.5)
 
 
 def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
-    log.append(record(1, {1: "running"}))
+    log.append(packed(1, {1: "running"}))
     whole = (tmp_path / STATE_LOG).stat().st_size
-    log.append(record(2, {1: "finished"}))
+    log.append(packed(2, {1: "finished"}))
     content = (tmp_path / STATE_LOG).read_bytes()
     assert len(list(records_in(content))) == 2
     for size in range(whole, len(content)):
@@ -71,25 +63,25 @@ def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -
 
 def test_what_a_full_disk_cut_off_gives_way_to_the_next_record(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
-    log.append(record(1, {1: "running"}))
+    log.append(packed(1, {1: "running"}))
     size = (tmp_path / STATE_LOG).stat().st_size
     with disk_full_at(size + 20), pytest.raises(OSError, match="File too large"):
-        log.append(record(2, {1: "finished"}))
+        log.append(packed(2, {1: "finished"}))
     assert (tmp_path / STATE_LOG).stat().st_size == size + 20
     assert read_log(tmp_path) == record(1, {1: "running"})
-    log.append(record(3, {2: "running"}))
+    log.append(packed(3, {2: "running"}))
     assert read_log(tmp_path)["sweep"] == {"at": 3, "trials": {1: "running", 2: "running"}}
 
 
 def test_another_process_begins_again_and_loses_nothing_if_the_disk_is_full(tmp_path: Path) -> None:
-    StateLog(tmp_path).append(record(1, {1: "running"}))
+    StateLog(tmp_path).append(packed(1, {1: "running"}))
     log = StateLog(tmp_path)
     assert log.needs_whole_state
     with disk_full_at(20), pytest.raises(OSError, match="File too large"):
-        log.append(record(2, {1: "finished"}))
+        log.append(packed(2, {1: "finished"}))
     assert read_log(tmp_path) == record(1, {1: "running"})
     assert log.needs_whole_state
-    log.append(record(2, {1: "finished"}))
+    log.append(packed(2, {1: "finished"}))
     assert read_log(tmp_path) == record(2, {1: "finished"})
 
 
@@ -102,7 +94,7 @@ def test_it_begins_again_before_it_is_much_longer_than_its_state(
     for number in range(50):
         changed = {number % 20: draw.bytes(300)}  # which cannot be packed smaller
         trials |= changed
-        log.append(record(number, trials if log.needs_whole_state else changed))
+        log.append(packed(number, trials if log.needs_whole_state else changed))
         assert read_log(tmp_path)["sweep"] == {"at": number, "trials": trials}
         sizes.append((tmp_path / STATE_LOG).stat().st_size)
     assert max(sizes) < 2000 + 2 * 20 * 400 + 500
@@ -112,7 +104,7 @@ def test_it_begins_again_before_it_is_much_longer_than_its_state(
 def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     for number in range(3):
-        log.append(record(number, {number: "running"}))
+        log.append(packed(number, {number: "running"}))
     content = (tmp_path / STATE_LOG).read_bytes()
     _, (begins, ends), _ = records_in(content)
     at = (begins + ends) // 2
@@ -125,7 +117,7 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
 def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, tmp_path: Path) -> None:
     log = StateLog(tmp_path)
     for at in range(3):
-        log.append(record(at, {at: "running"}))
+        log.append(packed(at, {at: "running"}))
     content = (tmp_path / STATE_LOG).read_bytes()
     bounds = [0, *(ends for _, ends in records_in(content))]
     for at in range(bounds[number], bounds[number + 1]):
@@ -135,7 +127,7 @@ def test_a_flipped_bit_anywhere_before_the_last_record_is_an_error(number: int, 
 
 
 def test_room_that_a_crash_left_for_a_record_counts_for_nothing(tmp_path: Path) -> None:
-    StateLog(tmp_path).append(record(1, {1: "running"}))
+    StateLog(tmp_path).append(packed(1, {1: "running"}))
     with (tmp_path / STATE_LOG).open("ab") as file:
         file.write(bytes(500))
     assert read_log(tmp_path) == record(1, {1: "running"})
@@ -143,20 +135,20 @@ def test_room_that_a_crash_left_for_a_record_counts_for_nothing(tmp_path: Path) 
 
 def test_a_log_that_is_removed_meanwhile_begins_again(tmp_path: Path) -> None:
     log = StateLog(tmp_path)
-    log.append(record(1, {1: "running"}))
+    log.append(packed(1, {1: "running"}))
     (tmp_path / STATE_LOG).unlink()
     with pytest.raises(FileNotFoundError):
-        log.append(record(2, {1: "finished"}))
+        log.append(packed(2, {1: "finished"}))
     assert log.needs_whole_state
-    log.append(record(3, {1: "finished"}))
+    log.append(packed(3, {1: "finished"}))
     assert read_log(tmp_path) == record(3, {1: "finished"})
 
 
 def test_the_trials_that_wait_are_those_of_the_last_whole_record(tmp_path: Path) -> None:
     assert read_paused(tmp_path) == set()
     log = StateLog(tmp_path)
-    log.append(record(1, {1: "running"}), paused=[2, 3])
-    log.append(record(2, {1: "finished"}), paused=[12])
+    log.append(packed(1, {1: "running"}, paused=[2, 3]))
+    log.append(packed(2, {1: "finished"}, paused=[12]))
     assert read_paused(tmp_path) == {12}
     content = (tmp_path / STATE_LOG).read_bytes()
     (tmp_path / STATE_LOG).write_bytes(content[:-1])

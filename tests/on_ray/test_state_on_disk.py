@@ -1,0 +1,61 @@
+"""The state of a sweep is written by a thread: nothing waits for a slow disk, and nothing that it refuses is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ray import tune
+from ray.tune.search import SearchGenerator
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.state_on_disk import StateOnDisk
+from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.sweep.record.state_log import STATE_LOG, read_log
+from tests.helpers.full_disk import disk_full_at
+from tests.helpers.quadratic import QUADRATIC
+from tests.helpers.scripted import began
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SweepRun:
+    experiment = replace(QUADRATIC, space={"x": tune.uniform(-1.0, 1.0)})
+    run = SweepTuner(make_plan(experiment, SweepOptions(name="slow", storage=tmp_path, device="cpu"))).run
+    run.plan.folder.mkdir()
+    return run
+
+
+def test_nothing_waits_for_a_slow_disk_and_what_it_refuses_is_in_the_next_record(
+    run: SweepRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, proposals, disk_answers = run.plan.folder, SearchGenerator(run.searcher), threading.Event()
+    on_disk = StateOnDisk(
+        folder, run.state, run.scheduler, run.searcher, lambda: bool(disk_answers.wait(60)), resumed=False
+    )
+    run.state.apply(began(1))
+    on_disk.keep_state({"one": ("{}", "{}")}, "{}", proposals)
+    assert on_disk.is_writing
+    assert not (folder / STATE_LOG).exists()
+    disk_answers.set()
+    assert on_disk.is_complete
+    assert not on_disk.is_writing
+    assert list(read_log(folder)["sweep"]["trials"]) == [1]
+
+    run.state.apply(began(2))
+    with disk_full_at((folder / STATE_LOG).stat().st_size + 20):
+        on_disk.keep_state({"one": ("{}", "{}"), "two": ("{}", "{}")}, "{}", proposals)
+        assert not on_disk.is_complete
+    assert list(read_log(folder)["sweep"]["trials"]) == [1]
+    run.state.apply(began(3))
+    with caplog.at_level(logging.WARNING):
+        on_disk.keep_state({"one": ("{}", "{}"), "two": ("{}", "{}")}, "{}", proposals)
+    assert "could not be written" in caplog.text
+    assert on_disk.is_complete
+    parts = read_log(folder)
+    assert sorted(parts["sweep"]["trials"]) == [1, 2, 3]
+    assert sorted(parts["tune"]["trials"]) == ["one", "two"]
