@@ -73,7 +73,7 @@ scoreboard: $(READY) ## Compare search strategies in simulated sweeps; SEEDS=1 f
 	$(BIN)/uv pip install --quiet --python $(BIN)/python onnxruntime
 	$(BIN)/python tests/benchmarks/scoreboard.py $(TABLES:%=--tables %) $(SEEDS:%=--seeds %)
 
-faults: $(READY) ## Do 24 kinds of harm to running sweeps, 5 times each, two hours; one kind wants root's rights
+faults: $(READY) ## Do 26 kinds of harm to running sweeps, 5 times each, two hours; two kinds want root's rights
 	$(BIN)/python -m tests.faults
 
 versions: $(READY) ## Run the quick tests with Python 3.10 to 3.13 and three versions of torch, each in its own environment, 15 minutes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.experiment import Trial
@@ -26,7 +26,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
     """Maps the policy, the scheduler that the user chose, to Tune.
 
     The policy speaks of trials by their numbers, and reads the record. This class finds Tune's trials, pauses, starts
-    and ends them, and tells the searcher which of them wait.
+    and ends them, and knows which of them wait.
 
     It never names a pending trial, as Ray's schedulers do over and over. While a new trial actor starts for that trial,
     the trial would be given each actor that becomes free instead, and Tune would drop the actor that is starting (Ray
@@ -38,6 +38,14 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         self._run, self.policy = run, policy
         self._trials: dict[int, Trial] = {}
         """Tune's trials of the search, by their numbers."""
+        self._waiting: set[int] = set()
+        """Trials that are paused and were not promoted since."""
+        self.being_saved: set[int] = set()
+        """Trials that are pausing and keep their groups until they are saved."""
+
+    def count_waiting(self) -> int:
+        """Return how many trials need no group because they are paused, and not promoted."""
+        return len(self._waiting) - len(self._waiting & self.being_saved)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Return what follows from a result. Tune calls this before it tells the searcher and the callbacks."""
@@ -50,14 +58,9 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         state = self._run.state
         decision = self.policy.decide(state, state.trials[report.trial], report)
         if decision.verdict == "pause":
-            self._run.searcher.on_pause(trial.trial_id)
-        self._tell_of_promotions(self.policy.next_trials(state))
+            self._waiting.add(report.trial)
+        self._waiting.difference_update(self.policy.next_trials(state))
         return decision, ANSWERS.get(decision.verdict, TrialScheduler.STOP)
-
-    def _tell_of_promotions(self, promoted: Iterable[int]) -> None:
-        """Tell the searcher which paused trials need a group."""
-        for number in promoted:
-            self._run.searcher.on_unpause(self._trials[number].trial_id)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Note that Tune has a trial; one that was paused before the sweep was resumed stays so."""
@@ -67,20 +70,24 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         number = number_of(trial)
         self._trials[number] = trial
         self.policy.trial_added(number)
-        if trial.status == Trial.PENDING and self.policy.is_waiting(number):
-            trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
+        if not trial.is_finished() and self.policy.is_waiting(number):
+            self._waiting.add(number)
+            if trial.status == Trial.PENDING:
+                trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a trial failed, or goes on after a failure."""
-        self._run.searcher.on_unpause(trial.trial_id)
+        self._waiting.discard(number_of(trial))
         self.policy.trial_failed(number_of(trial))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Note that a trial has ended."""
+        self._waiting.discard(number_of(trial))
         self.policy.trial_ended(number_of(trial))
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
+        self._waiting.discard(number_of(trial))
         self.policy.trial_ended(number_of(trial))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
@@ -105,7 +112,7 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         """Return a paused trial that was promoted, as soon as there is a group for it; end those that wait in vain."""
         state = self._run.state
         promoted = self.policy.next_trials(state)
-        self._tell_of_promotions(promoted)
+        self._waiting.difference_update(promoted)
         trials_to_end = () if promoted else self.policy.trials_to_end(state)
         if not promoted and not trials_to_end:
             return None

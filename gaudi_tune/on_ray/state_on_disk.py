@@ -39,7 +39,7 @@ class StateOnDisk(KeptInProcess, StateKeeper):
         scheduler: SweepScheduler,
         searcher: StudySearcher,
         callbacks: Sequence[UsersCallback],
-        flush_trackers: Callable[[], None],
+        flush_trackers: Callable[[], object],
         *,
         resumed: bool,
     ) -> None:

@@ -78,6 +78,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         )
         """The scheduler that Tune calls."""
         self.state = state = _make_state(plan)
+        searcher.count_waiting = self.scheduler.count_waiting
         searcher.configs_after_search = lambda search_is_over: confirmation_configs(
             state, options.seed, search_is_over=search_is_over
         )
@@ -338,7 +339,7 @@ class SweepRun(KeptInProcess, tune.Callback):
         self._pausing = [trial for trial in self._pausing if trial.status == Trial.RUNNING]
         # The searcher proposes nothing for the group of such a trial until it is free: Tune would start another trial
         # actor for the proposal, and end it unused.
-        self.searcher.being_saved = {trial.trial_id for trial in self._pausing}
+        self.scheduler.being_saved = {number_of(trial) for trial in self._pausing}
         self.steering.heed()
         self._announcer.tick()
         self._cleanup.run_if_due(trials)

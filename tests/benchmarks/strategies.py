@@ -157,6 +157,9 @@ class OnRecord(OnTune):
         self.own, self.policy, self.workers = searcher, policy, workers
         device_time = DeviceTime(Devices(DEVICE_TYPES["cpu"], (workers,), "simulated"))
         self.state = SweepState(objectives, budget, ENDLESS, device_time)
+        self.waiting: set[int] = set()
+        """Trials that are paused and were not promoted since."""
+        searcher.count_waiting = lambda: len(self.waiting)
 
     def added(self, trial: Trial) -> None:
         self.policy.trial_added(len(self.trials))
@@ -169,10 +172,9 @@ class OnRecord(OnTune):
         return None
 
     def _promoted(self) -> Sequence[int]:
-        """Return the trials that are to continue, and tell the searcher."""
+        """Return the trials that are to continue, which need a group."""
         promoted = self.policy.next_trials(self.state)
-        for number in promoted:
-            self.searcher.on_unpause(self.trials[number - 1].trial_id)
+        self.waiting.difference_update(promoted)
         return promoted
 
     def start(self, trial: Trial) -> None:
@@ -194,13 +196,14 @@ class OnRecord(OnTune):
         if not ended:
             decision = policy.decide(state, state.trials[number], report)
             if decision.verdict == "pause":
-                self.searcher.on_pause(trial.trial_id)
+                self.waiting.add(number)
             self._promoted()
             state.apply(Decided(trial=number, decision=decision))
             verdict = decision.verdict
         if verdict in ("continue", "pause"):
             return verdict.upper()
         policy.trial_ended(number)
+        self.waiting.discard(number)
         failure = why_diverged(result, *(objective.name for objective in state.objectives))
         outcome: Outcome = "failed" if failure else "finished" if ended else "stopped early"
         state.apply(TrialEnded(trial=number, outcome=outcome, reason="", failure=failure))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,30 +29,13 @@ SCORE = Objective("score")
 SPACE = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
 
 
-@dataclass
-class Searcher:
-    """Notes which trials wait."""
-
-    waiting: set[str] = field(default_factory=set)
-
-    def on_pause(self, trial_id: str) -> None:
-        self.waiting.add(trial_id)
-
-    def on_unpause(self, trial_id: str) -> None:
-        self.waiting.discard(trial_id)
-
-    def on_error(self, trial_id: str, text: str) -> None:
-        pass
-
-
 class Controller:
     """What the scheduler calls of Tune, and a sweep with so many groups."""
 
     def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2) -> None:
-        self.state, self.searcher = state, Searcher()
+        self.state = state
         run: Any = SimpleNamespace(
             state=state,
-            searcher=self.searcher,
             plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE]),
             on_disk=SimpleNamespace(trial_added=lambda trial: None),
             trials_wait_for_devices=False,
@@ -124,14 +106,17 @@ def reported(sweep: Controller, scores: Sequence[float]) -> list[str]:
     return [sweep.report(number, 1, score) for number, score in enumerate(scores, start=1)]
 
 
-def test_the_searcher_knows_which_trials_wait_and_which_need_a_group() -> None:
+def test_it_counts_the_trials_that_wait_and_need_no_group() -> None:
     sweep = promoting()
     assert reported(sweep, (5.0, 4.0)) == ["PAUSE", "PAUSE"]
-    assert sweep.searcher.waiting == {"1", "2"}
+    assert sweep.scheduler.count_waiting() == 2
+    sweep.scheduler.being_saved = {2}
+    assert sweep.scheduler.count_waiting() == 1, "the other has its group until it is saved"
+    sweep.scheduler.being_saved = set()
     assert sweep.report(3, 1, 3.0) == "PAUSE"
-    assert sweep.searcher.waiting == {"2", "3"}, "the best of three is to continue"
+    assert sweep.scheduler.count_waiting() == 2, "the best of three is to continue"
     sweep.scheduler.on_trial_error(sweep, sweep.trials[2])
-    assert sweep.searcher.waiting == {"3"}
+    assert sweep.scheduler.count_waiting() == 1
 
 
 def test_a_promoted_trial_waits_for_a_group_and_goes_before_a_new_one() -> None:

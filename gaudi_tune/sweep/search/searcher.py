@@ -112,6 +112,8 @@ class StudySearcher(KeptInProcess, Searcher):
         """How many configurations to propose, which may change; None if Tune counts them."""
         self.configs_after_search: Callable[[bool], Sequence[Mapping[str, Any]]] = lambda search_is_over: ()
         """Takes whether all trials of the search have ended, and returns the configurations to train after it."""
+        self.count_waiting: Callable[[], int] = lambda: 0
+        """Returns how many trials of the search have not ended and need no group, because they are paused."""
 
         # What was proposed, and what to propose next.
         self._n_proposed = 0
@@ -130,9 +132,6 @@ class StudySearcher(KeptInProcess, Searcher):
         """The number in the study of each trial of the search that has not ended, by Tune's id."""
         self._running_confirmations: set[str] = set()
         """Tune's ids of the trials of the confirmation that have not ended."""
-        self._paused: set[str] = set()
-        self.being_saved: set[str] = set()
-        """Trials that are pausing and keep their groups until they are saved."""
 
         # The record of the study.
         self._open_record: StudyRecord | None = None
@@ -152,7 +151,7 @@ class StudySearcher(KeptInProcess, Searcher):
 
         Returns None while as many trials train as allowed, and ``Searcher.FINISHED`` when all have ended.
         """
-        training = len(self._numbers) - len(self._paused - self.being_saved) + len(self._running_confirmations)
+        training = len(self._numbers) - self.count_waiting() + len(self._running_confirmations)
         no_group_is_free = self._max_concurrent is not None and training >= self._max_concurrent
         if self.num_trials is not None and self._n_proposed >= self.num_trials:
             return self._suggest_confirmation(trial_id, no_group_is_free=no_group_is_free)
@@ -181,7 +180,6 @@ class StudySearcher(KeptInProcess, Searcher):
         state = {
             "proposed": self._n_proposed,
             "numbers": self._numbers,
-            "paused": sorted(self._paused),
             "again": self._proposed_before,
             "wanted": self.requested_configs,
             "confirming": self._confirmations,
@@ -193,7 +191,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Read what :meth:`save` wrote."""
         state = json.loads(Path(checkpoint_path).read_text())
         self._open_record = None
-        self._n_proposed, self._numbers, self._paused = state["proposed"], state["numbers"], set(state["paused"])
+        self._n_proposed, self._numbers = state["proposed"], state["numbers"]
         self._proposed_before, self.requested_configs = state["again"], state["wanted"]
         self._confirmations, self._running_confirmations = state["confirming"], set(state["confirming_now"])
 
@@ -220,7 +218,7 @@ class StudySearcher(KeptInProcess, Searcher):
         """Take the study from the log of a sweep that is resumed, before :meth:`restore`."""
         self._kept = KeptStudy([part[TRIALS][number] for number in sorted(part[TRIALS])], part["attributes"])
 
-    # Schedulers and the sweep call these.
+    # The sweep calls these.
 
     def reported(self, trial: TrialState) -> None:
         """Record a report that the state of the sweep has."""
@@ -230,7 +228,6 @@ class StudySearcher(KeptInProcess, Searcher):
 
     def ended(self, trial: TrialState) -> None:
         """Record the end of a trial, which the state of the sweep has."""
-        self._paused.discard(trial.trial_id)
         self._running_confirmations.discard(trial.trial_id)
         number = self._numbers.pop(trial.trial_id, None)
         if number is None:
@@ -238,14 +235,6 @@ class StudySearcher(KeptInProcess, Searcher):
         study_trial = with_results(self._record.trials()[number], trial, self._objectives)
         study_trial.system_attrs.update(self._tell_users_sampler(number, failed=study_trial.state == StudyState.FAIL))
         self._record.replace(study_trial)
-
-    def on_pause(self, trial_id: str) -> None:
-        """Note that a scheduler has paused a trial; another may take its place."""
-        self._paused.add(trial_id)
-
-    def on_unpause(self, trial_id: str) -> None:
-        """Note that a scheduler lets a paused trial train again."""
-        self._paused.discard(trial_id)
 
     @property
     def proposed(self) -> int:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -190,7 +189,6 @@ def test_a_paused_trial_that_is_ended_counts_as_stopped_early(tmp_path: Path) ->
     searcher = searcher_in(tmp_path)
     searcher.suggest("a")
     train(searcher, "a", 0.9)
-    searcher.on_pause("a")
     end(searcher, "a")
     assert (states(searcher), trials(searcher)[0].value) == ([TrialState.PRUNED], 0.9)
 
@@ -480,18 +478,13 @@ def test_tune_s_limiter_leaves_counting_to_the_searcher_which_knows_of_pauses(tm
     limiter = ConcurrencyLimiter(searcher, max_concurrent=2)
     assert limiter.suggest("a") and limiter.suggest("b")
     assert limiter.suggest("c") is None
-    limiter.on_pause("a")
-    searcher.being_saved = {"a"}
-    assert limiter.suggest("c") is None  # a still has its group
-    searcher.being_saved = set()
+    searcher.count_waiting = lambda: 1  # a
     assert limiter.suggest("c")
-    limiter.on_unpause("a")
+    searcher.count_waiting = lambda: 0
     end(searcher, "b", {"score": 0.1, "epoch": 1})
     assert limiter.suggest("d") is None  # a and c
-    limiter.on_pause("c")
-    keep(searcher, tmp_path / "state")
-    assert json.loads((tmp_path / "state").read_text())["paused"] == ["c"]
-    assert crashed(searcher, tmp_path / "state").suggest("d")
+    searcher.count_waiting = lambda: 1  # c
+    assert limiter.suggest("d")
 
 
 def test_it_is_finished_when_all_trials_have_ended(tmp_path: Path) -> None:
