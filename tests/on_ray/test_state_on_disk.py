@@ -38,7 +38,9 @@ def test_nothing_waits_for_a_slow_disk_and_what_it_refuses_is_in_the_next_record
     run: SweepRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, proposals, disk_answers = run.plan.folder, SearchGenerator(run.searcher), threading.Event()
-    on_disk = StateOnDisk(folder, run.state, run.scheduler, run.searcher, [], lambda: disk_answers.wait(60), resumed=False)
+    on_disk = StateOnDisk(
+        folder, run.state, run.scheduler, run.searcher, [], lambda: disk_answers.wait(60), resumed=False
+    )
     run.state.apply(began(1))
     on_disk.keep_state({"one": ("{}", "{}")}, "{}", proposals)
     assert on_disk.is_writing
