@@ -8,8 +8,8 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters with which a text could command a terminal; tabs and ends of lines are none."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters with which a text could command a terminal, or turn its words around; not tabs and ends of lines."""
 MAX_LINE = 1_000
 """Most characters of an error's last line, which is shown in lists."""
 LONG_INTEGER = 10**20
@@ -68,7 +68,7 @@ def shortened(text: str, length: int) -> str:
 def harmless(text: str) -> str:
     """Return a text that any terminal shows and no terminal obeys."""
     text = text.encode(errors="backslashreplace").decode()  # which replaces half of a surrogate pair
-    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:

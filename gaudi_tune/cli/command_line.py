@@ -19,11 +19,12 @@ import tyro
 from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.terminal import replace_unknown_characters
-from gaudi_tune.base.words import format_params, format_value, in_columns
+from gaudi_tune.base.words import format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
 from gaudi_tune.define.options import GROUPS, SweepOptions, checked
 from gaudi_tune.sweep.record.events import CTRL_C
+from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.record.sweep_file import read_summary
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
 
 def print_error(error: SweepError, arguments: Sequence[str]) -> int:
     """Print an error, with ``--json`` also as JSON, and return the exit status."""
-    print(f"error: {error}", file=sys.stderr)
+    print(harmless(f"error: {error}"), file=sys.stderr)
     if "--json" in arguments:
         print(json.dumps({"error": str(error)}))
     return USAGE_ERROR
@@ -150,7 +151,7 @@ def run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) -
         try:
             status, result = _run(experiment, options, command)
         except SweepError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(harmless(f"error: {error}"), file=sys.stderr)
             status, result = USAGE_ERROR, {"error": str(error)}
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -182,9 +183,9 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         scores = score_checkpoint(plan, options.evaluate)
         print("\n".join([*plan.facts, *(f"{name:<24}{format_value(value)}" for name, value in scores.items())]))
         return 0, scores
-    print("\n".join(plan_lines(plan)), flush=True)
+    print(harmless("\n".join(plan_lines(plan))), flush=True)
     if options.dry_run:
-        print("\n".join(dry_run_lines(plan)))
+        print(harmless("\n".join(dry_run_lines(plan))))
         return 0, plan.in_brief()
     if plan.resumed and not options.add_trials:
         from gaudi_tune.cli.sweeps import StoredSweep
@@ -193,7 +194,7 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
         stored = StoredSweep.find(plan.folder, plan.folder.parent)
         if stored.summary.get("complete") and not stored.missing and is_delivered(plan.folder):
             nothing_left = "nothing is left to do (--add-trials N makes the sweep longer)"
-            print("\n".join(["", *stored.result(), "", nothing_left]))
+            print(harmless("\n".join(["", *stored.result(), "", nothing_left])))
             return exit_status(stored.summary), stored.summary
     with no_collection():
         begin_ray(plan)
@@ -211,19 +212,21 @@ def _run(experiment: Experiment, options: SweepOptions, command: Sequence[str]) 
 
 def dry_run_lines(plan: Plan) -> list[str]:
     """Return lines with the settings, the first proposals, and the largest possible effort that is left."""
-    # The counts come from the study: a sweep that was killed has written no summary.
     ended = trained = 0
+    notes = []
     if plan.resumed:
-        from gaudi_tune.sweep.search.study_record import trials_to_resume
+        from gaudi_tune.cli.sweeps import damage_is_an_error
+        from gaudi_tune.on_ray.tuner import SweepTuner
 
-        earlier_trials = trials_to_resume(plan.folder)
-        ended = sum(trial.state.is_finished() for trial in earlier_trials)
-        curves = [trial.intermediate_values for trial in earlier_trials if not trial.state.is_finished()]
-        trained = sum(max(curve, default=0) for curve in curves)
+        with damage_is_an_error(f"--resume {plan.name}"):
+            searched = SweepTuner(plan, trackers=()).check_resume().searched
+            ended = sum(trial.has_ended for trial in searched)
+            trained = sum(trial.step for trial in searched if not trial.has_ended)
+        notes = [f"not read: what Tune keeps in {STATE_LOG}, since that runs code; the resume itself reads it"]
     if ended >= plan.num_samples:
         confirms = ", and what it has yet to confirm" if plan.confirm else ""
         rest = "to do" if read_summary(plan.folder).get("complete") else f"but what a kill may have lost{confirms}"
-        return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)"]
+        return [f"all {ended} trials have ended: nothing is left {rest} (--add-trials N makes it longer)", *notes]
     from optuna.storages import InMemoryStorage
 
     from gaudi_tune.plan.planner import make_searcher
@@ -243,5 +246,6 @@ def dry_run_lines(plan: Plan) -> list[str]:
         *([f"{ended} of {plan.num_samples} trials have ended; the first were"] if plan.resumed else []),
         *(f"trial {n:03d}  {format_params(config)}" for n, config in enumerate(configs, 1)),
         f"at most {units} {unit}s in all, {-(-units // plan.groups)} on each group; early stopping makes it fewer",
+        *notes,
         "dry run: all checks passed, nothing was started",
     ]

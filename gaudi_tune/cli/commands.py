@@ -4,7 +4,7 @@
     gaudi-tune ls [FOLDER] [--json]
     gaudi-tune show SWEEP [--json]
     gaudi-tune compare SWEEP SWEEP... [--json]
-    gaudi-tune rerun SWEEP [--trial N] [--seeds 5] [options of a sweep]
+    gaudi-tune rerun SWEEP --script SCRIPT [--trial N] [--seeds 5] [options of a sweep]
     gaudi-tune doctor
     gaudi-tune published [SCRIPT...] [--json]
     gaudi-tune deliver SWEEP... [--tracking-uri URI]
@@ -29,7 +29,7 @@ from gaudi_tune.base.words import harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.define.config_file import merged
-from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS
+from gaudi_tune.define.options import DEFAULT_STORAGE, SEEDS, TRAITS, checked
 
 COMMAND = "gaudi-tune"
 """The command of an installation."""
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     note = f"Takes the options of run, too, such as --seeds (usual: {RERUN_SEEDS})."
     rerun = command("rerun", _rerun, text, epilog=note)
     rerun.add_argument("sweep", metavar="SWEEP")
+    rerun.add_argument("--script", metavar="SCRIPT", help="the script with the experiment, as run takes it")
     rerun.add_argument("--trial", type=int, metavar="N", help="the trial (default: the sweep's winner)")
     for subparser, sweeps in ((show, "SWEEP"), (compare, "the SWEEPs"), (rerun, "SWEEP, and of the new sweep")):
         text = f"the folder of {sweeps}"
@@ -122,7 +123,7 @@ def _ls(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     if not folder.is_dir():
         raise SweepError(f"ls {folder}: there is no such folder; give one with sweeps in it")
     sweeps = list_sweeps(folder)
-    _print(sweeps, table_lines(sweeps) if sweeps else [f"no sweeps in {folder}"], arguments.json)
+    print(_text(sweeps, table_lines(sweeps) if sweeps else [f"no sweeps in {folder}"], arguments.json))
     return 0
 
 
@@ -133,7 +134,8 @@ def _show(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     with damage_is_an_error(f"show {arguments.sweeps[0]}"):
         details = {"options": sweep.file.options, "search": sweep.trials, "summary": sweep.summary}
         data, lines = {**sweep.brief(), **details}, sweep.lines([*arguments.program, "run"])
-    _print(data, lines, arguments.json)
+        text = _text(data, lines, arguments.json)
+    print(text)
     return 0
 
 
@@ -146,8 +148,8 @@ def _compare(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
     sweeps = [StoredSweep.find(name, arguments.storage) for name in names]
     with damage_is_an_error(f"compare {' '.join(names)}"):
         comparison = compare_sweeps(sweeps)
-        lines = comparison_lines(comparison)
-    _print(comparison, lines, arguments.json)
+        text = _text(comparison, comparison_lines(comparison), arguments.json)
+    print(text)
     return 0
 
 
@@ -155,12 +157,17 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
     from gaudi_tune.cli.sweeps import StoredSweep
 
     sweep = StoredSweep.find(arguments.sweep, arguments.storage)
-    script, earlier_options = sweep.file.script, sweep.file.options
+    script, earlier_options = arguments.script, sweep.file.options
     trial = str(sweep.folder) if arguments.trial is None else f"{sweep.folder}:{arguments.trial}"
-    if script is None:
+    if script is None and sweep.file.script is None:
         raise SweepError(
             f"rerun {arguments.sweep}: no script began this sweep; from Python, build_tuner(experiment, "
             f"baseline={trial!r}, baseline_only=True, seeds={RERUN_SEEDS}) does the same"
+        )
+    if script is None:
+        raise SweepError(
+            f"rerun {arguments.sweep}: name the script, since the file of a sweep does not say which code runs. It "
+            f"began with: {shlex.join(['--script', str(sweep.file.script)])}"
         )
     experiment, description = load_experiment(script, sweep_options, experiment_name=sweep.file.experiment)
     defaults = {
@@ -168,15 +175,16 @@ def _rerun(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int:
         for name, traits in TRAITS.items()
         if traits.rerun_repeats and earlier_options.get(name) is not None
     }
-    defaults |= {name: tuple(value) for name, value in defaults.items() if isinstance(value, list)}  # JSON has lists
     if not sweep.file.recipes:
         defaults.pop("recipe", None)
-    defaults |= {
+    valid = vars(checked({**defaults, "seed": earlier_options.get("seed", 0)}))  # JSON has lists in place of tuples
+    defaults = {
+        **{name: valid[name] for name in defaults},
         "baseline": trial,
         "baseline_only": True,
         "seeds": RERUN_SEEDS,
         "storage": arguments.storage,
-        "seed": (int(earlier_options.get("seed", 0)) + 1) % SEEDS,  # the sweep's seed would give the same trial seeds
+        "seed": (valid["seed"] + 1) % SEEDS,  # the sweep's seed would give the same trial seeds
     }
     options = command_line.parse_options(sweep_options, description, defaults)
     options = replace(options, settings=merged(defaults.get("settings", ()), options.settings))
@@ -193,7 +201,7 @@ def _published(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> i
     from gaudi_tune.cli.published import in_words, published_runs
 
     runs = published_runs(arguments.scripts)
-    _print(runs, in_words(runs), arguments.json)
+    print(_text(runs, in_words(runs), arguments.json))
     return 0
 
 
@@ -203,6 +211,5 @@ def _deliver(arguments: argparse.Namespace, sweep_options: Sequence[str]) -> int
     return deliver(arguments.folders, arguments.tracking_uri)
 
 
-def _print(data: Any, lines: Sequence[str], as_json: bool) -> None:
-    text = json.dumps(data, indent=2, default=str) if as_json else "\n".join(lines)
-    print(harmless(text))
+def _text(data: Any, lines: Sequence[str], as_json: bool) -> str:
+    return json.dumps(data, indent=2, default=str) if as_json else harmless("\n".join(lines))

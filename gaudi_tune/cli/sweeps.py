@@ -13,6 +13,7 @@ from typing import Any
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import format_params, format_value, in_columns
+from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.show.confirmation import in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
@@ -71,10 +72,10 @@ class StoredSweep:
         """The trials of the search, by number: from the summary, or from the study if that was written later."""
         if "search" in self.summary and self._summary_is_current:
             return list(self.summary["search"])
-        from gaudi_tune.sweep.search import study_record  # half a second: the libraries of databases
+        from gaudi_tune.sweep.search.stored_study import stored_trials, trial_summaries  # half a second
 
         paused = read_paused(self.folder)  # from the log of the state, because the study does not say
-        trials = study_record.trial_summaries(study_record.stored_trials(self.folder), self.file.objective, paused)
+        trials = trial_summaries(stored_trials(self.folder), self.file.objective, paused)
         if self.state == "running":
             for trial in trials:
                 if trial["status"] == "interrupted":
@@ -92,9 +93,9 @@ class StoredSweep:
         return self._modified_at(SUMMARY_FILE) >= self._modified_at(STUDY_FILE)
 
     def _modified_at(self, name: str) -> float:
-        """Return the time at which a file was last modified; 0 if there is no such file."""
+        """Return the time at which a file was last modified; 0 if there is no such file, or it is empty."""
         file = self.folder / name
-        return file.stat().st_mtime if file.is_file() else 0.0
+        return file.stat().st_mtime if file.is_file() and file.stat().st_size else 0.0
 
     def brief(self) -> dict[str, Any]:
         """Return what a list of sweeps shows of the sweep."""
@@ -169,6 +170,9 @@ class StoredSweep:
         if self.summary.get("failed") or is_useless(self.summary):
             return START_AGAIN
         command = [*run, self.file.script or "SCRIPT", "--resume", self.folder.name]
+        search = str(self.file.options.get("search"))
+        if names_module(search):
+            command += ["--search", search]
         command += ["--storage", str(self.folder.parent)]
         tracked = tracked_at(self.folder)
         if tracked not in (None, tracking_uri(None)):
@@ -210,7 +214,7 @@ def list_sweeps(storage: Path) -> list[dict[str, Any]]:
                 _row(sweep)  # which a value of another type does not survive
             sweeps.append(sweep)
         except SweepError as error:  # noqa: PERF203
-            modified_at = (folder / SWEEP_FILE).stat().st_mtime
+            modified_at = (folder / SWEEP_FILE).lstat().st_mtime
             sweeps.append({"name": folder.name, "state": f"cannot be read: {error}", "began": modified_at})
     return sorted(sweeps, key=lambda sweep: -sweep["began"])
 

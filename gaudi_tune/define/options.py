@@ -5,6 +5,7 @@ The docstring of a field is its line in ``--help``; ``docs/options.md`` explains
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -233,7 +234,7 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
     @property
     def limits(self) -> list[str]:
         """The options given that may end the sweep before its last trial."""
-        return [name for name in ("time_budget", "target", "patience") if getattr(self, name) is not None]
+        return [name for name in LIMITS if getattr(self, name) is not None]
 
     @property
     def baseline_trial(self) -> tuple[str, int | None]:
@@ -259,6 +260,8 @@ class SweepOptions(TrackingOptions, StorageOptions, LimitOptions, SearchOptions,
         return limit
 
 
+LIMITS = ("time_budget", "target", "patience")
+"""The options that may end a sweep before its last trial."""
 GROUPS: dict[str, type[Any]] = {
     "trial": TrialOptions,
     "search": SearchOptions,
@@ -321,6 +324,14 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
     """
     changed = {option.name for option in fields(options) if getattr(options, option.name) != option.default}
     always, if_changed = names_on_resume("as given"), names_on_resume("kept unless given")
+    search = str(stored.get("search"))
+    if options.search == search:  # said again
+        changed.discard("search")
+    elif names_module(search):
+        raise SweepError(
+            f"--resume {options.resume}: its sampler is code, {search}, and no file of a sweep says which code runs; "
+            f"say it again: {shlex.join(['--search', search])}"
+        )
     if forbidden := sorted(changed - always - if_changed):
         raise SweepError(
             f"--resume {options.resume}: it keeps the options it began with; leave out "
@@ -335,6 +346,11 @@ def resumed(options: SweepOptions, stored: Mapping[str, Any]) -> SweepOptions:
             f"--resume {options.resume}: another version of this project began it ({error}); go on with that version, "
             f"or start a new sweep"
         ) from error
+
+
+def names_module(search: str) -> bool:
+    """Whether ``--search`` names something in a module of the user's, which is imported."""
+    return "." in search.partition("(")[0]
 
 
 def with_usual(options: SweepOptions) -> SweepOptions:

@@ -15,7 +15,7 @@ from gaudi_tune.define.budget import BUDGET_OPTIONS, Budget
 from gaudi_tune.define.experiment import Experiment, RecipeName
 from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
 from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions
+from gaudi_tune.define.options import DEFAULT_STORAGE, SweepOptions, names_module
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.training.training_config import ExecutionMode
 
@@ -169,10 +169,14 @@ class Plan:
 
     def how_to_resume(self, *, with_more_trials: bool = False) -> str:
         """Return the command that resumes the sweep, or the call of Python if no command began it."""
+        search = self.options.search
         if not self.command:
-            argument = ", add_trials=N" if with_more_trials else ""
+            argument = f", search={search!r}" if names_module(search) else ""
+            argument += ", add_trials=N" if with_more_trials else ""
             return f"build_tuner(..., resume={self.name!r}, storage={str(self.options.storage)!r}{argument})"
         command = [*self.command, "--resume", self.name]
+        if names_module(search):
+            command += ["--search", search]
         if self.options.storage != DEFAULT_STORAGE:
             command += ["--storage", str(self.options.storage)]
         if self.options.tracking_uri is not None:

@@ -14,7 +14,7 @@ from gaudi_tune.show.summary import summarise, write_summary
 from gaudi_tune.sweep.record.events import SweepEnded
 from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import trial_summaries
+from gaudi_tune.sweep.search.stored_study import trial_summaries
 
 logger = logging.getLogger(__name__)
 

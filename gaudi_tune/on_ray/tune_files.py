@@ -23,7 +23,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.on_ray.trials import number_in
 from gaudi_tune.private.ray_tune import checkpoints_of, keep_checkpoints
 from gaudi_tune.private.tune_state import results_of
-from gaudi_tune.sweep.record.state_log import TRIALS, UNREADABLE, read_log
+from gaudi_tune.sweep.record.state_log import TRIALS, read_log
 from gaudi_tune.sweep.record.trial_state import number_in_name, trial_name
 
 logger = logging.getLogger(__name__)
@@ -78,19 +78,22 @@ class KeptState:
     """The numbers of the trials, in order."""
 
 
-def read_kept_state(folder: Path, restore: Callable[[dict[str, dict[str, Any]]], None]) -> KeptState:
+def read_kept_state(
+    folder: Path, restore: Callable[[dict[str, dict[str, Any]]], None], *, as_data: bool = False
+) -> KeptState:
     """Return the state in the log of a sweep, after ``restore`` was called with all of its parts.
 
-    Writes nothing. If there is no state, a SweepError says why, and what to do.
+    Writes nothing. If there is no state, a SweepError says why, and what to do. With ``as_data``, nothing that the log
+    names is imported or run.
     """
     try:
-        parts = read_log(folder)
+        parts = read_log(folder, as_data=as_data)
         trials = [json.loads(trial) for trial, _ in parts["tune"][TRIALS].values()]
         if not trials:
             raise ValueError("no trial had begun")  # Tune cannot restore such a state
         state = KeptState(parts["tune"], trials, sorted(number_in(trial["experiment_tag"]) for trial in trials))
         restore(parts)
-    except UNREADABLE as error:
+    except Exception as error:  # a log may have any content: each kind of damage raises its own
         raise SweepError(
             f"--resume {folder.name}: its state cannot be read in full ({error or type(error).__name__}). Nothing was "
             f"changed. If another version of this project wrote it, resume with that version. Otherwise start a new "

@@ -36,6 +36,7 @@ from gaudi_tune.show.summary import reopen_summary
 from gaudi_tune.show.trackers.tracker import TRACKERS, Tracker, in_words
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
+from gaudi_tune.sweep.record.sweep_state import SweepState
 
 TRIAL_ACTOR_MEMORY = 300 * 2**20
 """Bytes of memory that a trial actor reserves in Ray. It must reserve something, but not what its workers need: their
@@ -172,6 +173,15 @@ class SweepTuner(tune.Tuner):
             with ray_tune.no_earlier_results():
                 self._tuner = tune.Tuner.restore(str(self.plan.folder), trainable, resume_unfinished=True)
         return self._tuner.fit()
+
+    def check_resume(self) -> SweepState:
+        """Read the state of a sweep that is to be resumed as :meth:`fit` does, but as data, and return it.
+
+        Raises:
+            SweepError: The sweep cannot be resumed from it.
+        """
+        read_kept_state(self.plan.folder, self.run.on_disk.restore, as_data=True)
+        return self.run.state
 
     def ending_lines(self) -> list[str]:
         """Return lines that say why the sweep failed, or why it ended early and how to continue it.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +80,7 @@ def read_earlier(experiment: Experiment, options: SweepOptions, tracking_uri: st
     baseline_is_sweep = options.baseline is not None and options.baseline not in experiment.baselines
     if not (options.learn_from or baseline_is_sweep):
         return EarlierSweeps(summaries=last_summaries(storage), checkpoint_held_out=checkpoint_held_out)
-    from gaudi_tune.sweep.search.study_record import config_of_trial, stored_trials  # half a second
+    from gaudi_tune.sweep.search.stored_study import config_of_trial, stored_trials  # half a second
 
     # By folder: a sweep may be named twice, by its name and by its folder.
     files = dict(earlier_sweep("--learn-from", sweep, storage, experiment.name) for sweep in options.learn_from)
@@ -177,7 +178,7 @@ def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
     )
     for name, summary in summaries:
         seconds = (summary.get("seconds_each") or {}).get(plan.budget.unit)
-        if seconds and _training_fingerprint(summary) == fingerprint:
+        if isinstance(seconds, float) and 0 < seconds < math.inf and _training_fingerprint(summary) == fingerprint:
             return seconds, name
     return None
 
@@ -185,7 +186,7 @@ def unit_seconds(plan: Plan, summaries: Iterable[tuple[str, Mapping[str, Any]]])
 def _training_fingerprint(summary: Mapping[str, Any]) -> str:
     """Return a text that is equal for sweeps that trained the same."""
     entries = {key: summary.get(key) for key in ("experiment", "recipe", "device", "workers_per_trial")}
-    settings = {name: value for name, value in summary.get("settings", {}).items() if name not in BUDGET_OPTIONS}
+    settings = {name: value for name, value in (summary.get("settings") or {}).items() if name not in BUDGET_OPTIONS}
     return json.dumps({**entries, "settings": settings}, sort_keys=True, default=str)
 
 

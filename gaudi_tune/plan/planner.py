@@ -69,7 +69,7 @@ def make_plan(
 def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:
     """Return the searcher of a plan. Its study is in ``storage``, or by default in the sweep's folder."""
     from gaudi_tune.sweep.search.searcher import StudySearcher
-    from gaudi_tune.sweep.search.study_record import study_address
+    from gaudi_tune.sweep.search.stored_study import study_address
 
     return StudySearcher(
         plan.experiment.search_space,

@@ -29,23 +29,6 @@ def id_of(trial: FrozenTrial) -> int:
     return trial._trial_id
 
 
-def count_trials(address: str, study: str) -> int:
-    """Return how many trials a study has in a database; 0 if the database does not have the study.
-
-    Optuna's own functions (5.0), also ``get_all_study_summaries()``, read all trials.
-
-    Raises:
-        SQLAlchemyError: It is not a database of studies.
-    """
-    count = "SELECT COUNT(*) FROM trials JOIN studies USING (study_id) WHERE study_name = :study"
-    engine = sqlalchemy.create_engine(address)
-    try:
-        with engine.connect() as connection:
-            return int(connection.execute(sqlalchemy.text(count), {"study": study}).scalar_one())
-    finally:
-        engine.dispose()
-
-
 def close(study: Study) -> None:
     """Close the connections to a study's database. They are opened again when the study is used.
 

@@ -37,7 +37,8 @@ from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
 from gaudi_tune.sweep.record.device_time import IDLE
 from gaudi_tune.sweep.record.state_log import TRIALS, read_log
-from gaudi_tune.sweep.search.study_record import number_in_sweep, stored_trials
+from gaudi_tune.sweep.search.stored_study import stored_trials
+from gaudi_tune.sweep.search.study_trial import number_in_sweep
 
 sys.path[0] = str(PROJECT_ROOT)
 

@@ -59,7 +59,7 @@ from gaudi_tune.devices.cpu import CPU
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.show.trackers.mlflow_tracker import MlflowTracker
-from gaudi_tune.sweep.search.study_record import study_address
+from gaudi_tune.sweep.search.stored_study import study_address
 from tests.benchmarks.simulated_groups import Clock, Groups, without_ray
 
 SPACE = {

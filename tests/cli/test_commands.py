@@ -5,37 +5,36 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import subprocess
 import sys
 import time
 import types
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 from ray import tune
 
-from gaudi_tune import Experiment, SweepError, SweepOptions
-from gaudi_tune.cli.command_line import dry_run_lines
+from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import compare_sweeps, list_sweeps
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
+from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.result import result_lines
 from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
+from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from gaudi_tune.sweep.search.study_record import trial_summaries
+from gaudi_tune.sweep.search.stored_study import trial_summaries
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
@@ -88,6 +87,10 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
                 fed.end(number)
             searcher.ended(fed.state.trials[number])
     assert searcher.study is not None  # everything is written
+    tune_part = {"trials": {f"id{n}": (json.dumps({"experiment_tag": str(n)}), "{}") for n in fed.state.trials}}
+    study_part, scheduler_part = searcher.study_snapshot(everything=True), SweepTuner(plan).run.scheduler.get_state()
+    parts = {**fed.state.snapshot(), "tune": tune_part, "study": study_part, "scheduler": scheduler_part}
+    StateLog(plan.folder).append(pack(parts))
     if ending is not None:
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
@@ -348,69 +351,61 @@ def test_a_trial_is_trained_again_with_what_its_sweep_had(
     had: dict[str, Any] = {"space": wider, "settings": ("seconds=0.5",), "config": Path("gone.toml")}
     plan = kept(storage, "first", 0.8, 0.1, 0.3, num_samples=3, confirm=0, **had)
     trials = json.loads(said(capsys, "show", str(plan.folder), "--json"))["search"]
-    asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", "--dry-run", "--json"]
+    named = ["--script", str(script), "--dry-run", "--json"]
+    asked = ["rerun", "first", "--storage", str(storage), "--trial", "3", "--seeds", "4", *named]
     again = json.loads(said(capsys, *asked))
     assert again["baseline"] == trials[2]["config"]
     assert (again["num_samples"], again["confirmations"], again["epoch"]) == (1, 4, 1)
     assert again["settings"]["seconds"] == 0.5
     assert again["seed"] == plan.options.seed + 1, "its seeds are others"
     assert Path(again["folder"]).parent == storage, "beside the first"
-    winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", "--dry-run", "--json"))
+    winner = json.loads(said(capsys, "rerun", str(plan.folder), "--epochs", "3", *named))
     assert winner["baseline"] == trials[0]["config"] == {"x": 2.5}
     assert (winner["confirmations"], winner["epoch"]) == (5, 3)
     assert json.loads(said(capsys, *asked, "--set", "seconds=0.25"))["settings"]["seconds"] == 0.25
     by_time = kept(storage, "timed", 0.8, num_samples=1, confirm=0, seconds=60)
-    assert json.loads(said(capsys, "rerun", str(by_time.folder), "--dry-run", "--json"))["second"] == 60
+    assert json.loads(said(capsys, "rerun", str(by_time.folder), *named))["second"] == 60
     assert main([*asked[:5], "7", *asked[6:]]) == 2
     assert "first:7: its search has no such trial; it has 1 to 3" in capsys.readouterr().err
 
 
-class RunsWhenRead:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.folder),)
-
-
-def test_who_looks_at_a_folder_of_results_runs_nothing_that_it_contains(
-    storage: Path, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_script_runs_because_a_person_names_it_and_not_a_file(
+    storage: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.write_text("from gaudi_tune import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
-    ran = tmp_path / "ran"
-    hostile = pickle.dumps(RunsWhenRead(ran))
-    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
-    folder = kept(storage, "killed", 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
-    reopen_summary(folder)
-    os.utime(folder / STUDY_FILE, times=(time.time() + 60, time.time() + 60))
-    for name in ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl"):
-        (folder / name).write_bytes(hostile)
-    for content in (hostile, b'{"paused": [3]}\n' + hostile, b'{"paused": 3}\n' + hostile, b"[" * 100_000 + b"\n"):
-        packed = zlib.compress(content)
-        length = len(packed).to_bytes(8, "big")
-        (folder / STATE_LOG).write_bytes(length + zlib.crc32(length).to_bytes(4, "big") + packed)
-        status = "paused" if content.startswith(b'{"paused": [3]}') else "interrupted"
-        said(capsys, "ls", str(storage))
-        said(capsys, "ls", str(storage), "--json")
-        assert f"003    0.4    1        {status}" in said(capsys, "show", str(folder))
-        said(capsys, "show", str(folder), "--json")
-        said(capsys, "compare", str(folder), str(storage / "done"))
-        said(capsys, "rerun", str(folder), "--dry-run", "--trial", "2")
-        asked: list[dict[str, Any]] = [
-            {"resume": "killed"},
-            {"learn_from": ("killed",), "device": "cpu"},
-            {"baseline": f"{folder}:2", "device": "cpu"},
-        ]
-        for options in asked:
-            assert dry_run_lines(make_plan(QUADRATIC, SweepOptions(storage=storage, **options)))
-        assert not ran.exists()
-    StateLog(folder).append(pack({"sweep": {"trials": {3: RunsWhenRead(ran)}}}, paused=[3]))
-    assert "003    0.4    1        paused" in said(capsys, "show", str(folder))
-    assert not ran.exists()
-    read_log(folder)
-    assert ran.is_dir(), "it would have run"
+    plan = kept(storage, "first", 0.8, num_samples=1)
+    script.write_text("raise SystemExit('it ran')\n")
+    assert main(["rerun", str(plan.folder), "--dry-run"]) == 2
+    err = capsys.readouterr().err
+    assert "name the script, since the file of a sweep does not say which code runs" in err
+    assert f"--script '{script}'" in err
+
+
+def test_a_sampler_of_a_module_is_named_again_to_resume_a_sweep(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_sampler_for_resumes.py").write_text(
+        "import optuna\ndef make():\n    return optuna.samplers.RandomSampler()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    search = "my_sampler_for_resumes.make()"
+    plan = kept(storage, "own", 0.8, num_samples=3, search=search)
+    sys.modules.pop("my_sampler_for_resumes")
+    asked = SweepOptions(resume="own", storage=storage)
+    with pytest.raises(SweepError, match=r"say it again: --search 'my_sampler_for_resumes\.make\(\)'"):
+        make_plan(QUADRATIC, asked)
+    assert "my_sampler_for_resumes" not in sys.modules
+    again = make_plan(QUADRATIC, replace(asked, search=search))
+    assert again.given.sampler is not None
+    assert f"search={search!r}" in again.how_to_resume()
+    assert "--search 'my_sampler_for_resumes.make()'" in replace(again, command=("my.py",)).how_to_resume()
+    plan.summary_file.unlink()
+    assert "--search 'my_sampler_for_resumes.make()'" in said(capsys, "show", str(plan.folder))
+
+
+def test_a_sampler_that_is_an_object_is_given_again_to_resume_a_sweep(storage: Path) -> None:
+    kept(storage, "own", 0.8, num_samples=3, search="RandomSampler")
+    sampler = optuna.samplers.RandomSampler()
+    assert isinstance(build_tuner(QUADRATIC, resume="own", storage=storage, sampler=sampler), tune.Tuner)
 
 
 def test_a_sweep_that_no_script_began_is_not_trained_again(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,25 +1,64 @@
-"""Folders of sweeps that are damaged, or that somebody made to harm: each costs its own row in a list, and no more."""
+"""Folders of sweeps that are damaged, or that somebody made to harm: their readers run nothing, write nothing, and say
+what is wrong in a row or in a line.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
+import shutil
 import sqlite3
-from collections.abc import Callable
+import sys
+import zlib
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gaudi_tune import SweepOptions
+from gaudi_tune.base import reading
+from gaudi_tune.cli.command_line import run
 from gaudi_tune.cli.commands import main
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
+from gaudi_tune.show.summary import reopen_summary
+from gaudi_tune.show.trackers.outbox import RECORDS_FILE, STATE_FILE
+from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.lock import LOCK_FILE
-from gaudi_tune.sweep.record.state_log import STATE_LOG
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log
 from gaudi_tune.sweep.record.sweep_file import SWEEP_FILE
-from tests.cli.test_commands import kept
+from tests.cli.test_commands import kept, process  # noqa: F401
+from tests.helpers.quadratic import QUADRATIC
+
+Damage = Callable[[Path], object]
+NAME = "damaged"
+LONG = b"1" * 1_000_000
+DEEP = b"[" * 10_000 + b"]" * 10_000
+COMMANDS = "\x1b]0;title\x07\x1b[2J\u202e\ud800"
+"""What a terminal would obey, what turns a text around, and what cannot be printed."""
+MARKER = "GAUDI_TUNE_TEST_MARKER"
+"""The variable with the path that hostile code makes."""
 
 
-def change(file: str, **values: object) -> Callable[[Path], None]:
+def mark() -> None:
+    """What hostile code does."""
+    os.mkdir(os.environ[MARKER])
+
+
+class Hostile:
+    """Runs when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return mark, ()
+
+
+PICKLE = pickle.dumps(Hostile())
+
+
+def change(file: str, **values: object) -> Damage:
     """Return what changes entries of a JSON file."""
 
     def damage(folder: Path) -> None:
@@ -29,14 +68,24 @@ def change(file: str, **values: object) -> Callable[[Path], None]:
     return damage
 
 
-def replace_by(file: str, content: bytes) -> Callable[[Path], None]:
+def change_options(**values: object) -> Damage:
+    """Return what changes options in the sweep's file."""
+
+    def damage(folder: Path) -> None:
+        options = json.loads((folder / SWEEP_FILE).read_text())["options"]
+        change(SWEEP_FILE, options={**options, **values})(folder)
+
+    return damage
+
+
+def replace_by(file: str, content: bytes) -> Damage:
     def damage(folder: Path) -> None:
         (folder / file).write_bytes(content)
 
     return damage
 
 
-def replace_by_pipe(file: str) -> Callable[[Path], None]:
+def replace_by_pipe(file: str) -> Damage:
     def damage(folder: Path) -> None:
         (folder / file).unlink(missing_ok=True)
         os.mkfifo(folder / file)
@@ -44,7 +93,7 @@ def replace_by_pipe(file: str) -> Callable[[Path], None]:
     return damage
 
 
-def replace_by_folder(file: str) -> Callable[[Path], None]:
+def replace_by_folder(file: str) -> Damage:
     def damage(folder: Path) -> None:
         (folder / file).unlink(missing_ok=True)
         (folder / file).mkdir()
@@ -52,51 +101,290 @@ def replace_by_folder(file: str) -> Callable[[Path], None]:
     return damage
 
 
-def damage_value(folder: Path) -> None:
-    """Make a value in the study one that is no number, of a sweep that has no summary."""
-    (folder / SUMMARY_FILE).unlink()
-    with closing(sqlite3.connect(folder / STUDY_FILE)) as study:
-        study.execute("UPDATE trial_params SET distribution_json = '{}'")
-        study.commit()
+def replace_by_link(file: str, target: str | None = None) -> Damage:
+    """Return what moves a file out of the folder and leaves a link to it, or to the target."""
+
+    def damage(folder: Path) -> None:
+        outside = folder.parent.parent / f"outside-{file}"
+        if (folder / file).exists():
+            (folder / file).rename(outside)
+        (folder / file).symlink_to(target or outside)
+
+    return damage
 
 
-DAMAGES = {
-    "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation=7),
+def replace_by_sparse(file: str) -> Damage:
+    """Return what makes a file larger than anybody would read."""
+
+    def damage(folder: Path) -> None:
+        os.truncate(folder / file, reading.MAX_JSON_BYTES + 1)
+
+    return damage
+
+
+def in_study(*commands: str) -> Damage:
+    """Return what runs commands of SQL in the study."""
+
+    def damage(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / STUDY_FILE)) as study:
+            for command in commands:
+                study.execute(command)
+            study.commit()
+
+    return damage
+
+
+def log_of(public: bytes, pickled: bytes = PICKLE) -> Damage:
+    """Return what makes the log one record."""
+    packed = zlib.compress(public + b"\n" + pickled)
+    length = len(packed).to_bytes(8, "big")
+    return replace_by(STATE_LOG, length + zlib.crc32(length).to_bytes(4, "big") + packed)
+
+
+def in_log(**parts: Mapping[str, Any]) -> Damage:
+    """Return what changes parts of the state in the log."""
+
+    def damage(folder: Path) -> None:
+        StateLog(folder).append(pack({**read_log(folder), **parts}))
+
+    return damage
+
+
+def leave_pickles(folder: Path) -> None:
+    """Put a pickle wherever one could be."""
+    names = ("searcher-state-9999.pkl", "search_gen_state-9999.json", "callback-states-9999.pkl", "tuner.pkl")
+    for name in (*names, "experiment_state-9999.json", "trainer.pkl", LOCK_FILE, RECORDS_FILE, STATE_FILE):
+        (folder / name).write_bytes(PICKLE)
+    checkpoint = folder / "trial-001" / "checkpoint_000000"
+    checkpoint.mkdir(parents=True)
+    for name in ("model.pt", "data.pkl", ".metadata.json", "epoch.txt"):
+        (checkpoint / name).write_bytes(PICKLE)
+    (folder / "trial-001" / "params.pkl").write_bytes(PICKLE)
+    log_of(b'{"paused": [3]}')(folder)
+    as_text = json.dumps({"_type": "CLOUDPICKLE_FALLBACK", "value": PICKLE.hex()}).replace("'", "''")
+    for table in ("trial_user_attributes", "trial_system_attributes", "study_user_attributes"):
+        in_study(f"UPDATE {table} SET value_json = '{as_text}'")(folder)
+    in_study(f"INSERT INTO study_system_attributes (study_id, key, value_json) VALUES (1, 'a', '{as_text}')")(folder)
+
+
+def name_modules(folder: Path) -> None:
+    """Name a module whose import leaves a mark wherever something may be looked up by a name."""
+    (folder.parent.parent / "hostile_on_import.py").write_text(
+        "from tests.cli import test_damaged_sweeps as t\nt.mark()\n"
+    )
+    name = "hostile_on_import"
+    change_options(search=f"{name}.mark()", scheduler=f"{name}.mark", device=name, recipe=name, config=f"{name}.py")(
+        folder
+    )
+    script = str(folder.parent.parent / f"{name}.py")
+    change(SWEEP_FILE, script=script, space={name: [f"{name}.mark"]}, experiment="quadratic")(folder)
+    kind = json.dumps({"name": f"{name}.mark", "attributes": {}})
+    in_study(f"UPDATE trial_params SET distribution_json = '{kind}'")(folder)
+    log_of(b'{"paused": []}', f"c{name}\nmark\n(tR.".encode())(folder)
+    record = {"version": 1, "kind": f"{name}.mark", "run": "", "time_ms": 1}
+    (folder / RECORDS_FILE).write_text(json.dumps(record) + "\n")
+
+
+def write_commands(folder: Path) -> None:
+    """Put what commands a terminal into every text."""
+    change(SWEEP_FILE, script=f"{COMMANDS}.py", others=[COMMANDS], learned=[{COMMANDS: COMMANDS}])(folder)
+    change_options(search=COMMANDS, scheduler=COMMANDS, device=COMMANDS, recipe=COMMANDS)(folder)
+    ended = {"why": COMMANDS, "status": 0, "option": COMMANDS}
+    change(SUMMARY_FILE, failed=COMMANDS, ended_early=ended, mlflow=COMMANDS, missing=[COMMANDS])(folder)
+    change(SUMMARY_FILE, best={"config": {COMMANDS: COMMANDS}, "value": COMMANDS, "trial": 1, "load": COMMANDS})(folder)
+    attribute = json.dumps(COMMANDS)
+    in_study(
+        f"UPDATE trial_params SET param_name = '{COMMANDS[:-1]}'",
+        f"INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'failure', '{attribute}')",
+    )(folder)
+
+
+def make_huge(folder: Path) -> None:
+    """Put numbers of a million digits, and infinite ones, where a number is expected."""
+    text = (folder / SWEEP_FILE).read_bytes()
+    (folder / SWEEP_FILE).write_bytes(text.replace(b'"num_samples":5', b'"num_samples":' + LONG))
+    number = int("9" * 4000)
+    change(SUMMARY_FILE, trials={"finished": number}, expected=number, wall_s=number, began=number)(folder)
+    in_log(sweep={**read_log(folder)["sweep"], "since_best": [number]})(folder)
+    in_study("UPDATE trial_intermediate_values SET intermediate_value = 9e999, step = 99999999999999999")(folder)
+
+
+def leave_wal(folder: Path) -> None:
+    """Leave a database as a killed process does that wrote it in SQLite's other mode."""
+    study = folder / STUDY_FILE
+    there = folder.parent.parent / "wal"
+    there.mkdir()
+    shutil.copy(study, there / STUDY_FILE)
+    with closing(sqlite3.connect(there / STUDY_FILE)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("UPDATE trials SET state = 'FAIL' WHERE number = 1")
+        database.commit()
+        for part in ("", "-wal"):
+            shutil.copy(f"{there / STUDY_FILE}{part}", f"{study}{part}")
+
+
+def leave_journal(folder: Path) -> None:
+    """Leave a database as a killed process does that was writing it."""
+    study = folder / STUDY_FILE
+    there = folder.parent.parent / "journal"
+    there.mkdir()
+    shutil.copy(study, there / STUDY_FILE)
+    with closing(sqlite3.connect(there / STUDY_FILE, isolation_level=None)) as database:
+        database.execute("PRAGMA cache_spill = 1")
+        database.execute("PRAGMA cache_size = 1")
+        database.execute("BEGIN")
+        database.execute("UPDATE trials SET state = 'FAIL'")
+        for _ in range(200):
+            database.execute(
+                "INSERT INTO trial_user_attributes (trial_id, key, value_json) SELECT 1, random(), hex(zeroblob(900))"
+            )
+        for part in ("", "-journal"):
+            shutil.copy(f"{there / STUDY_FILE}{part}", f"{study}{part}")
+
+
+DAMAGES: dict[str, Damage] = {
+    "pickles": leave_pickles,
+    "names of modules": name_modules,
+    "commands for a terminal": write_commands,
+    "long numbers": make_huge,
+    "summary of another shape": change(SUMMARY_FILE, trials={"finished": "two"}, best={"value": []}, confirmation={}),
+    "summary of other shapes": change(SUMMARY_FILE, seconds_each=[1], settings=[2], ended_early="x", confirmation=3),
+    "summary with odd speeds": change(SUMMARY_FILE, seconds_each={"epoch": "fast"}, settings=None),
     "summary that is a list": replace_by(SUMMARY_FILE, b"[]"),
+    "summary nested deep": replace_by(SUMMARY_FILE, b'{"trials": {}, "best": null, "settings": ' + DEEP + b"}"),
+    "summary nested less deep": replace_by(
+        SUMMARY_FILE, b'{"trials": {}, "best": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}"
+    ),
     "summary that is a pipe": replace_by_pipe(SUMMARY_FILE),
+    "summary that is a link": replace_by_link(SUMMARY_FILE),
+    "summary that is huge": replace_by_sparse(SUMMARY_FILE),
     "file without its time": change(SWEEP_FILE, began=float("nan")),
+    "file with odd options": change_options(num_samples=None, seed=[], settings=3, storage=[], seeds={}),
     "file that is torn": replace_by(SWEEP_FILE, b'{"version": '),
+    "file nested deep": replace_by(SWEEP_FILE, DEEP),
     "file that is a pipe": replace_by_pipe(SWEEP_FILE),
+    "file that is a link": replace_by_link(SWEEP_FILE),
     "lock that is a folder": replace_by_folder(LOCK_FILE),
     "lock that is a pipe": replace_by_pipe(LOCK_FILE),
+    "outbox that is a pipe": replace_by_pipe(RECORDS_FILE),
+    "outbox nested deep": replace_by(RECORDS_FILE, DEEP + b"\n"),
     "study that is no database": replace_by(STUDY_FILE, b"no database"),
-    "study with a damaged value": damage_value,
+    "study that is empty": replace_by(STUDY_FILE, b""),
+    "study that is a link": replace_by_link(STUDY_FILE),
+    "study that is a pipe": replace_by_pipe(STUDY_FILE),
+    "study with a damaged value": in_study("UPDATE trial_params SET distribution_json = '{}'"),
+    "study nested deep": in_study(f"UPDATE trial_params SET distribution_json = '{DEEP.decode()}'"),
+    "study without a table": in_study("DROP TABLE trial_params"),
+    "study with a log of writes": leave_wal,
+    "study with a journal": leave_journal,
     "log that is a pipe": replace_by_pipe(STATE_LOG),
+    "log that is a device": replace_by_link(STATE_LOG, "/dev/zero"),
     "log of zeros": replace_by(STATE_LOG, bytes(100)),
+    "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
+    "log nested deep": log_of(DEEP),
+    "log of other shapes": in_log(sweep={"version": 7, "trials": {1: 2}}, study={"trials": 3}),
+    "log beside trials that are links": replace_by_link("trial-001", "/"),
 }
 
 
+READERS = {
+    "summary": ("ls", "show", "compare", "new", "baseline", "resume"),
+    "file": ("ls", "show --json", "rerun", "learn from", "resume"),
+    "lock": ("ls",),
+    "outbox": ("show",),
+    "study": ("ls", "show", "learn from", "baseline of a trial"),
+    "log": ("show", "resume"),
+}
+"""Who reads the file that the first word of a damage names. All read what any other damage concerns."""
+FOR_ALL = [name for name in DAMAGES if name.split()[0] not in READERS]
+"""The damages that concern all readers."""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that was killed after it had been resumed, so that readers need its study, its log and its summary."""
+    storage = tmp_path_factory.mktemp("original") / "results"
+    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{storage.parent}/mlflow.db")
+    folder = kept(storage, NAME, 0.2, 0.3, 0.4, num_samples=5, ending=Ending("Ctrl-C", 130)).folder
+    reopen_summary(folder)
+    after = (folder / SUMMARY_FILE).stat().st_mtime + 60
+    os.utime(folder / STUDY_FILE, (after, after))
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """What a folder contains: the digests of files, and the kinds of all else."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        is_file = path.is_file() and not path.is_symlink()
+        found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else oct(path.lstat().st_mode)
+    return found
+
+
+def read_by(readers: Collection[str], storage: Path, script: Path) -> dict[str, int]:
+    """Let readers read the damaged sweep, and return their exit statuses."""
+    shared, statuses = ("--storage", str(storage)), {}
+    commands = {
+        "ls": ("ls", str(storage)),
+        "ls --json": ("ls", str(storage), "--json"),
+        "show": ("show", NAME, *shared),
+        "show --json": ("show", NAME, "--json", *shared),
+        "compare": ("compare", NAME, "sound", *shared),
+        "rerun": ("rerun", NAME, "--script", str(script), "--dry-run", *shared),
+        "rerun without script": ("rerun", NAME, "--dry-run", *shared),
+    }
+    plans: dict[str, dict[str, Any]] = {
+        "new": {"device": "cpu"},
+        "learn from": {"device": "cpu", "learn_from": (NAME,)},
+        "baseline": {"device": "cpu", "baseline": NAME},
+        "baseline of a trial": {"device": "cpu", "baseline": f"{NAME}:2"},
+        "resume": {"resume": NAME},
+    }
+    for reader in readers or [*commands, *plans]:
+        if reader in commands:
+            statuses[reader] = main(commands[reader])
+        else:
+            options = SweepOptions(storage=storage, dry_run=True, **plans[reader])
+            statuses[reader] = run(QUADRATIC, options, ["my.py"])
+    return statuses
+
+
 @pytest.mark.timeout(60)  # a pipe is waited for, for ever
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_sweep_costs_its_own_row(
-    damage: Callable[[Path], None], storage: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("name", "ended"), [*((name, False) for name in DAMAGES), *((name, True) for name in FOR_ALL)])
+def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
+    name: str,
+    ended: bool,
+    original: Path,
+    storage: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("damaged", "sound"):
-        kept(storage, name, 0.1, 0.8, num_samples=2, confirm=0)
-    damage(storage / "damaged")
-    assert main(["ls", str(storage)]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert "2 of 2" in rows["sound"]
-    assert "damaged" in rows
-    assert main(["show", "damaged", "--storage", str(storage)]) in (0, 2)
-    shown = capsys.readouterr()
-    assert "Traceback" not in shown.out + shown.err
+    monkeypatch.setenv(MARKER, str(tmp_path / "marker"))
+    monkeypatch.syspath_prepend(tmp_path)
+    script = tmp_path / "my.py"
+    script.write_text("from gaudi_tune import main\nfrom tests.helpers.quadratic import QUADRATIC\nmain(QUADRATIC)\n")
+    for folder in (NAME, "sound"):
+        shutil.copytree(original, storage / folder)
+    change_options(name="sound")(storage / "sound")
+    in_study("UPDATE studies SET study_name = 'sound'")(storage / "sound")
+    for folder in ("sound", *([NAME] if ended else [])):
+        os.utime(storage / folder / STUDY_FILE, (0, 0))  # so that the summary counts
+    DAMAGES[name](storage / NAME)
+    before = contents(storage)
+    capsys.readouterr()
 
+    statuses = read_by(READERS.get(name.split()[0], ()), storage, script)
 
-def test_a_text_in_a_file_commands_no_terminal(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept(storage, "done", 0.1, 0.8, num_samples=2, confirm=0)
-    change(SUMMARY_FILE, complete=True, failed="\x1b]0;title\x07\x1b[2J")(storage / "done")
-    assert main(["show", "done", "--storage", str(storage)]) == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert "\\x1b]0;title\\x07" in shown
+    printed = capsys.readouterr()
+    assert {*statuses.values()} <= {0, 2}, statuses
+    assert statuses.get("ls", 0) == statuses.get("new", 0) == 0, "one odd sweep costs its own row"
+    assert "Traceback" not in printed.out + printed.err
+    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & {*(printed.out + printed.err)}
+    rows = [line.split() for line in printed.out.splitlines()]
+    if "ls" in statuses:
+        assert any(row[:1] == ["sound"] and row[3:6] == ["2", "of", "5"] for row in rows)
+        assert any(row[:1] == [NAME] for row in rows)
+    assert not (tmp_path / "marker").exists()
+    assert "hostile_on_import" not in sys.modules
+    assert contents(storage) == before

@@ -17,7 +17,8 @@ import pytest
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE
 from gaudi_tune.sweep.record.state_log import read_log
-from gaudi_tune.sweep.search.study_record import PARTS, count_trials, stored_trials
+from gaudi_tune.sweep.search.stored_study import stored_trials
+from gaudi_tune.sweep.search.study_record import PARTS
 
 pytestmark = [pytest.mark.processes, pytest.mark.with_the_others]
 
@@ -52,7 +53,7 @@ def test_a_study_that_another_process_locks_is_in_the_log_and_the_sweep_says_wha
     first = driver(tmp_path, "--name", "locked", "--device", "cpu", "--set", "seconds=0.2", "--confirm", "0", *asked)
     try:
         until = time.monotonic() + BEGINS_WITHIN_S
-        while not count_trials(folder) and first.poll() is None and time.monotonic() < until:
+        while not stored_trials(folder) and first.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         with closing(sqlite3.connect(folder / STUDY_FILE, timeout=30, isolation_level=None)) as backup:
             backup.execute("BEGIN EXCLUSIVE")

@@ -22,7 +22,7 @@ from gaudi_tune.plan.earlier import Learned, best_that_fit, unused_seed
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
-from gaudi_tune.sweep.search.study_record import stored_trials
+from gaudi_tune.sweep.search.stored_study import stored_trials
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.loops import quadratic
 

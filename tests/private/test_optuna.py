@@ -30,18 +30,6 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> optuna.Study:
     return optuna.create_study(storage=storage, study_name="own", sampler=RandomSampler(seed=0))
 
 
-def test_trials_are_counted_by_the_name_of_their_study(tmp_path: Path) -> None:
-    address = f"sqlite:///{tmp_path / 'study.db'}"
-    for name, trials in {"one": 3, "other": 2, "none": 0}.items():
-        study = optuna.create_study(storage=address, study_name=name)
-        for _ in range(trials):
-            study.ask()
-        assert internals.count_trials(address, name) == len(study.trials) == trials
-    assert internals.count_trials(address, "missing") == 0
-    with pytest.raises(SQLAlchemyError):
-        internals.count_trials(f"sqlite:///{tmp_path / 'empty.db'}", "one")
-
-
 @pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"])
 def test_a_study_that_was_closed_can_be_used_again(storage: str | None, tmp_path: Path) -> None:
     study = optuna.create_study(storage=storage and storage.format(tmp_path))

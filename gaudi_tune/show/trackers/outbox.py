@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from gaudi_tune.base.reading import MAX_JSON_BYTES, open_regular_file, read_json
 from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
 from gaudi_tune.show.trackers.records import BeginSweep, Record, from_line, to_line
 
@@ -32,8 +33,8 @@ def is_delivered(folder: Path) -> bool:
     if not (folder / RECORDS_FILE).is_file():
         return True
     try:
-        delivered = int(json.loads((folder / STATE_FILE).read_bytes())["delivered"])
-    except (OSError, ValueError, TypeError, KeyError):
+        delivered = int(read_json(folder / STATE_FILE)["delivered"])
+    except (OSError, ValueError, TypeError, LookupError, OverflowError):
         return False
     return delivered >= (folder / RECORDS_FILE).stat().st_size
 
@@ -157,8 +158,8 @@ class Outbox:
 def tracked_at(folder: Path) -> str | None:
     """Return the tracking address of the sweep in ``folder``; None if it has no outbox, or that cannot be read."""
     try:
-        with (folder / RECORDS_FILE).open("rb") as file:
-            record = from_line(file.readline())
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        with open_regular_file(folder / RECORDS_FILE) as file:
+            record = from_line(file.readline(MAX_JSON_BYTES))
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return record.tracking_uri if isinstance(record, BeginSweep) else None

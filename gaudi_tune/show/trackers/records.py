@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gaudi_tune.base.reading import from_json
+
 VERSION = 1
 """The version of the records' layout. Raise it with every change that an older line does not fit."""
 SWEEP = ""
@@ -123,7 +125,7 @@ def to_line(record: Record) -> bytes:
 def from_line(line: bytes) -> Record:
     """Return the record of a line. A line that is no record, or of another version, is a ValueError, TypeError or
     KeyError."""
-    entry = dict(json.loads(line))
+    entry = dict(from_json(line))
     version = entry.pop("version")
     if version != VERSION:
         raise ValueError(f"it is of version {version}, and this code reads version {VERSION}")

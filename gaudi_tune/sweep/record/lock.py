@@ -6,6 +6,7 @@ import fcntl
 from pathlib import Path
 
 from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.reading import open_regular_file
 
 LOCK_FILE = "running.lock"
 """A file in the sweep's folder; locked while a process runs the sweep."""
@@ -34,11 +35,9 @@ class SweepLock:
 
 def is_running(folder: Path) -> bool:
     """Return whether a process runs the sweep in ``folder``; False if the lock file may not be read, or is none."""
-    if not (folder / LOCK_FILE).is_file():
-        return False
     try:
-        file = (folder / LOCK_FILE).open("rb")
-    except (FileNotFoundError, PermissionError):
+        file = open_regular_file(folder / LOCK_FILE)
+    except OSError:
         return False
     with file:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import pickle
@@ -14,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from gaudi_tune.base.reading import read_regular_file
+from gaudi_tune.base.reading import from_json, read_regular_file
 from gaudi_tune.base.writing import atomic_write
 
 STATE_LOG = "state.log"
@@ -25,10 +27,19 @@ PAUSED = "paused"
 """The entry of a record's JSON with the numbers of the trials that wait."""
 MAX_GROWTH = 64 * 2**20
 """Bytes that may be appended, besides as many as the whole state takes, before the log is rewritten."""
-UNREADABLE = (
-    ValueError, EOFError, LookupError, AttributeError, ImportError, TypeError, OSError, pickle.UnpicklingError,
-)  # fmt: skip
-"""The errors of reading a log that is torn, or of another version of this project or of Ray."""
+MAX_RECORD_BYTES = 2**31
+"""The largest record that is unpacked."""
+MAX_PUBLIC_BYTES = 2**20
+"""How long the JSON of a record may be."""
+PLAIN_TYPES = {
+    **dict.fromkeys(("set", "frozenset", "complex", "bytearray"), "builtins"),
+    **dict.fromkeys(("datetime", "timedelta"), "datetime"),
+    **dict.fromkeys(("Counter", "OrderedDict"), "collections"),
+    **dict.fromkeys(("FloatDistribution", "IntDistribution", "CategoricalDistribution"), "optuna.distributions"),
+    "FrozenTrial": "optuna.trial._frozen",
+    "TrialState": "optuna.trial._state",
+}
+"""The types of the objects that :func:`read_log` makes from a log that it reads as data, with their modules."""
 _HEADER = struct.Struct(">QI")
 """The header of a record: its length in bytes, and a checksum of that, so that a damaged length is noticed."""
 
@@ -36,9 +47,9 @@ _HEADER = struct.Struct(">QI")
 class StateLog:
     """Writes the log of a sweep.
 
-    A record consists of parts with names, each a dictionary of plain data. The parts are pickled, and reading them runs
-    whatever the file says: only ``--resume`` does. In front of them, each record has JSON for programs that only look
-    at a sweep.
+    A record consists of parts with names, each a dictionary of plain data. The parts are pickled, and reading them in
+    full runs whatever the file says: only ``--resume`` does. In front of them, each record has JSON for programs that
+    only look at a sweep.
 
     The first record of this process has the whole state, and replaces the log that was there. Each later one has what
     has changed, until as much has been appended as the whole state takes, and :data:`MAX_GROWTH` besides: then the log
@@ -87,16 +98,22 @@ def pack(parts: Mapping[str, Mapping[str, Any]], paused: Collection[int] = ()) -
     return public + b"\n" + cloudpickle.dumps(parts)
 
 
-def read_log(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the parts of the state that the log of a sweep has. For ``--resume`` only: it runs what the log says.
+def read_log(folder: Path, *, as_data: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the parts of the state that the log of a sweep has.
+
+    Args:
+        folder: The sweep's folder.
+        as_data: Whether to import and run nothing that the log names. Objects of other types than
+            :data:`PLAIN_TYPES` are then :class:`Unknown`. Otherwise, for ``--resume`` only, it runs what the log says.
 
     Raises:
         ValueError: There is no log, it has no whole record, or a record that is not the last is damaged.
-        Exception: Another version of this project wrote it; see :data:`UNREADABLE`.
+        Exception: Another version of this project or of Ray wrote it; or somebody made it, to harm.
     """
     parts: dict[str, dict[str, Any]] = {}
+    unpickler = _DataUnpickler if as_data else pickle.Unpickler
     for _, pickled in _unpack_records(folder):
-        for name, part in pickle.loads(pickled).items():  # noqa: S301  (of this user's own sweep)
+        for name, part in unpickler(io.BytesIO(pickled)).load().items():
             if TRIALS in part:  # they are added to the trials so far, which are not copied for each record
                 trials = parts.get(name, {}).get(TRIALS, {})
                 trials.update(part[TRIALS])
@@ -107,13 +124,45 @@ def read_log(folder: Path) -> dict[str, dict[str, Any]]:
     return parts
 
 
+class _Inert(type):
+    """The type of :class:`Unknown`: to call it, or to put something into it, has no effect."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls
+
+    def __setitem__(cls, key: Any, value: Any) -> None:
+        pass
+
+
+class Unknown(metaclass=_Inert):
+    """Stands in a log that was read as data for functions, types and objects of unknown names alike."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return this type itself, which may be that of another object."""
+        return cls
+
+    @classmethod
+    def append(cls, *values: Any) -> None:
+        """Do nothing."""
+
+    extend = add = __setstate__ = append
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """An unpickler that knows a few types, and looks no other name up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a type of :data:`PLAIN_TYPES`; :class:`Unknown` in place of anything else."""
+        return getattr(importlib.import_module(module), name) if PLAIN_TYPES.get(name) == module else Unknown
+
+
 def read_paused(folder: Path) -> set[int]:
     """Return the trials that waited when the log was written last; none if it cannot be read.
 
     Reads data alone, and runs nothing.
     """
     paused = set[int]()
-    with suppress(ValueError, LookupError, TypeError, OSError, RecursionError):
+    with suppress(ValueError, LookupError, TypeError, OSError):
         for public, _ in _unpack_records(folder):
             paused = {int(number) for number in public[PAUSED]}
     return paused
@@ -127,13 +176,24 @@ def _unpack_records(folder: Path) -> Iterator[tuple[Any, bytes]]:
         raise ValueError(f"there is no {STATE_LOG}") from error
     for begin, end in records_in(content):
         try:
-            unpacked = zlib.decompress(content[begin:end])  # zlib checks a checksum
+            unpacked = _unpack(content[begin:end])
         except zlib.error as error:
             if begin < end < len(content):
                 raise ValueError(f"a record in the middle of {STATE_LOG} is damaged") from error
             break  # the last record was cut off
         public, _, pickled = unpacked.partition(b"\n")
-        yield json.loads(public), pickled
+        yield from_json(public[:MAX_PUBLIC_BYTES]), pickled
+
+
+def _unpack(record: bytes) -> bytes:
+    """Return what was packed into a record; a ``zlib.error`` if it is damaged, which its checksum tells."""
+    packed = zlib.decompressobj()
+    unpacked = packed.decompress(record, MAX_RECORD_BYTES)
+    if packed.unconsumed_tail:
+        raise ValueError(f"a record of {STATE_LOG} has more than {MAX_RECORD_BYTES / 2**30:.0f} GB")
+    if not packed.eof:
+        raise zlib.error("the record is cut off")
+    return unpacked
 
 
 def _header(length: int) -> bytes:

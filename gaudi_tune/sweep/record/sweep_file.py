@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -17,10 +16,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.reading import read_regular_file
+from gaudi_tune.base.reading import read_json, read_json_text
 from gaudi_tune.base.writing import atomic_write
 from gaudi_tune.define.objective import Mode, Objective
-from gaudi_tune.define.options import SweepOptions, names_on_resume
+from gaudi_tune.define.options import LIMITS, TRAITS, SweepOptions, checked, names_on_resume
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.sweep.record.lock import is_running
 
@@ -30,6 +29,11 @@ SWEEP_FILE = "sweep.json"
 """The file's name in the sweep's folder."""
 NAME = re.compile(r"\w[\w.-]{0,99}")
 """The names that a sweep may have, which its folder, its study and its run in MLflow share."""
+
+SHAPE_OF_SUMMARY = {"trials": dict, "best": dict | None}
+"""The types of entries that every summary has."""
+PARTS_OF_SUMMARY = ("ended_early", "confirmation", "seconds_each", "settings")
+"""Entries of a summary that are dictionaries if they are there."""
 
 _invented_names: set[str] = set()
 """Names that this process gave to sweeps; their folders are made later, by ``fit()``."""
@@ -149,9 +153,9 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
     """
     file = folder / SWEEP_FILE
     try:
-        sweep_file = SweepFile.model_validate_json(read_regular_file(file))
+        sweep_file = SweepFile.model_validate_json(read_json_text(file))
         name = str(sweep_file.options["name"])
-    except (OSError, ValidationError, KeyError) as error:
+    except (OSError, ValueError, KeyError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
         raise SweepError(
             f"{option}{folder.name}: {file} is torn, or is not the file of a sweep ({reason}); put it back from a "
@@ -169,9 +173,10 @@ def read_sweep_file(folder: Path, option: str = "") -> SweepFile:
 def read_summary(folder: Path) -> dict[str, Any]:
     """Return the summary of the sweep in ``folder``; {} if it has not ended, or the file is torn or not a summary."""
     try:
-        summary = json.loads(read_regular_file(folder / SUMMARY_FILE))
-        is_valid = isinstance(summary["trials"], dict) and isinstance(summary["best"], dict | None)
-    except (OSError, ValueError, LookupError, TypeError):
+        summary = read_json(folder / SUMMARY_FILE)
+        is_valid = all(isinstance(summary[name], kind) for name, kind in SHAPE_OF_SUMMARY.items())
+        is_valid &= all(isinstance(summary.get(name), dict | None) for name in PARTS_OF_SUMMARY)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
     return summary if is_valid else {}
 
@@ -182,7 +187,7 @@ def winner_of(folder: Path) -> dict[str, Any]:
     try:
         ranking = (summary.get("confirmation") or {}).get("rivals") or [summary["best"]]
         return dict(ranking[0]["config"])
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         reason = "no trial of it has reported a value" if summary else f"it has not ended, or {SUMMARY_FILE} is torn"
         raise SweepError(
             f"--baseline {folder.name}: that sweep has no winner ({reason}); give the name or the folder of a sweep "
@@ -210,6 +215,10 @@ def earlier_sweep(option: str, sweep: str, storage: Path, experiment: str) -> tu
             f"{option} {sweep}: that is a sweep of {sweep_file.experiment}, not of {experiment}; leave it out, or "
             f"give the Experiment name={sweep_file.experiment!r} if it is the same"
         )
+    try:
+        checked({name: value for name, value in sweep_file.options.items() if name in TRAITS})
+    except SweepError as error:
+        raise SweepError(f"{option} {sweep}: its options cannot be read ({error}); leave it out") from error
     return folder, sweep_file
 
 
@@ -261,9 +270,9 @@ def sweep_to_resume(experiment: str, options: SweepOptions, tracking_uri: str) -
             f"--tracking-uri (or $MLFLOW_TRACKING_URI) that it began with"
         )
     limit = (read_summary(folder).get("ended_early") or {}).get("option")  # the option that ended it, if one did
-    if limit and getattr(options, limit) is None:
-        value = sweep_file.options[limit]
-        logger.warning("--resume %s: it goes on without --%s %s, at which it ended", options.resume, limit, value)
+    if limit in LIMITS and getattr(options, limit) is None:
+        value = sweep_file.options.get(limit)
+        logger.warning("--resume %s: it goes on without --%s %r, at which it ended", options.resume, limit, value)
         sweep_file.options[limit] = None
     return sweep_file
 

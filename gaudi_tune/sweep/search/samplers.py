@@ -15,6 +15,7 @@ from optuna.samplers import BaseSampler
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import did_you_mean
+from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.sweep.search.gaussian_process.sampler import GaussianProcessSampler
 
@@ -50,7 +51,7 @@ def make_sampler(search: str, seed: int) -> BaseSampler:
     """
     name, arguments = _parse(search)
     class_name = SAMPLERS.get(name.lower(), name)
-    make = _import(search, name) if "." in name else _find_class(class_name)
+    make = _import(search, name) if names_module(search) else _find_class(class_name)
     if make is None:
         class_names = sorted(filter(_needs_at_most_a_seed, optuna.samplers.__all__))
         raise SweepError(
@@ -88,8 +89,8 @@ def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler |
         SweepError: The sampler cannot be made, or cannot search this space.
     """
     search, space, n_objectives = plan.options.search, plan.experiment.search_space, len(plan.objectives)
-    name, arguments = _parse(search)
-    is_users_own = sampler is not None or "." in name
+    arguments = _parse(search)[1]
+    is_users_own = sampler is not None or names_module(search)
     sampler = sampler or make_sampler(search, plan.options.seed)
     # A user's sampler may keep in itself what it learns, so a copy is tried. Another sampler is made for each proposal.
     study = optuna.create_study(

@@ -31,14 +31,8 @@ from gaudi_tune.sweep.search.guesses import GUESSED, guess, guesses_pay_off
 from gaudi_tune.sweep.search.memory import out_of_memory_predictor
 from gaudi_tune.sweep.search.sampler_view import ATTR_NUMBER, SamplerView, TrialLimits
 from gaudi_tune.sweep.search.samplers import make_sampler
-from gaudi_tune.sweep.search.study_record import (
-    KeptStudy,
-    StudyRecord,
-    as_interrupted,
-    number_in_sweep,
-    with_results,
-    without_results,
-)
+from gaudi_tune.sweep.search.study_record import KeptStudy, StudyRecord
+from gaudi_tune.sweep.search.study_trial import as_interrupted, number_in_sweep, with_results, without_results
 
 MAX_PROPOSALS = 50
 """How many proposals are asked for until one is likely to fit into the device's memory; then the last is taken."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Container, Sequence
-from contextlib import suppress
-from copy import copy
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,25 +17,11 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as StudyState
 from sqlalchemy.exc import SQLAlchemyError
 
-from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.failure import Failure, FailureKind
-from gaudi_tune.base.words import counted, last_line
-from gaudi_tune.define.objective import Objective
-from gaudi_tune.define.search_space import hyperparameter
-from gaudi_tune.define.sweep_plan import STUDY_FILE
+from gaudi_tune.base.words import counted
 from gaudi_tune.private import optuna as internals
-from gaudi_tune.sweep.record.events import Outcome, Status
-from gaudi_tune.sweep.record.state_log import STATE_LOG, TRIALS, UNREADABLE, read_log
-from gaudi_tune.sweep.record.trial_state import TrialState
-from gaudi_tune.sweep.search.sampler_view import (
-    ATTR_CONSTRAINTS,
-    ATTR_FAILURE,
-    ATTR_FAILURE_KIND,
-    ATTR_NUMBER,
-    ATTR_POINT,
-    ATTR_SECONDS,
-    copy_attributes,
-)
+from gaudi_tune.sweep.record.state_log import TRIALS
+from gaudi_tune.sweep.search.sampler_view import copy_attributes
+from gaudi_tune.sweep.search.study_trial import number_in_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -55,176 +38,8 @@ MAX_AT_ONCE = 500
 MAX_BEGINS = 3
 """How often the database is written from the beginning, because it was damaged or gone."""
 DATABASE_ERRORS = (SQLAlchemyError, StorageInternalError, OSError)
-INTERRUPTED = Failure(FailureKind.INTERRUPTED, "the sweep was interrupted before it had saved this trial")
-RESULTS = {ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_FAILURE_KIND, ATTR_POINT, ATTR_SECONDS}
-"""User attributes of a trial that say how it trained."""
 PARTS = ("state", "values", "params", "intermediate_values", "user_attrs", "system_attrs")
 """What the database must have of a trial."""
-
-STATES: dict[Status, StudyState] = {
-    "finished": StudyState.COMPLETE,
-    "stopped early": StudyState.PRUNED,
-    "failed": StudyState.FAIL,
-}
-"""The states in a study of trials that have ended; others run there."""
-OUTCOMES: dict[StudyState, Outcome] = {
-    StudyState.COMPLETE: "finished",
-    StudyState.PRUNED: "stopped early",
-    StudyState.FAIL: "failed",
-}
-"""The outcomes that a study's states mean; a trial in any other state has not ended."""
-
-
-def study_address(folder: Path) -> str:
-    """Return the address of the study's database, which is in the sweep's folder."""
-    return f"sqlite:///{folder / STUDY_FILE}"
-
-
-def stored_trials(folder: Path) -> list[FrozenTrial]:
-    """Return the trials that the study of a sweep has in its database; none if the database or the study is gone."""
-    if not (folder / STUDY_FILE).is_file():
-        return []
-    with suppress(KeyError, SQLAlchemyError, StorageInternalError):
-        return optuna.load_study(study_name=folder.name, storage=study_address(folder)).get_trials(deepcopy=False)
-    return []
-
-
-def config_of_trial(folder: Path, number: int) -> dict[str, Any]:
-    """Return the hyperparameters of a trial of the search of a sweep, for ``--baseline``.
-
-    Raises:
-        SweepError: The search has no such trial.
-    """
-    trials = {number_in_sweep(trial): trial for trial in stored_trials(folder)}
-    if number not in trials:
-        numbers = f"1 to {max(trials)}, without those that confirm" if trials else "none"
-        raise SweepError(f"--baseline {folder.name}:{number}: its search has no such trial; it has {numbers}")
-    return {hyperparameter(name): value for name, value in trials[number].params.items()}
-
-
-def number_in_sweep(trial: FrozenTrial) -> int:
-    """Return the number that a trial of a study has in its sweep."""
-    return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
-
-
-def trial_summaries(
-    trials: Sequence[FrozenTrial], objective: Objective, paused: Container[int] = ()
-) -> list[dict[str, Any]]:
-    """Return what a list shows of the trials of a study: how each ended, its best report, and its configuration.
-
-    Args:
-        trials: The trials of the study.
-        objective: The objective by which a report is best.
-        paused: Trials that wait, which the study does not know.
-    """
-    return [_trial_summary(trial, objective, is_paused=number_in_sweep(trial) in paused) for trial in trials]
-
-
-def _trial_summary(trial: FrozenTrial, objective: Objective, *, is_paused: bool) -> dict[str, Any]:
-    values = trial.intermediate_values
-    best_step = max(values, key=lambda step: objective.score(values[step]), default=None)
-    summary: dict[str, Any] = {
-        "trial": number_in_sweep(trial),
-        "status": OUTCOMES.get(trial.state, "paused" if is_paused else "interrupted"),
-        "value": None if best_step is None else values[best_step],
-    }
-    if ATTR_POINT in trial.user_attrs:
-        summary["point"] = list(trial.user_attrs[ATTR_POINT])
-    if ATTR_FAILURE in trial.user_attrs:
-        summary["why"] = str(trial.user_attrs[ATTR_FAILURE])
-    summary["at"] = best_step
-    summary["config"] = {hyperparameter(name): value for name, value in trial.params.items()}
-    return summary
-
-
-def count_trials(folder: Path) -> int:
-    """Return how many trials the study of a sweep has in its database; 0 if the database or the study is gone."""
-    if not (folder / STUDY_FILE).is_file():
-        return 0
-    with suppress(SQLAlchemyError):
-        return internals.count_trials(study_address(folder), folder.name)
-    return 0
-
-
-def trials_to_resume(folder: Path) -> list[FrozenTrial]:
-    """Return the trials of the study with which a sweep is resumed, from its log if the database is damaged or gone.
-
-    Raises:
-        SweepError: The log cannot be read, either.
-    """
-    trials = stored_trials(folder)
-    if trials:
-        return trials
-    try:
-        return list(read_log(folder)["study"][TRIALS].values())
-    except UNREADABLE as error:
-        raise SweepError(
-            f"--resume {folder.name}: neither {STUDY_FILE} nor {STATE_LOG} can be read ({error}) in {folder}; put one "
-            f"of them back from a backup, or start a new sweep under another name"
-        ) from error
-
-
-def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[Objective]) -> FrozenTrial:
-    """Return a trial of a study with what the sweep knows of it; its configuration and its start stay.
-
-    A trial that ended without a finite value has failed: a study has no other state for it.
-    """
-    user_attributes = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
-    if results.point and len(objectives) > 1:
-        user_attributes[ATTR_POINT] = list(results.point)
-    if results.constraints:
-        user_attributes[ATTR_CONSTRAINTS] = results.constraints
-    if results.seconds_each:
-        user_attributes[ATTR_SECONDS] = results.seconds_each
-    curve, state, values = dict(results.curve), STATES.get(results.status, StudyState.RUNNING), None
-    if state.is_finished() and not curve:
-        state = StudyState.FAIL
-    if state == StudyState.FAIL:
-        missing = f"no report of a finite {' and '.join(objective.name for objective in objectives)}"
-        user_attributes |= _failure_attributes(results.failure or Failure(FailureKind.NO_VALUE, missing))
-    elif state == StudyState.COMPLETE:
-        values = [float(value) for value in results.point]
-    elif state == StudyState.PRUNED and len(objectives) == 1:
-        values = [curve[max(curve)]]  # as Optuna does
-    system_attributes = dict(trial.system_attrs)
-    if state.is_finished():
-        system_attributes |= internals.constraint_attributes(results.constraints)
-    return FrozenTrial(
-        number=trial.number,
-        trial_id=trial.number,
-        state=state,
-        value=None,
-        values=values,
-        datetime_start=trial.datetime_start or datetime.now(),
-        datetime_complete=datetime.now() if state.is_finished() else None,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs=user_attributes,
-        system_attrs=system_attributes,
-        intermediate_values=curve,
-    )
-
-
-def without_results(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial of a study as it was when it was proposed."""
-    proposal = copy(trial)
-    proposal.state, proposal.values, proposal.datetime_complete = StudyState.RUNNING, None, None
-    proposal.intermediate_values = {}
-    proposal.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
-    return proposal
-
-
-def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial of a study that nobody trains any more, failed."""
-    failed = copy(trial)
-    failed.state, failed.datetime_complete = StudyState.FAIL, datetime.now()
-    failed.user_attrs = {**trial.user_attrs, **_failure_attributes(INTERRUPTED)}
-    return failed
-
-
-def _failure_attributes(failure: Failure) -> dict[str, str]:
-    """Return the user attributes of a trial that failed: the kind, and the last line of the text."""
-    return {ATTR_FAILURE: last_line(failure.text), ATTR_FAILURE_KIND: failure.kind.value}
 
 
 class KeptStudy(NamedTuple):

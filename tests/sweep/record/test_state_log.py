@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 from gaudi_tune.sweep.record import state_log
-from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, pack, read_log, read_paused, records_in
+from gaudi_tune.sweep.record.state_log import STATE_LOG, StateLog, Unknown, pack, read_log, read_paused, records_in
 from tests.helpers.full_disk import disk_full_at
 
 
@@ -43,6 +45,40 @@ def test_what_a_script_reports_is_taken_whatever_it_is(tmp_path: Path) -> None:
     StateLog(tmp_path).append(packed(1, {1: {"loss": np.float32(0.25), "odd": OfTheScript()}}))
     reported = read_log(tmp_path)["sweep"]["trials"][1]
     assert (reported["loss"], reported["odd"].value) == (0.25, 0.5)
+    as_data = read_log(tmp_path, as_data=True)
+    assert as_data["sweep"]["trials"][1].keys() == reported.keys()
+    assert as_data["scheduler"] == {"rungs": [1]}
+
+
+def test_a_log_that_is_read_as_data_has_the_trials_of_the_study_and_runs_nothing(tmp_path: Path) -> None:
+    class Runs:
+        """Makes a folder when it is unpickled, and takes all that pickle does with an object."""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "ran"),), {"a": 1}, iter([1]), iter([(1, 2)])
+
+    study = optuna.create_study()
+    study.optimize(lambda trial: len([trial.suggest_float("x", 0, 1), trial.suggest_categorical("c", [1, None])]), 1)
+    trials = {0: study.trials[0], 1: "finished"}
+    StateLog(tmp_path).append(pack({**record(1, trials), "odd": {"steps": {1, 2}, "own": [Runs(), {Runs(): 1}]}}))
+    as_data = read_log(tmp_path, as_data=True)
+    assert as_data["sweep"]["trials"] == trials
+    assert as_data["odd"]["steps"] == {1, 2}
+    assert as_data["odd"]["own"][0] is Unknown
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(AttributeError):  # what mkdir returns takes nothing
+        read_log(tmp_path)
+    assert (tmp_path / "ran").is_dir(), "it would have run"
+
+
+def test_a_record_that_unpacks_to_more_than_there_is_room_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StateLog(tmp_path).append(packed(1, {1: "x" * 10_000}))
+    monkeypatch.setattr(state_log, "MAX_RECORD_BYTES", 5000)
+    with pytest.raises(ValueError, match=r"a record of state\.log has more than"):
+        read_log(tmp_path)
+    assert read_paused(tmp_path) == set()
 
 
 def test_a_record_that_was_cut_off_anywhere_counts_for_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.sweep.search.confirmation_trials import confirmation_configs
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import trial_summaries
+from gaudi_tune.sweep.search.stored_study import trial_summaries
 from tests.helpers.fed_state import Fed
 from tests.helpers.searchers import SCORE, end
 

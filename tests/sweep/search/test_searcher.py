@@ -28,7 +28,7 @@ from gaudi_tune.sweep.search.guesses import GUESSED
 from gaudi_tune.sweep.search.sampler_view import SamplerView
 from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.study_record import number_in_sweep
+from gaudi_tune.sweep.search.study_trial import number_in_sweep
 from tests.helpers.searchers import (
     BASELINE,
     BUDGET,

@@ -1,0 +1,103 @@
+"""A trial of a study, as it follows from the state of a trial in the record of the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from datetime import datetime
+
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as StudyState
+
+from gaudi_tune.base.failure import Failure, FailureKind
+from gaudi_tune.base.words import last_line
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.private import optuna as internals
+from gaudi_tune.sweep.record.events import Status
+from gaudi_tune.sweep.record.trial_state import TrialState
+from gaudi_tune.sweep.search.sampler_view import (
+    ATTR_CONSTRAINTS,
+    ATTR_FAILURE,
+    ATTR_FAILURE_KIND,
+    ATTR_NUMBER,
+    ATTR_POINT,
+    ATTR_SECONDS,
+)
+
+INTERRUPTED = Failure(FailureKind.INTERRUPTED, "the sweep was interrupted before it had saved this trial")
+RESULTS = {ATTR_CONSTRAINTS, ATTR_FAILURE, ATTR_FAILURE_KIND, ATTR_POINT, ATTR_SECONDS}
+"""User attributes of a trial that say how it trained."""
+STATES: dict[Status, StudyState] = {
+    "finished": StudyState.COMPLETE,
+    "stopped early": StudyState.PRUNED,
+    "failed": StudyState.FAIL,
+}
+"""The states in a study of trials that have ended; others run there."""
+
+
+def number_in_sweep(trial: FrozenTrial) -> int:
+    """Return the number that a trial of a study has in its sweep."""
+    return int(trial.user_attrs.get(ATTR_NUMBER, trial.number + 1))
+
+
+def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[Objective]) -> FrozenTrial:
+    """Return a trial of a study with what the sweep knows of it; its configuration and its start stay.
+
+    A trial that ended without a finite value has failed: a study has no other state for it.
+    """
+    user_attributes = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
+    if results.point and len(objectives) > 1:
+        user_attributes[ATTR_POINT] = list(results.point)
+    if results.constraints:
+        user_attributes[ATTR_CONSTRAINTS] = results.constraints
+    if results.seconds_each:
+        user_attributes[ATTR_SECONDS] = results.seconds_each
+    curve, state, values = dict(results.curve), STATES.get(results.status, StudyState.RUNNING), None
+    if state.is_finished() and not curve:
+        state = StudyState.FAIL
+    if state == StudyState.FAIL:
+        missing = f"no report of a finite {' and '.join(objective.name for objective in objectives)}"
+        user_attributes |= _failure_attributes(results.failure or Failure(FailureKind.NO_VALUE, missing))
+    elif state == StudyState.COMPLETE:
+        values = [float(value) for value in results.point]
+    elif state == StudyState.PRUNED and len(objectives) == 1:
+        values = [curve[max(curve)]]  # as Optuna does
+    system_attributes = dict(trial.system_attrs)
+    if state.is_finished():
+        system_attributes |= internals.constraint_attributes(results.constraints)
+    return FrozenTrial(
+        number=trial.number,
+        trial_id=trial.number,
+        state=state,
+        value=None,
+        values=values,
+        datetime_start=trial.datetime_start or datetime.now(),
+        datetime_complete=datetime.now() if state.is_finished() else None,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs=user_attributes,
+        system_attrs=system_attributes,
+        intermediate_values=curve,
+    )
+
+
+def without_results(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial of a study as it was when it was proposed."""
+    proposal = copy(trial)
+    proposal.state, proposal.values, proposal.datetime_complete = StudyState.RUNNING, None, None
+    proposal.intermediate_values = {}
+    proposal.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in RESULTS}
+    return proposal
+
+
+def as_interrupted(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial of a study that nobody trains any more, failed."""
+    failed = copy(trial)
+    failed.state, failed.datetime_complete = StudyState.FAIL, datetime.now()
+    failed.user_attrs = {**trial.user_attrs, **_failure_attributes(INTERRUPTED)}
+    return failed
+
+
+def _failure_attributes(failure: Failure) -> dict[str, str]:
+    """Return the user attributes of a trial that failed: the kind, and the last line of the text."""
+    return {ATTR_FAILURE: last_line(failure.text), ATTR_FAILURE_KIND: failure.kind.value}
