@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ from gaudi_tune.data.configs import ImageConfig
 from gaudi_tune.data.facts import check_images
 from gaudi_tune.data.pretrained import HUB, RANDOM
 from gaudi_tune.devices.device import DeviceType
-from gaudi_tune.training.schedules import ScheduleKind
+from gaudi_tune.training.schedules import Schedule, ScheduleKind
 from trainables.attention import AttentionConfig, choose_attention
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     normalization: Literal["imagenet", "half", "none"] = "half"
     """Mean and standard deviation by which channels are normalized."""
     dropout: float = 0.1
-    """Share of the activations that each layer drops in training."""
+    """Share of the activations that are dropped in training, after the embeddings and twice in each MLP."""
     zero_head: bool = True
     """Whether the new head begins with zeros, so that the first gradients do not disturb the pretrained layers."""
     schedule: ScheduleKind = "cosine"
@@ -61,6 +61,10 @@ class ViTTrialConfig(ImageConfig, AttentionConfig):
     def graph(self, workers: int) -> dict[str, Any]:
         """Return what the graphs of the model depend on."""
         return super().graph(workers) | {"size": self.size, "dropout": self.dropout}
+
+    def make_schedule(self) -> Schedule:
+        """Return the schedule of the learning rate. Its warm-up begins with 0, as in the published run."""
+        return replace(super().make_schedule(), warmup_from_zero=True)
 
     def why_not_exact(self, device: DeviceType, workers: int, wider: int) -> str | None:
         """Return a reason if there is dropout, which would be drawn differently, or if images are mixed."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 from transformers.utils import logging
@@ -62,21 +65,28 @@ def describe_network(model: str, size: str, image_size: int, dropout: float) -> 
     Raises:
         ValueError: The weights do not exist, or belong to another network.
     """
-    if model.endswith(SUFFIX):
-        return ViTConfig(**describe_npz(model), hidden_dropout_prob=dropout)
     if model != RANDOM:
-        source = source_of(model, size)
-        description, _ = from_pretrained(ViTConfig.get_config_dict, source)
-        kind, channels = description.get("model_type"), description.get("num_channels", 3)
-        if kind != "vit" or channels != 3:
-            raise ValueError(
-                f"--model {model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
-                f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
-            )
-        return ViTConfig.from_dict({**description, "hidden_dropout_prob": dropout})
+        return ViTConfig.from_dict(
+            {**_described(model, size), "image_size": image_size, "hidden_dropout_prob": dropout}
+        )
     width, _, patch = size.partition("/")
     sides = {"patch_size": int(patch or SAMPLE_PATCH), "image_size": image_size}
     return ViTConfig(**WIDTHS[width], **sides, hidden_dropout_prob=dropout)
+
+
+def _described(model: str, size: str) -> dict[str, Any]:
+    """Return the arguments of the ViTConfig of the network whose weights a trial starts from."""
+    if model.endswith(SUFFIX):
+        return describe_npz(model)
+    description: dict[str, Any]
+    description, _ = from_pretrained(ViTConfig.get_config_dict, source_of(model, size))
+    kind, channels = description.get("model_type"), description.get("num_channels", 3)
+    if kind != "vit" or channels != 3:
+        raise ValueError(
+            f"--model {model}: a ViT of 3 channels is needed, and this is a {kind} of {channels}; give a "
+            f"folder that ViTModel.save_pretrained wrote, or take --model {RANDOM}"
+        )
+    return description
 
 
 def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_head: bool = False) -> ViTClassifier:
@@ -97,9 +107,10 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
     network.num_labels = classes
     if model == RANDOM:
         return _with_head(ViTForImageClassification(network), zero_head)
+    own = ViTConfig.from_dict({**network.to_dict(), "image_size": _described(model, size).get("image_size", 224)})
     load = partial(
         ViTForImageClassification.from_pretrained,
-        config=network,
+        config=own,
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
@@ -110,11 +121,48 @@ def build_vit(model: str, size: str, network: ViTConfig, classes: int, *, zero_h
     missing = [str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]) if "classifier." not in str(key)]
     if missing:
         raise ValueError(f"--model {model}: the weights lack {len(missing)} parts of a ViT, such as {missing[0]}")
-    return _with_head(vit, zero_head)
+    return _with_head(vit if own.image_size == network.image_size else _at_size_of(network, vit), zero_head)
+
+
+def _at_size_of(network: ViTConfig, vit: ViTForImageClassification) -> ViTForImageClassification:
+    """Return a network for images of another size. Its positions are resampled once, linearly with aligned corners."""
+    weights, name = vit.state_dict(), "vit.embeddings.position_embeddings"
+    class_token, patches = weights[name][:, :1], weights[name][:, 1:]
+    old_side, side = math.isqrt(patches.shape[1]), network.image_size // network.patch_size
+    grid = patches.reshape(1, old_side, old_side, -1).permute(0, 3, 1, 2)
+    resampled = F.interpolate(grid, size=(side, side), mode="bilinear", align_corners=True)
+    weights[name] = torch.cat([class_token, resampled.flatten(2).transpose(1, 2)], dim=1)
+    with torch.device("meta"):  # shapes alone: the weights are those of the other network
+        fitted = ViTForImageClassification(network)
+    fitted.load_state_dict(weights, assign=True)
+    return fitted
 
 
 def _with_head(vit: ViTForImageClassification, zero_head: bool) -> ViTClassifier:
     if zero_head:
         nn.init.zeros_(vit.classifier.weight)
         nn.init.zeros_(vit.classifier.bias)
+    _place_dropout(vit)
     return ViTClassifier(vit)
+
+
+def _place_dropout(vit: ViTForImageClassification) -> None:
+    """Drop what the published network drops: after the embeddings, and before and after the second layer of each MLP.
+
+    The network of transformers drops after the attention, too, and not before that layer.
+    """
+    share = vit.config.hidden_dropout_prob
+    for name, module in vit.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share if name == "vit.embeddings.dropout" else 0.0
+        elif name.endswith(("mlp.fc2", "output.dense")) and ".attention." not in name:
+            module.register_forward_pre_hook(partial(_drop_input, share))
+            module.register_forward_hook(partial(_drop_output, share))
+
+
+def _drop_input(share: float, module: nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
+    return F.dropout(inputs[0], share, module.training)
+
+
+def _drop_output(share: float, module: nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+    return F.dropout(output, share, module.training)

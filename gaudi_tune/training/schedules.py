@@ -19,6 +19,8 @@ class Schedule:
     in every step. ``published`` reads ``table``."""
     warmup: float = 0.0
     """Share of all steps in which the schedule is multiplied by a linear rise. 0 means none."""
+    warmup_from_zero: bool = False
+    """Whether the rise has 0 in its first step, or the first of as many parts as it has steps and one more."""
     floor: float = 0.0
     """Share of the peak below which the learning rate does not fall."""
     step_size: int = 30
@@ -38,7 +40,8 @@ class Schedule:
             steps_per_epoch: Number of optimizer steps of an epoch.
         """
         warmup_steps = round(self.warmup * steps)
-        rise = min(1.0, (step + 1) / (warmup_steps + 1))
+        first = 0 if self.warmup_from_zero and warmup_steps else 1
+        rise = min(1.0, (step + first) / (warmup_steps + first))
         return rise * max(self.floor, self._fall(step, steps, steps_per_epoch, warmup_steps))
 
     def _fall(self, step: int, steps: int, steps_per_epoch: int, warmup_steps: int) -> float:

@@ -16,7 +16,7 @@ from gaudi_tune.show.reproduction import compare_with_published
 def report(epoch: int, accuracy: float, compile_s: float = 0.0) -> dict[str, Any]:
     steps = {"epoch": epoch, "step": 7 * epoch, "training_iteration": epoch}
     timed = {"train_s": 1.0, "compile_s": compile_s, "eval_s": 0.5, "samples_per_s": 320.0}
-    last_step = {"last_step_samples_per_s": 640.0}
+    last_step = {"last_step_samples_per_s": 640.0, "step_s": 2.0 + compile_s, **({"workers": 2} if epoch > 1 else {})}
     return {**steps, "val_accuracy": accuracy, "config": {"batch_size": 32}, **timed, **last_step}
 
 
@@ -32,20 +32,21 @@ def test_measured_stands_beside_published(storage: Path) -> None:
     assert said[1] == "the sample recipe trains on other data: its figures are not comparable"
     rows = [line.split() for line in said[2:]]
     assert rows[1:4] == [
-        ["1", "0.5000", "21.50", "320.0", "640.0", "10.4"],
-        ["2", "0.7000", "1.50", "320.0", "640.0", "149.3"],
-        ["3", "0.9000", "1.50", "320.0", "640.0", "149.3"],
+        ["1", "0.5000", "1", "21.50", "320.0", "640.0", "10.4"],
+        ["2", "0.7000", "2", "1.50", "320.0", "640.0", "149.3"],
+        ["3", "0.9000", "2", "1.50", "320.0", "640.0", "149.3"],
     ]
-    assert rows[5:11] == [
+    assert rows[5:12] == [
         ["val_accuracy", "0.9605", "0.9"],
         ["first", "epoch,", "s", "24.7", "21.5"],
         ["each", "later", "epoch,", "s", "1.37", "1.5"],
-        ["in", "all,", "s", "43", "24.5"],
+        ["all", "seconds", "above,", "s", "-", "24.5"],
+        ["in", "all,", "s", "43", "26"],
         ["samples/s", "-", "320"],
         ["samples/s,", "last", "step", "-", "640"],
     ]
-    assert any(line.startswith("here: 1 cpu worker, recipe sample, eager, ") for line in said)
-    assert any("73 of the 76 images" in line for line in said)
+    assert any(line.startswith("here: 1 to 2 cpu workers (published: 2), recipe sample, eager, ") for line in said)
+    assert any("73 of the 77 images" in line for line in said)
 
 
 def test_a_batch_that_is_fixed_counts_as_one_that_is_searched(storage: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from scipy.ndimage import zoom
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
@@ -44,6 +46,57 @@ def test_pretrained_weights_get_a_new_head_and_other_image_sizes(tmp_path: Path)
     assert model(torch.zeros(2, 3, 48, 48)).shape == (2, 3)
     kept = pretrained.vit.embeddings.patch_embeddings.projection.weight
     assert torch.equal(model.vit.vit.embeddings.patch_embeddings.projection.weight, kept)
+
+
+def test_positions_are_resampled_once_and_linearly_as_in_the_published_run(tmp_path: Path) -> None:
+    network = network_of(vit(image_size=56))  # 7 by 7 patches
+    network.num_labels = 21
+    pretrained = ViTForImageClassification(network)
+    pretrained.save_pretrained(tmp_path)
+    model = build_vit(str(tmp_path), "sample", network_of(vit(model=str(tmp_path), image_size=40)), classes=3)
+    before, after = (one.vit.embeddings.position_embeddings.detach() for one in (pretrained, model.vit))
+    assert torch.equal(after[:, :1], before[:, :1])
+    expected = zoom(before[0, 1:].reshape(7, 7, -1).numpy(), (5 / 7, 5 / 7, 1), order=1)
+    np.testing.assert_allclose(after[0, 1:].reshape(5, 5, -1), expected, atol=1e-6)
+    assert model.vit.vit.embeddings.position_embeddings.requires_grad
+    read_again = build_vit(RANDOM, "", type(network).from_dict(model.vit.config.to_dict()), classes=3)
+    read_again.load_state_dict(model.state_dict())
+    images = torch.rand(2, 3, 40, 40)
+    torch.testing.assert_close(read_again.eval()(images), model.eval()(images))
+
+
+def test_dropout_is_where_the_published_network_has_it() -> None:
+    model = build_vit(RANDOM, "sample", network_of(vit(dropout=0.3)), classes=3)
+    zeros: dict[str, float] = {}
+
+    def look(name: str) -> Callable[..., None]:
+        def note(module: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+            for side, values in (("in", inputs[0]), ("out", output)):  # a layer's dropout comes after attention first
+                zeros.setdefault(f"{name} {side}", (values == 0).float().mean().item())
+
+        return note
+
+    names = {"fc2": "mlp.fc2", "attention": "layers.0.dropout", "embeddings": "embeddings.dropout"}
+    modules = dict(model.vit.named_modules())
+    for name, ending in names.items():
+        module = next(found for path, found in modules.items() if path.endswith(ending))
+        module.register_forward_hook(look(name))
+    images = torch.rand(64, 3, 32, 32)
+    model.train()(images)
+    dropped = {name for name, share in zeros.items() if share > 0.2}
+    assert dropped == {"fc2 in", "fc2 out", "embeddings out"}
+    assert all(zeros[name] == pytest.approx(0.3, abs=0.01) for name in dropped)
+    zeros.clear()
+    model.eval()(images)
+    assert max(zeros.values()) < 0.01
+
+
+def test_the_learning_rate_rises_as_in_the_published_run() -> None:
+    """k / 500 of the peak in step k, and then a cosine to the end."""
+    schedule = vit(schedule="cosine", warmup=0.025, steps=20_000).make_schedule()
+    factors = [schedule.factor(step, 20_000, 4) for step in (0, 1, 499, 500, 10_250, 19_999)]
+    later = [0.5 * (1 + math.cos(math.pi * (step - 500) / 19_500)) for step in (500, 10_250, 19_999)]
+    assert factors == pytest.approx([0.0, 1 / 500, 499 / 500, *later], abs=1e-15)
 
 
 WIDTH, HEADS, INNER, PATCH, LAYERS, SIDE = 8, 2, 16, 4, 2, 3
