@@ -211,8 +211,8 @@ def preparation(config: ImageConfig) -> Callable[[Batch], Batch]:
     def prepare(batch: Batch) -> Batch:
         images = normalize(batch["images"])
         if "kept" in batch:
-            kept = batch["kept"].view(-1, 1, 1, 1)
-            images = images.roll(1, 0).mul_(1 - kept).add_(images.mul(kept))
+            share = batch["kept"].view(-1, 1, 1, 1)
+            images = images.roll(1, 0).mul_(1 - share).add_(images.mul(share))
         return {"images": images, "labels": batch["labels"]}
 
     return prepare

@@ -16,25 +16,25 @@ def best_lengths(lengths: npt.NDArray[np.int64], count: int) -> list[int]:
         count: The most lengths that may be returned, at least 1.
     """
     texts_of = np.bincount(lengths)
-    up_to = np.cumsum(texts_of)  # texts of at most so many tokens
+    text_counts = np.cumsum(texts_of)  # texts of at most so many tokens
     longest = len(texts_of) - 1
     # tokens[n]: the fewest tokens, padding included, of all texts of at most n tokens, if n is the last length
-    tokens = np.arange(longest + 1) * up_to
+    tokens = np.arange(longest + 1) * text_counts
     shorter_lengths: list[npt.NDArray[np.int64]] = []  # for each further length, the best one before it
     for _ in range(count - 1):
         # row: the last length; column: the one before it
-        candidates = tokens[None, :] + np.arange(longest + 1)[:, None] * (up_to[:, None] - up_to[None, :])
+        candidates = tokens[None, :] + np.arange(longest + 1)[:, None] * (text_counts[:, None] - text_counts[None, :])
         candidates[np.triu_indices(longest + 1)] = np.iinfo(np.int64).max
-        candidates[:, 0] = np.arange(longest + 1) * up_to  # no shorter length
+        candidates[:, 0] = np.arange(longest + 1) * text_counts  # no shorter length
         shorter_lengths.append(candidates.argmin(axis=1))
         tokens = candidates.min(axis=1)
-    chosen, last = [longest], longest
+    lengths_found, length = [longest], longest
     for shorter in reversed(shorter_lengths):
-        last = int(shorter[last])
-        if last == 0:
+        length = int(shorter[length])
+        if length == 0:
             break
-        chosen.append(last)
-    return chosen[::-1]
+        lengths_found.append(length)
+    return lengths_found[::-1]
 
 
 def padded(lengths: npt.NDArray[np.int64], allowed: list[int]) -> npt.NDArray[np.int64]:

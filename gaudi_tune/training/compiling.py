@@ -24,7 +24,7 @@ class Compiling:
         self._config, self._device_type, self._rank, self._world = config, device_type, rank, world
         self._run: set[str] = set()
         self._waited_s = 0.0  # waiting for another group that compiled the same graphs
-        self._read_at, self._counted_s = time.perf_counter(), self._counted()
+        self._previous_reading, self._counted_s = time.perf_counter(), self._counted()
         self._clock = self._seconds = 0.0
 
     def seconds(self) -> float:
@@ -33,7 +33,7 @@ class Compiling:
         That includes tracing and compiling by torch, compiling by the device's software, and waiting for another group
         that compiled the same graphs.
         """
-        self._read()
+        self._advance()
         return self._seconds
 
     def clock(self) -> float:
@@ -41,10 +41,10 @@ class Compiling:
 
         Read it where the device has finished its work, since each reading ends an interval.
         """
-        self._read()
+        self._advance()
         return self._clock
 
-    def _read(self) -> None:
+    def _advance(self) -> None:
         """Divide the time since the last reading into compilations and the rest.
 
         A Gaudi compiles in eight threads beside Dynamo and counts the seconds of all of them, so the sum may exceed the
@@ -52,11 +52,11 @@ class Compiling:
         has nothing to do with it.
         """
         now, counted_s = time.perf_counter(), self._counted()
-        passed_s = now - self._read_at
+        passed_s = now - self._previous_reading
         compile_s = min(passed_s, max(0.0, counted_s - self._counted_s))
         self._clock += passed_s - compile_s
         self._seconds += compile_s
-        self._read_at, self._counted_s = now, counted_s
+        self._previous_reading, self._counted_s = now, counted_s
 
     def _counted(self) -> float:
         """Return the seconds of compilations in this process, in which those that ran side by side count each."""

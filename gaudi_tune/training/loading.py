@@ -104,12 +104,14 @@ class TrainSampler(Sampler[BatchIndices]):
         generator = np.random.default_rng((self._seed, self._epoch))
         shuffled = generator.permutation(len(padded_to))
         batches: list[tuple[int, list[int]]] = []
-        left_over: list[int] = []
+        remainder: list[int] = []
         for length in np.unique(padded_to):  # what does not fill a batch is padded to the next length
-            samples = left_over + shuffled[padded_to[shuffled] == length].tolist()
-            full = len(samples) // self._batch_size * self._batch_size
-            batches += [(int(length), samples[n : n + self._batch_size]) for n in range(0, full, self._batch_size)]
-            left_over = samples[full:]
+            samples = remainder + shuffled[padded_to[shuffled] == length].tolist()
+            whole_batches = len(samples) // self._batch_size * self._batch_size
+            batches += [
+                (int(length), samples[n : n + self._batch_size]) for n in range(0, whole_batches, self._batch_size)
+            ]
+            remainder = samples[whole_batches:]
         return [batches[number] for number in generator.permutation(len(batches))]
 
     def __len__(self) -> int:

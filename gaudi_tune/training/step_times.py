@@ -44,21 +44,21 @@ class StepTimer:
     ) -> None:
         """Begin to measure; ``synchronize`` waits until the device has finished its work."""
         self._clock, self._wall_clock, self._synchronize = clock, wall_clock, synchronize
-        self._start = self._first_step_end = self._last_step_start = self._now()
+        self._start = self._first_step_end = self._last_step_start = self._moment()
 
     def first_step_has_ended(self) -> None:
         """Note that the trial's first step has ended."""
         self._synchronize()
-        self._first_step_end = self._now()
+        self._first_step_end = self._moment()
 
     def last_step_begins(self) -> None:
         """Note that the last step before the report begins."""
         self._synchronize()
-        self._last_step_start = self._now()
+        self._last_step_start = self._moment()
 
     def stop(self, steps: int) -> StepTimes:
         """Return the times of all steps; the device must have finished them."""
-        end = self._now()
+        end = self._moment()
         first_step_s = self._first_step_end.clock_s - self._start.clock_s
         if self._first_step_end != self._start and steps > 1:  # the trial's first step is among them
             step_s = _seconds(self._first_step_end, end) / (steps - 1)
@@ -72,7 +72,7 @@ class StepTimer:
             last_step_s=_seconds(self._last_step_start, end),
         )
 
-    def _now(self) -> _Moment:
+    def _moment(self) -> _Moment:
         return _Moment(self._clock(), self._wall_clock())
 
 

@@ -315,8 +315,8 @@ def max_devices(config: TrialConfig, devices: Devices, options: SweepOptions) ->
         except ValueError:
             break
         if options.grow != "on":
-            why_not = config.why_not_exact if options.grow == "exact" else config.why_not_wider
-            reason = why_not(device_type, usual_width, wider) or ""
+            objection = config.why_not_exact if options.grow == "exact" else config.why_not_wider
+            reason = objection(device_type, usual_width, wider) or ""
             if reason:
                 break
         width = wider

@@ -201,10 +201,10 @@ class DeviceTime:
     def most_devices(self) -> dict[int, int]:
         """Return the most devices that each trial had at a time."""
         sets = Counter((interval.trial, interval.trained_from) for interval in self.intervals)
-        most: dict[int, int] = {}
+        width_by_trial: dict[int, int] = {}
         for (trial, _), count in sets.items():
-            most[trial] = max(count, most.get(trial, 0))
-        return most
+            width_by_trial[trial] = max(count, width_by_trial.get(trial, 0))
+        return width_by_trial
 
     def total(self) -> Seconds:
         """Return the seconds of all devices together."""
