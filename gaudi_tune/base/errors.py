@@ -1,5 +1,69 @@
-"""The error for wrong input."""
+"""The error for wrong input, and what people read of values and of the errors of their own code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+
+LONGEST_WORD = 300
+"""Characters of a value that are shown in an error."""
+_LIBRARIES = (Path(__file__).parents[1], Path(os.__file__).parent, Path(sys.prefix, "lib"))
+"""Folders of code that is not the user's."""
+_AS_PEOPLE_WRITE: tuple[tuple[str, str], ...] = (
+    (r"<ray\.tune\.search\.sample\.\w+ object at 0x\w+>", "a range of Ray Tune"),
+    (r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"an object of the class \1"),
+    (r"<(?:function|bound method|built-in method) (?:\w+\.|<locals>\.)*(\w+|<lambda>)[^<>]*>", r"the function \1"),
+    (r"\bnp\.\w+\(([^()]*)\)", r"\1"),
+    (r"\bDecimal\('([^']*)'\)", r"\1"),
+)
+"""Patterns of what Python writes and people do not, and what stands in their place."""
 
 
 class SweepError(ValueError):
     """A sweep cannot do what the user asked for. The text names the rule, the value and the fix."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(readable(text))
+
+
+def readable(text: str) -> str:
+    """Return a text without what nobody can read: control characters, endless values, the types of numbers."""
+    for pattern, words in _AS_PEOPLE_WRITE:
+        text = re.sub(pattern, words, text)
+    text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S{{20,}}", r"\1...", text)
+    text = re.sub(r"[^\S\n]{20,}", "   ", text)
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\x{ord(match[0]):02x}", text)
+    return text.encode(errors="backslashreplace").decode()
+
+
+def written(value: object) -> str:
+    """Return a value as Python writes it, not too long, also where its own ``repr`` fails."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"an object of the class {type(value).__name__}"
+    return text if len(text) <= LONGEST_WORD else f"{text[:LONGEST_WORD]}..."
+
+
+def users_error(error: BaseException) -> str:
+    """Return an error of a user's own code in words, with the line of that code that it comes from."""
+    try:
+        message = str(error)
+    except Exception:
+        message = ""
+    place = place_of(error)
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{text} ({place})" if place else text
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file and line of a user's own code from which an error comes; "" if it has none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.lineno and not any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES):
+            return f"{frame.filename}, line {frame.lineno}"
+    return ""

@@ -17,22 +17,25 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from gaudi_tune.base.collection import no_collection
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.terminal import replace_unknown_characters
 from gaudi_tune.base.words import format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
+from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.options import GROUPS, SweepOptions, checked
+from gaudi_tune.define.reading import UNREADABLE
 from gaudi_tune.sweep.record.events import CTRL_C
 from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.record.sweep_file import read_summary
 
 if TYPE_CHECKING:
-    from gaudi_tune.define.experiment import Experiment
     from gaudi_tune.define.sweep_plan import Plan
 
 PROPOSALS_SHOWN = 3
 """Proposals printed by --dry-run, the baseline included."""
+SEVERAL = ("--set", "--learn-from", "--objectives")
+"""Options that may be given several times."""
 USAGE_ERROR = 2
 """Exit status after a SweepError."""
 BROKEN_PIPE = 141
@@ -54,6 +57,8 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
     with quiet_broken_pipe():
         try:
             options = parse_options(arguments, description)
+            if not isinstance(experiment, Experiment):
+                raise SweepError(f"main() needs an Experiment(...), but got {written(experiment)}; give it first")
         except SweepError as error:
             sys.exit(print_error(error, arguments))
         sys.exit(run(experiment, options, ["python", sys.argv[0]]))
@@ -88,6 +93,7 @@ def parse_options(
 
     ``--help`` and an unknown option end the process; a wrong value is a SweepError.
     """
+    check_flags(arguments)
     defaults = dict(defaults or {})
     options = _parse(arguments, description, defaults)
     if options.config is None:
@@ -99,13 +105,25 @@ def parse_options(
     return replace(options, settings=merged(file_options.get("settings", ()), options.settings))
 
 
+def check_flags(arguments: Sequence[str]) -> None:
+    """Check that a command line can be read, and has no option twice (parsers take the last one) or after a ``--``."""
+    for argument in filter(UNREADABLE.search, arguments):
+        raise SweepError(f"{argument}: an argument must be UTF-8 and have no control characters; leave them out")
+    flags = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
+    if "--" in flags:
+        raise SweepError("--: options cannot follow this; leave it out")
+    for flag in flags:
+        if flags.count(flag) > 1 and flag not in SEVERAL:
+            raise SweepError(f"{flag}: it is given {flags.count(flag)} times; give it once")
+
+
 def _parse(arguments: Sequence[str], description: str | None, defaults: Mapping[str, Any]) -> SweepOptions:
     groups: list[Any] = []
     for name, kind in GROUPS.items():
         group_defaults = {option.name: defaults[option.name] for option in fields(kind) if option.name in defaults}
         groups.append((name, kind, field(default=kind(**group_defaults))))
     grouped = make_dataclass("Options", groups)
-    for flag in ("--set", "--learn-from", "--objectives"):
+    for flag in SEVERAL:
         arguments = join_values(arguments, flag)
     try:
         parsed: Any = tyro.cli(

@@ -42,10 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replace_unknown_characters()
     parser, arguments = _parser(), sys.argv[1:] if arguments is None else arguments
     with command_line.quiet_broken_pipe():
-        parsed, sweep_options = parser.parse_known_args(arguments)
-        if sweep_options and parsed.command not in ("run", "rerun"):
-            parser.error(f"{parsed.command} has no option {' '.join(sweep_options)}")
         try:
+            command_line.check_flags(arguments)
+            parsed, sweep_options = parser.parse_known_args(arguments)
+            if sweep_options and parsed.command not in ("run", "rerun"):
+                raise SweepError(
+                    f"{parsed.command} has no option {' '.join(sweep_options)}; {parsed.command} --help lists all"
+                )
             status: int = parsed.handler(parsed, sweep_options)
         except SweepError as error:
             return command_line.print_error(error, arguments)

@@ -10,7 +10,7 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, place_of, users_error
 from gaudi_tune.define.experiment import Experiment
 
 is_loading = False
@@ -76,6 +76,13 @@ def _run_until_main(file: Path, module: types.ModuleType) -> MainCalled | None:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # noqa: S102  (the user asked to run it)
     except MainCalled as main_call:
         return main_call
+    except SystemExit as end:
+        raise SweepError(
+            f"{file}: it ends itself (sys.exit({end.code!r})) before it calls main(); have it define an Experiment"
+        ) from end
+    except Exception as error:
+        reason = f"{error} ({place_of(error)})" if isinstance(error, SweepError) else users_error(error)
+        raise SweepError(f"{file} failed: {reason}; fix it there") from error
     finally:
         is_loading = False
     return None

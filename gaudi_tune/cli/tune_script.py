@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gaudi_tune.cli.command_line import main
+from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.words import did_you_mean
+from gaudi_tune.cli.command_line import main, print_error
 from gaudi_tune.define.experiment import Experiment, as_name
 from gaudi_tune.define.objective import Mode
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
@@ -29,11 +32,20 @@ def tune_script(
         return config
     script = sys.modules["__main__"]
     if not getattr(script, "__file__", None):
-        raise ValueError(
+        raise SweepError(
             "tune_script() needs a script to tune, and there is none here; in a notebook, give build_tuner a train loop"
         )
     path = Path(str(script.__file__))
     loop = partial(run_script, path=str(path.resolve()), source=path.read_text(encoding="utf-8"))
     fields.setdefault("name", as_name(path.stem))
-    main(Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields), script.__doc__)
+    try:
+        known = [field.name for field in dataclasses.fields(Experiment)]
+        for name in fields.keys() - set(known):
+            raise SweepError(
+                f"tune_script() has no argument {name}{did_you_mean(name, known)}; it has {', '.join(known)}"
+            )
+        experiment = Experiment(train_loop=loop, space=space, metric=metric, mode=mode, **fields)
+    except SweepError as error:
+        sys.exit(print_error(error, sys.argv))
+    main(experiment, script.__doc__)
     raise AssertionError("main() exits")

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gaudi_tune.base import names
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import counted
+from gaudi_tune.define.field_rules import check_count
 from gaudi_tune.training.trial_config import TrialConfig
 
 REPORTS = "training_iteration"
@@ -41,15 +43,15 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in BUDGET_OPTIONS:
-            if type(value := getattr(self, name)) is not int:
-                raise ValueError(f"{name} must be a whole number, but got {value!r}")
-        TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # checks these three together
-        if self.seconds < 0:
-            raise ValueError(f"seconds must be at least 0, but got {self.seconds}")
+            check_count(name, getattr(self, name))
+        try:
+            TrialConfig(epochs=self.epochs, steps=self.steps, eval_every=self.eval_every)  # checks these three together
+        except ValueError as error:
+            raise SweepError(f"{error}; give a budget such as Budget(epochs=10)") from error
         if self.reduction < 2:
-            raise ValueError(f"reduction must be at least 2, but got {self.reduction}")
+            raise SweepError(f"reduction must be at least 2, but got {self.reduction}; the usual one is 3")
         if not 0 <= self.grace <= self.total:
-            raise ValueError(f"grace must be at most the budget, {self}, and not negative, but got {self.grace}")
+            raise SweepError(f"grace must be at most the budget, {self}, but got {self.grace}; give less")
 
     @property
     def unit(self) -> str:

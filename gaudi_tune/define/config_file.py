@@ -9,7 +9,8 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
+from gaudi_tune.base.reading import read_regular_file
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import TRAITS, SweepOptions, checked
 from gaudi_tune.define.search_space import WithPrior
@@ -37,7 +38,9 @@ RANGE_FORMS = "; ".join(f"{{{kind} = {example}}}" for kind, (example, _) in RANG
 def read_config(file: Path) -> dict[str, Any]:
     """Return the options that a file gives, by field of :class:`SweepOptions`; a SweepError names the file."""
     try:
-        content = tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
+        content = tomllib.loads(read_regular_file(file.expanduser()).decode("utf-8-sig"))
+    except RecursionError:
+        raise SweepError(f"--config {file}: its values are nested too deep; a value is at most a list") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SweepError(f"--config {file}: cannot be read ({error}); give a TOML file") from error
     except tomllib.TOMLDecodeError as error:
@@ -57,6 +60,7 @@ def _read_options(content: Mapping[str, Any]) -> dict[str, Any]:
             raise SweepError(f"{name} must be a table; write [{name}] and a line for each key below it")
     file_options = [name for name, traits in TRAITS.items() if traits.in_config_file]
     options = {name.replace("-", "_"): value for name, value in content.items() if name not in tables}
+    _check_spelled_once(content)
     for name in options:
         if name not in file_options:
             raise SweepError(
@@ -80,15 +84,26 @@ def _read_options(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(valid, name) for name in options}
 
 
+def _check_spelled_once(content: Mapping[str, Any]) -> None:
+    """Check that no option is there with a dash and with an underscore."""
+    for name in content:
+        if "-" in name and name.replace("-", "_") in content:
+            raise SweepError(f"{name} and {name.replace('-', '_')} are the same option; give it once")
+
+
 def with_file(options: SweepOptions | None, changes: Mapping[str, Any]) -> SweepOptions:
     """Return options with these changes. Where an option has its default, the ``config`` file may give its value."""
+    if not isinstance(options, SweepOptions | None):
+        raise SweepError(f"options must be SweepOptions(...), but got {written(options)}; or give options by name")
     defaults = vars(SweepOptions())
     explicit = {name: value for name, value in vars(options or SweepOptions()).items() if value != defaults[name]}
     explicit.update(changes)
     if explicit.get("config") is None:
         return checked(explicit)
-    file_options = read_config(Path(explicit["config"]))
-    settings = merged(file_options.get("settings", ()), tuple(explicit.get("settings", ())))
+    given = checked(explicit)
+    assert given.config is not None, "it was given"
+    file_options = read_config(given.config)
+    settings = merged(file_options.get("settings", ()), given.settings)
     return checked({**file_options, **explicit, "settings": settings})
 
 
@@ -100,6 +115,8 @@ def merged(settings: tuple[str, ...], overrides: tuple[str, ...]) -> tuple[str, 
 
 def range_of(name: str, entry: Mapping[str, Any]) -> BaseDistribution | WithPrior:
     """Return the range that a file gives for a hyperparameter, with its prior if it gives one."""
+    if not isinstance(entry, Mapping):
+        raise SweepError(f"[space] {name}: {written(entry)} is not a range; write one of {RANGE_FORMS}")
     kinds = [kind for kind in entry if kind not in (BASELINE, PRIOR)]
     if len(kinds) != 1 or kinds[0] not in RANGES:
         raise SweepError(f"[space] {name}: {dict(entry)} is not a range; write one of {RANGE_FORMS}")

@@ -12,12 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gaudi_tune.base import names
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, users_error, written
 from gaudi_tune.base.words import format_value
 from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.field_rules import (
+    check_baseline,
+    check_count,
+    check_function,
+    check_kind,
+    check_name,
+    check_names,
+    check_texts,
+    check_values,
+)
 from gaudi_tune.define.objective import Mode, Objective
 from gaudi_tune.define.published_run import OtherBaseline, Published
 from gaudi_tune.define.ranges import middle
+from gaudi_tune.define.reading import read_number, read_whole
 from gaudi_tune.define.search_space import SearchSpace, SpaceFunction
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
@@ -56,11 +67,31 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if (self.space is None) != (self.baseline is None):
-            raise ValueError("a recipe's space and baseline go together: give both, or neither")
+            raise SweepError("a recipe's space and baseline go together: give both, or neither")
+        if not callable(self.settings):
+            raise SweepError(
+                f"a recipe's settings must be a function that returns them, but got {written(self.settings)}; give "
+                f"settings=lambda: {{...}}"
+            )
         if not isinstance(self.budget, Budget):
-            raise ValueError(f"budget must be a Budget, such as Budget(epochs=10), but got {self.budget!r}")
-        if type(self.num_samples) is not int or self.num_samples < 1:
-            raise ValueError(f"num_samples must be a whole number from 1, such as 20, but got {self.num_samples!r}")
+            raise SweepError(f"budget must be a Budget, such as Budget(epochs=10), but got {written(self.budget)}")
+        check_count("num_samples", self.num_samples, least=1)
+        check_count("confirm", self.confirm)
+        check_count("seeds", self.seeds, least=2)
+
+    def read_settings(self) -> dict[str, Any]:
+        """Call the function of the settings, and return them.
+
+        Raises:
+            SweepError: The function fails, or does not return values by name.
+        """
+        try:
+            settings = self.settings()
+        except SweepError:
+            raise
+        except Exception as error:
+            raise SweepError(f"the settings of the recipe failed: {users_error(error)}; fix it there") from error
+        return dict(check_names("the settings of the recipe", settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,32 +147,51 @@ class Experiment:
     def __post_init__(self) -> None:
         Objective.of(self.metric, self.mode)  # raises if they are wrong
         _check_train_loop(self.train_loop)
-        if not isinstance(self.baseline, Mapping):
-            raise ValueError(f"baseline must be values by name, such as {{'lr': 0.01}}, but got {self.baseline!r}")
+        self._check_types()
         Recipe(budget=self.budget, num_samples=self.num_samples)  # raises if they are wrong
+        object.__setattr__(self, "baseline", check_baseline(self.baseline, self.per_worker))
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.train_loop))
         hyperparameters = self.baseline or (self.search_space.names if self.per_worker else {})
         if unknown := sorted(set(self.per_worker) - set(hyperparameters)):
-            raise ValueError(f"per_worker must name hyperparameters of the baseline, but got {unknown}")
+            raise SweepError(f"per_worker must name hyperparameters of the baseline, but got {unknown}; leave them out")
         if self.scale_lr and "lr_for_batch" not in self.config_class.field_names():
-            raise ValueError(
+            raise SweepError(
                 f"scale_lr: {self.config_class.__name__} has no lr_for_batch; derive it from TrainingConfig"
             )
         unknown = sorted(set(self.display_params) - set(self.config_class.field_names()))
         if unknown and self.config_class is not PlainConfig:
-            raise ValueError(f"display_params must name fields of {self.config_class.__name__}, but got {unknown}")
-        if not isinstance(self.load_line, str):
-            raise ValueError(
-                f"load_line must be a line of Python with {CHECKPOINT} for the checkpoint's folder, but got "
-                f"{self.load_line!r}"
+            raise SweepError(
+                f"display_params must name fields of {self.config_class.__name__}, but got {unknown}; leave them out"
             )
         module, name = getattr(self.predictor, "__module__", ""), getattr(self.predictor, "__qualname__", "")
         if self.predictor is not None and (module == "__main__" or not name.isidentifier()):
-            raise ValueError(
+            raise SweepError(
                 f"predictor must be a function of a module that others can import, but got {self.predictor}: MLflow "
                 f"loads it without this script; put it into a file beside the script, and import it from there"
             )
+
+    def _check_types(self) -> None:
+        """Check each field by itself: a SweepError names the first that is wrong."""
+        check_name("name", self.name)
+        if not (isinstance(self.config_class, type) and issubclass(self.config_class, TrialConfig)):
+            raise SweepError(
+                f"config_class must be a class derived from TrialConfig, but got {written(self.config_class)}; derive "
+                f"one, or leave it out"
+            )
+        if not isinstance(self.load_line, str):
+            raise SweepError(
+                f"load_line must be a line of Python with {CHECKPOINT} for the checkpoint's folder, but got "
+                f"{written(self.load_line)}; give it as a text"
+            )
+        for field_name in ("display_params", "per_worker", "imports"):
+            check_texts(field_name, getattr(self, field_name))
+        for field_name in ("check", "predictor"):
+            check_function(field_name, getattr(self, field_name))
+        check_kind("scale_lr", self.scale_lr, bool, "True or False")
+        check_kind("published", self.published, (Published, type(None)), "a Published(...)")
+        check_values("recipes", self.recipes, Recipe, "Recipe(num_samples=20)", ("full", "sample"))
+        check_values("baselines", self.baselines, OtherBaseline, "OtherBaseline(...)")
 
     def recipe(self, name: RecipeName, baseline: str | None = None) -> Recipe:
         """Return the recipe of this name. If there is none, it is the other recipe, or one with the experiment's own
@@ -175,11 +225,11 @@ class Experiment:
         published_run = self.baselines.get(baseline or "")
         if published_run is not None:
             space = experiment.search_space.fix(published_run.settings)
-            values = published_run.values(workers if recipe_name == "full" else 1)
+            values = published_run.values_for(workers if recipe_name == "full" else 1)
             experiment = replace(experiment, space=space, baseline=values, published=published_run.published)
         space = experiment.search_space
         if experiment.config_class is PlainConfig:
-            values_by_name = _known_values(space, recipe.settings())
+            values_by_name = _known_values(space, recipe.read_settings())
             experiment = replace(experiment, config_class=PlainConfig.with_fields(values_by_name, space.always))
         if experiment.display_params:
             return experiment
@@ -206,7 +256,13 @@ class Experiment:
                 texts.add(str(choice).lower())  # as TOML writes it
             if str(value) in texts:
                 return choice
-        return self.config_class.typed(name, value)
+        typed = self.config_class.typed(name, value)
+        if isinstance(value, str) and isinstance(typed, int | float) and not isinstance(typed, bool):
+            try:  # pydantic reads more than people write, such as 1_000 and nan
+                return read_whole(value) if isinstance(typed, int) else read_number(value)
+            except ValueError as error:
+                raise ValueError(f"{name} {error}, but got {value!r}") from error
+        return typed
 
     def read_config(self, settings: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration of the search space from what a person entered.
@@ -270,26 +326,33 @@ def _known_values(space: SearchSpace, settings: Mapping[str, Any]) -> dict[str, 
 def _check_train_loop(train_loop: TrainLoop) -> None:
     """Check that a train loop can be called with a configuration; a ValueError says what is wrong."""
     if isinstance(train_loop, type):
-        raise ValueError(
+        raise SweepError(
             f"train_loop must be a function of a configuration, but got the class {train_loop.__name__}; give a "
             f"function that reports once an epoch, in place of a tune.Trainable whose step() is called"
         )
     if not callable(train_loop):
-        raise ValueError(
-            f"train_loop must be a function of a configuration, but got {train_loop!r}; give the function "
+        raise SweepError(
+            f"train_loop must be a function of a configuration, but got {written(train_loop)}; give the function "
             f"itself, without calling it"
         )
     try:
         inspect.signature(train_loop, follow_wrapped=False).bind({})
     except TypeError as error:
-        raise ValueError(
-            f"train_loop must take one argument, the configuration of a trial, but {train_loop!r} does not "
+        raise SweepError(
+            f"train_loop must take one argument, the configuration of a trial, but {written(train_loop)} does not "
             f"({error}); give the others with functools.partial"
         ) from error
     except ValueError:
         pass  # some built-in functions have no signature
+    except Exception as error:
+        raise SweepError(
+            f"train_loop must be a function of a configuration, but got {written(train_loop)}; give the function "
+            f"itself, without calling it"
+        ) from error
     if inspect.iscoroutinefunction(train_loop) or inspect.isgeneratorfunction(train_loop):
-        raise ValueError(f"train_loop must be a plain function, but {train_loop!r} is async, or yields")
+        raise SweepError(
+            f"train_loop must be a plain function, but {written(train_loop)} is async, or yields; have it call report()"
+        )
 
 
 def _name_of(train_loop: TrainLoop) -> str:

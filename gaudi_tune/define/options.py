@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import tyro
-from pydantic import ByteSize, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ByteSize, Field, Strict, TypeAdapter, ValidationError
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.words import did_you_mean
+from gaudi_tune.define.field_rules import MOST
+from gaudi_tune.define.reading import read_number, read_path, read_text, read_texts, read_whole
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or where the packages are installed."""
@@ -37,9 +39,9 @@ OUR_WORDS = {
     "String should": "must",
     "greater than or equal to": "at least",
     "greater than": "above",
+    "less than or equal to": "at most",
     "less than": "below",
-    ", unable to parse string as an integer": "",
-    ", unable to parse string as a number": "",
+    "Value error, ": "",
 }
 """The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
@@ -77,11 +79,17 @@ class Traits:
     """Whether ``--config`` reads it as a key of the file's top level."""
 
 
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
-Count: TypeAlias = Annotated[int, Field(ge=0)]
-Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Minutes: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Text: TypeAlias = Annotated[str, Field(min_length=1)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(read_whole)]
+Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=MOST)]
+Count: TypeAlias = Annotated[Whole, Field(ge=0, le=MOST)]
+Seed: TypeAlias = Annotated[Whole, Field(ge=0, lt=SEEDS)]
+Finite: TypeAlias = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
+Minutes: TypeAlias = Annotated[Finite, Field(ge=0, le=MOST)]
+AnyText: TypeAlias = Annotated[str, BeforeValidator(read_text)]
+Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
+File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
+Switch: TypeAlias = Annotated[bool, Strict()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +98,9 @@ class TrialOptions:
 
     recipe: Annotated[Literal["full", "sample"] | None, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = None
     """full: as published. sample: small and offline."""
-    device: Annotated[str, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = "auto"
+    device: Annotated[Text, shown("NAME"), UNPARSED, Traits(rerun_repeats=True)] = "auto"
     """auto, hpu, cuda or cpu."""
-    workers_per_trial: Annotated[int, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
+    workers_per_trial: Annotated[Whole, shown("N", "(1)"), UNPARSED, Traits(rerun_repeats=True)] = 1
     """Devices that train one trial together."""
     grow: Annotated[Literal["auto", "exact", "on", "off"], shown("WHEN", "(auto)"), UNPARSED] = "auto"
     """Give idle devices to running trials: auto, exact, on, off."""
@@ -108,19 +116,19 @@ class TrialOptions:
     """Steps between two evaluations."""
     seconds: Annotated[Positive | None, shown("N"), UNPARSED, Traits(rerun_repeats=True)] = None
     """Train each trial for at most N seconds; compare by time."""
-    skip_bad_images: Annotated[bool, shown(""), Traits(rerun_repeats=True)] = False
+    skip_bad_images: Annotated[Switch, shown(""), Traits(rerun_repeats=True)] = False
     """Skip images that cannot be read."""
     settings: Annotated[
-        tuple[str, ...],
+        Texts,
         tyro.conf.arg(name="set", metavar="KEY=VALUE", help_behavior_hint=""),
         Traits(example=("lr=0.1",), rerun_repeats=True, in_config_file=False),
     ] = ()
     """Change a setting, or fix a hyperparameter."""
     baseline: Annotated[Text | None, shown("SWEEP")] = None
     """Start from a sweep's winner, or a published run."""
-    baseline_only: Annotated[bool, shown("")] = False
+    baseline_only: Annotated[Switch, shown("")] = False
     """Train only the baseline."""
-    evaluate: Annotated[Path | None, shown("CHECKPOINT")] = None
+    evaluate: Annotated[File | None, shown("CHECKPOINT"), UNPARSED] = None
     """Score this checkpoint on the data; train nothing."""
 
 
@@ -128,7 +136,7 @@ class TrialOptions:
 class SearchOptions:
     """What to try, and which trials continue."""
 
-    config: Annotated[Path | None, shown("FILE"), Traits(in_config_file=False)] = None
+    config: Annotated[File | None, shown("FILE"), UNPARSED, Traits(in_config_file=False)] = None
     """TOML file of options and ranges; the command line wins."""
     space: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress, Traits(rerun_repeats=True, in_config_file=False)] = (
         None
@@ -137,28 +145,28 @@ class SearchOptions:
     num_samples: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Trials, baseline included; default: the recipe's."""
     objectives: Annotated[
-        tuple[Text, ...],
+        Texts,
         shown("METRIC:MODE..."),
         Traits(example=("val_loss:min", "samples_per_s:max"), rerun_repeats=True),
     ] = ()
     """One to three metrics, each with max or min."""
-    search: Annotated[str, shown("NAME"), UNPARSED] = "gp"
+    search: Annotated[Text, shown("NAME"), UNPARSED] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
     scheduler: Annotated[SchedulerName, shown("NAME"), UNPARSED] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
-    learn_from: Annotated[tuple[Text, ...], shown("SWEEP..."), Traits(example=("earlier",))] = ()
+    learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Earlier sweeps: begin near their best trials."""
     grace: Annotated[Positive | None, shown("N"), UNPARSED] = None
     """Epochs, steps or seconds before a trial can be stopped."""
-    reduction: Annotated[Annotated[int, Field(ge=2)] | None, shown("N"), UNPARSED] = None
+    reduction: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("N"), UNPARSED] = None
     """Promote one trial in N at a rung, to train N times as long."""
-    seed: Annotated[int, Field(ge=0, lt=SEEDS), shown("N", "(0)"), UNPARSED] = 0
+    seed: Annotated[Seed, shown("N", "(0)"), UNPARSED] = 0
     """Seed of the search; the seeds of trials follow from it."""
-    trial_seed: Annotated[Annotated[int, Field(ge=0, lt=SEEDS)] | None, shown("N"), UNPARSED] = None
+    trial_seed: Annotated[Seed | None, shown("N"), UNPARSED] = None
     """Give all trials the same seed."""
     confirm: Annotated[Count | None, shown("K"), UNPARSED] = None
     """Train the K best again with new seeds; 0: none."""
-    seeds: Annotated[Annotated[int, Field(ge=2)] | None, shown("S"), UNPARSED] = None
+    seeds: Annotated[Annotated[Whole, Field(ge=2, le=MOST)] | None, shown("S"), UNPARSED] = None
     """Seeds of each confirmed trial and the baseline; usually 4."""
 
 
@@ -167,7 +175,7 @@ class LimitOptions:
     """When to end the sweep early, and what to retry."""
 
     time_budget: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
+        Annotated[Finite, Field(gt=0, le=MOST)] | None,
         shown("MINUTES"),
         UNPARSED,
         Traits(on_resume="kept unless given"),
@@ -193,11 +201,11 @@ class LimitOptions:
 class StorageOptions:
     """The folder of the sweep, and how to resume it."""
 
-    name: Annotated[str | None, shown("NAME")] = None
+    name: Annotated[AnyText | None, shown("NAME")] = None
     """Name of the sweep; default: experiment and time."""
-    storage: Annotated[Path, shown("FOLDER", "(results)"), Traits(on_resume="as given")] = DEFAULT_STORAGE
+    storage: Annotated[File, shown("FOLDER", "(results)"), UNPARSED, Traits(on_resume="as given")] = DEFAULT_STORAGE
     """For results and checkpoints, seen by every node."""
-    resume: Annotated[str | None, shown("NAME"), Traits(on_resume="as given", in_config_file=False)] = None
+    resume: Annotated[AnyText | None, shown("NAME"), Traits(on_resume="as given", in_config_file=False)] = None
     """Continue this sweep, which was interrupted."""
     add_trials: Annotated[Count, shown("N"), UNPARSED, Traits(on_resume="as given")] = 0
     """With --resume: add N trials."""
@@ -205,13 +213,13 @@ class StorageOptions:
         Minutes | None, shown("MINUTES", "(10)"), UNPARSED, Traits(on_resume="kept unless given", usual=10.0)
     ] = None
     """Save a trial this often; 0: at every report."""
-    checkpoint_budget: Annotated[str | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
+    checkpoint_budget: Annotated[AnyText | None, shown("SIZE"), Traits(on_resume="kept unless given")] = None
     """Disk space for all checkpoints."""
     address: Annotated[Text | None, shown("HOST:PORT"), Traits(on_resume="as given")] = None
     """Ray cluster to join, or auto; default: start one here."""
-    dry_run: Annotated[bool, shown(""), Traits(on_resume="as given")] = False
+    dry_run: Annotated[Switch, shown(""), Traits(on_resume="as given")] = False
     """Check everything, print the plan, and stop."""
-    json: Annotated[bool, shown(""), Traits(on_resume="as given")] = False
+    json: Annotated[Switch, shown(""), Traits(on_resume="as given")] = False
     """Print the result as JSON, everything else to stderr."""
 
 
@@ -221,7 +229,7 @@ class TrackingOptions:
 
     tracking_uri: Annotated[Text | None, shown("ADDRESS"), Traits(on_resume="as given")] = None
     """Default: $MLFLOW_TRACKING_URI, or a local store."""
-    register: Annotated[str | None, shown("NAME"), Traits(on_resume="kept unless given")] = None
+    register: Annotated[AnyText | None, shown("NAME"), Traits(on_resume="kept unless given")] = None
     """Register the best model in MLflow under this name."""
     notify: Annotated[Text | None, shown("URL"), Traits(on_resume="as given")] = field(default=None, repr=False)
     """Webhook to post a new best, the end or a failure to."""
@@ -289,7 +297,7 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
     Raises:
         SweepError: Options are unknown or wrong; the text names all of them with their values.
     """
-    if unknown := sorted(set(options) - set(TRAITS)):
+    if unknown := sorted({*map(str, options)} - set(TRAITS)):
         names_by_flag = {flag(name).removeprefix("--"): name for name in TRAITS}
         names = []
         for name in unknown:
@@ -305,9 +313,11 @@ def checked(options: Mapping[str, Any]) -> SweepOptions:
             message = problem["msg"]
             for theirs, ours in OUR_WORDS.items():
                 message = message.replace(theirs, ours)
-            name = str(problem["loc"][0])
-            message = message.replace("a valid tuple", f"a tuple, such as {TRAITS[name].example}")
-            problems.setdefault(name, f"{problem['input']!s}: {message}")
+            name, value = str(problem["loc"][0]), problem["input"]
+            message = message.replace("a tuple", f"a tuple, such as {TRAITS[name].example}")
+            problems.setdefault(
+                name, f"{value if isinstance(value, str | int | float | Path) else written(value)}: {message}"
+            )
         raise SweepError("; ".join(f"{flag(name)} {text}" for name, text in problems.items())) from error
     _ = valid.checkpoint_bytes  # this property raises if the option is wrong
     if valid.add_trials and valid.resume is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.define.budget import Budget
 
 
@@ -47,3 +48,10 @@ class OtherBaseline:
     """The budget of its full recipe."""
     published: Published
     """The figures that its source reports."""
+
+    def values_for(self, workers: int) -> Mapping[str, Any]:
+        """Return its hyperparameters for trials of that many workers; a SweepError says how its function failed."""
+        try:
+            return self.values(workers)
+        except Exception as error:
+            raise SweepError(f"the values of a baseline failed: {users_error(error)}; fix it there") from error

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
+from gaudi_tune.define.field_rules import is_finite, plain
+from gaudi_tune.define.reading import UNREADABLE
 
 if TYPE_CHECKING:
     from optuna import Trial
 
+MOST_CHOICES = 10_000
+"""The largest number of choices: with more, planning takes seconds."""
+MOST_STEPS = 2**53
+"""The largest number of steps in a range."""
+LARGEST = 1e300
+"""The largest bound: samplers compute with the width of a range."""
 FIX = (
     "give a range of Optuna (FloatDistribution, IntDistribution, CategoricalDistribution) or of Ray Tune "
     "(tune.uniform, tune.loguniform, tune.randint, tune.choice, ...), or one number, text or bool for all trials"
@@ -38,64 +47,116 @@ def convert_tune_range(name: str, entry: Any) -> BaseDistribution:
     if isinstance(entry, Mapping) and set(entry) == {"grid_search"}:
         choices = entry["grid_search"]
         raise ValueError(
-            f"a grid is not a range; give tune.choice({choices!r}), with --search BruteForceSampler and as many "
+            f"a grid is not a range; give tune.choice({written(choices)}), with --search BruteForceSampler and as many "
             f"--num-samples as the grid has combinations"
         )
     if isinstance(entry, Mapping):
         example = next((f"{name}_{key}" for key in entry), f"{name}_lr")
         raise ValueError(
-            f"{entry!r} is neither a range nor a constant; a space is flat: give each of its entries a name here, such "
-            f"as {example}"
+            f"{written(entry)} is neither a range nor a constant; a space is flat: give each of its "
+            f"entries a name here, such as {example}"
         )
     if isinstance(entry, list | tuple):
-        ends = ", ".join(map(repr, entry))
+        ends = ", ".join(map(written, entry))
         between = f"give tune.uniform({ends}) or tune.loguniform({ends}) to search between them, or"
         numbers = len(entry) == 2 and all(isinstance(end, Real) for end in entry)
         raise ValueError(
-            f"{entry!r} is no range; {between if numbers else 'give'} tune.choice({list(entry)!r}) to search among "
-            f"these values"
+            f"{written(entry)} is no range; {between if numbers else 'give'} tune.choice({written(list(entry))}) to "
+            f"search among these values"
         )
     if not is_range(entry):
-        raise ValueError(f"{entry!r} is neither a range nor a constant; {FIX}")
+        raise ValueError(f"{written(entry)} is neither a range nor a constant; {FIX}")
     from ray.tune.search.optuna import OptunaSearch
     from ray.tune.search.sample import Categorical, Float, Integer
 
     if not isinstance(entry, Categorical | Float | Integer):
         raise ValueError(f"tune.sample_from draws without a range, and a sampler needs one; {FIX}")
-    if not isinstance(entry, Categorical) and entry.lower > entry.upper:
-        raise ValueError(f"its lower bound, {entry.lower}, is above its upper, {entry.upper}; give the lower one first")
+    if isinstance(entry, Categorical):
+        check_choices(list(map(plain, entry.categories)))
+    else:
+        _check_bounds(entry)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about choices that a database cannot hold: see check_range()
             return cast(BaseDistribution, OptunaSearch.convert_search_space({name: entry})[name])
-    except ValueError as error:
-        if isinstance(entry, Categorical):
-            description = f"the choices {list(entry.categories)}"
-        else:
-            description = f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
-        raise ValueError(f"{description} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        kind = (
+            "the choices"
+            if isinstance(entry, Categorical)
+            else f"{type(entry).__name__} from {entry.lower} to {entry.upper}"
+        )
+        raise ValueError(f"{kind} cannot be searched by Optuna ({str(error).rstrip('.')}); {FIX}") from error
 
 
-def plain(value: Any) -> Any:
-    """Return a NumPy number as a Python number, an array as a list, and anything else unchanged."""
-    return value.tolist() if hasattr(value, "tolist") else value
+def check_choices(choices: Sequence[Any]) -> None:
+    """Check that choices can be told from each other and kept in a database; a ValueError says why not."""
+    wrong = [choice for choice in choices if not isinstance(choice, str | Real | None)]
+    if wrong:
+        raise ValueError(
+            f"choices must be numbers, texts, bools or None, but got {written(wrong)}; name each with a string, and "
+            f"let the train loop translate it"
+        )
+    if not choices or len(choices) > MOST_CHOICES:
+        fix = "give fewer, or a range" if choices else "give two or more"
+        raise ValueError(f"a choice must have 1 to {MOST_CHOICES:,} values, but got {len(choices):,}; {fix}")
+    if wrong := [choice for choice in choices if isinstance(choice, Real) and not is_finite(choice)]:
+        raise ValueError(f"choices must be finite numbers, but got {wrong[0]}; leave it out")
+    repeated = [choice for choice, count in Counter(choices).items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"choices must differ, but got {written(repeated[0])} twice (True is 1, and 1.0 is 1); leave one out"
+        )
+    if any(isinstance(choice, str) and UNREADABLE.search(choice) for choice in choices):
+        raise ValueError("choices must be texts without control characters; name each with another string")
+
+
+def _check_bounds(entry: Any) -> None:
+    """Check the bounds and the step of a range of Ray Tune; a ValueError says what is wrong."""
+    lower, upper, step = plain(entry.lower), plain(entry.upper), plain(getattr(entry.sampler, "q", None))
+    for bound in (lower, upper, step):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, Real)):
+            raise ValueError(f"bounds must be numbers, but got {written(bound)}; give a number, such as 0.1")
+    if type(entry).__name__ == "Integer":
+        for bound in (lower, upper):
+            if bound is None or not is_finite(bound) or bound != int(bound):
+                raise ValueError(
+                    f"bounds of whole numbers must be whole, but got {bound}; give tune.uniform, or others"
+                )
+    if lower is not None and upper is not None and lower > upper:
+        raise ValueError(f"its lower bound, {lower}, is above its upper, {upper}; give the lower one first")
+    if step is not None and type(entry.sampler.sampler).__name__.startswith("_Log"):
+        raise ValueError(
+            "a logarithmic range has no steps in Optuna; give tune.loguniform without steps, or tune.choice"
+        )
+
+
+def _check_numbers(range_: FloatDistribution | IntDistribution) -> None:
+    """Check that samplers can compute with the bounds of a range; a ValueError says why not."""
+    low, high, step = range_.low, range_.high, range_.step
+    if not all(abs(bound) <= LARGEST for bound in (low, high)):
+        raise ValueError(f"bounds must be finite numbers, at most 1e300, but got {words_of(range_)}; give others")
+    if isinstance(range_, IntDistribution) and max(abs(low), abs(high)) > 2**53:
+        raise ValueError(f"bounds of whole numbers must be at most 2**53, but got {words_of(range_)}; give others")
+    if step is not None and (high - low) / step > MOST_STEPS:
+        raise ValueError(
+            f"a range must have at most {MOST_STEPS:,} steps, but got {words_of(range_)}; give larger steps"
+        )
 
 
 def check_range(name: str, range_: BaseDistribution, prior: Any = None) -> None:
     """Check that the bounds of a range are finite, a database can hold its choices, and its prior lies inside."""
-    if isinstance(range_, CategoricalDistribution):
-        wrong = [choice for choice in map(plain, range_.choices) if not isinstance(choice, str | Real | None)]
-        if wrong:
-            raise SweepError(
-                f"the search space's {name}: choices must be numbers, texts, bools or None, but got {wrong!r}; name "
-                f"each with a string, and let the train loop translate it"
-            )
-    elif not all(math.isfinite(bound) for bound in (range_.low, range_.high)):  # type: ignore[attr-defined]
-        raise SweepError(f"the search space's {name}: bounds must be finite numbers, but got {range_}")
+    try:
+        if isinstance(range_, CategoricalDistribution):
+            check_choices(list(map(plain, range_.choices)))
+        else:
+            assert isinstance(range_, FloatDistribution | IntDistribution), "Optuna has three kinds of ranges"
+            _check_numbers(range_)
+    except ValueError as error:
+        raise SweepError(f"the search space's {name}: {error}") from error
     if prior is not None and not holds(range_, prior):
         raise SweepError(
-            f"the search space's {name}: its prior, {prior!r}, is not in its range, {words_of(range_)}; give a value "
-            f"inside, such as {middle(range_)!r}"
+            f"the search space's {name}: its prior, {written(prior)}, is not in its range, {words_of(range_)}; give a "
+            f"value inside, such as {middle(range_)!r}"
         )
 
 

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from keyword import iskeyword
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -15,14 +14,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, FrozenTrial
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, users_error, written
+from gaudi_tune.define.field_rules import is_finite, is_variable, plain
 from gaudi_tune.define.ranges import (
     check_range,
     convert_tune_range,
     holds,
     is_range,
     middle,
-    plain,
     suggest_in,
     words_of,
 )
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 SpaceFunction: TypeAlias = "Callable[[Trial], Mapping[str, Any] | None]"
 """A function that asks an Optuna trial for hyperparameters, and may return further ones that it sets itself."""
 
+MOST_HYPERPARAMETERS = 300
+"""The largest number of hyperparameters: with more, planning takes seconds, and no sampler learns from trials."""
 DRAWS = 50
 """How many random draws show the names and ranges of a space: what a function asks for may depend on the answers."""
 
@@ -102,7 +103,8 @@ class SearchSpace:
             self._function = definition
         else:
             raise SweepError(
-                f"the search space must be ranges by name or a function of an Optuna trial, but got {definition!r}"
+                f"the search space must be ranges by name or a function of an Optuna trial, but got "
+                f"{written(definition)}; give one, such as {{'lr': tune.loguniform(1e-4, 1e-1)}}"
             )
 
     @property
@@ -184,7 +186,7 @@ class SearchSpace:
                 constants = self._call(proxy)
         except SweepError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last_name = proxy.last_name
             if answers is not None and last_name is not None and proxy.name_in_trial(last_name) not in answers:
                 raise SweepError(
@@ -193,25 +195,32 @@ class SearchSpace:
                 ) from error
             position = f"when it had asked for {last_name!r}" if last_name else "before it asked for anything"
             raise SweepError(
-                f"the search space's function failed {position} ({type(error).__name__}: {error}); fix it there"
+                f"the search space's function failed {position}: {users_error(error)}; fix it there"
             ) from error
         if constants is not None and not isinstance(constants, Mapping):
             raise SweepError(
-                f"the search space's function must return a mapping or None, but returned {constants!r}; what it asks "
-                f"the trial for need not be returned"
+                f"the search space's function must return a mapping or None, but returned {written(constants)}; "
+                f"what it asks the trial for need not be returned"
             )
         for name, range_ in trial.distributions.items():
             check_range(name, range_, proxy.priors.get(hyperparameter(name)))
         draw = self._make_draw(proxy, trial, constants)
-        if strange := [name for name in draw.config if not _is_name(name)]:
+        if strange := [name for name in draw.config if not is_variable(name)]:
             raise SweepError(
                 f"the search space cannot have the name {', '.join(map(repr, strange))}: names must be those of Python "
                 f"variables, and none of its keywords; take letters, digits and _, such as 'weight_decay'"
             )
-        if wrong := sorted(name for name, value in draw.config.items() if is_range(value)):
+        unusable = [(name, value) for name, value in draw.config.items() if not isinstance(value, str | Real | None)]
+        if wrong := sorted(name for name, value in unusable if is_range(value)):
             raise SweepError(
                 f"the search space's function must return values, but returned a range for {', '.join(wrong)}; ask "
                 f"the trial instead, for example trial.suggest_float({wrong[0]!r}, 0.0, 1.0)"
+            )
+        if unusable:
+            name, value = unusable[0]
+            raise SweepError(
+                f"the search space's function must return numbers, texts, bools or None, but returned {name}="
+                f"{written(value)}; make it in the train loop"
             )
         return draw
 
@@ -334,11 +343,6 @@ def hyperparameter(study_name: str) -> str:
     return study_name.rpartition(".")[2]
 
 
-def _is_name(name: object) -> bool:
-    """Whether a hyperparameter may have this name. It becomes a field of a dataclass."""
-    return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
-
-
 class _NearestSampler(RandomSampler):
     """A sampler that proposes given values where they are in range, and otherwise the middle of the range."""
 
@@ -400,7 +404,16 @@ class _TrialProxy:
             return trial_attribute
 
         def suggest(study_name: str, *args: Any, prior: Any = None, **kwargs: Any) -> Any:
+            if not isinstance(study_name, str):
+                raise SweepError(
+                    f"the search space asks for {written(study_name)}, which is no name; give a text, such as 'lr'"
+                )
             name, self.last_name = hyperparameter(study_name), study_name
+            if len(self.study_names) >= MOST_HYPERPARAMETERS and name not in self.study_names:
+                raise SweepError(
+                    f"the search space must have at most {MOST_HYPERPARAMETERS} hyperparameters, but it asks for more; "
+                    f"fix some of them"
+                )
             if name in self._changes.fixed:
                 return self._changes.fixed[name]
             if self.study_names.setdefault(name, study_name) != study_name:
@@ -451,7 +464,7 @@ def _split_entries(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistributi
     ranges: dict[str, BaseDistribution] = {}
     priors: dict[str, Any] = {}
     constants: dict[str, Any] = {}
-    errors = [f"{name!r} is no name; give a text, such as 'lr'" for name in entries if not isinstance(name, str)]
+    errors = [f"{written(name)} is no name; give a text, such as 'lr'" for name in entries if not isinstance(name, str)]
     for name, entry in ((name, entry) for name, entry in entries.items() if isinstance(name, str)):
         value, prior = _split_prior(entry)
         if isinstance(entry, WithPrior):
@@ -460,6 +473,8 @@ def _split_entries(entries: Mapping[str, Any]) -> tuple[dict[str, BaseDistributi
             ranges[name] = value
         elif value is None or isinstance(value, str | Real):
             constants[name] = value
+            if isinstance(value, Real) and not is_finite(value):
+                errors.append(f"{name}: a constant must be a finite number, but got {value}; give another")
         else:
             try:
                 ranges[name] = convert_tune_range(name, value)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from optuna.samplers import BaseSampler
 from ray import tune
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.terminal import replace_unknown_characters
 from gaudi_tune.base.variables import changed_environment, temporary_environment
@@ -75,10 +75,13 @@ def build_tuner(
     Raises:
         SweepError: The sweep cannot work. The message names the rule, the value and the fix.
     """
+    if not isinstance(experiment, Experiment):
+        raise SweepError(f"build_tuner() needs an Experiment(...), but got {written(experiment)}; give it first")
     if sampler is not None:
         if not isinstance(sampler, BaseSampler):
             raise SweepError(
-                f"sampler={sampler!r}: give an object, such as optuna.samplers.QMCSampler(); a name is search='tpe'"
+                f"sampler={written(sampler)}: give an object, such as optuna.samplers.QMCSampler(); "
+                f"a name is search='tpe'"
             )
         named = changes.get("search", SweepOptions.search if options is None else options.search)
         if named != SweepOptions.search:

@@ -80,7 +80,7 @@ def apply_options(
         with_baseline, branch_values = replace(with_space, baseline={**fixed, **winner}), {}
     check_baseline(with_baseline, options)
     check_space(with_baseline)
-    settings = {**recipe_defaults.settings(), **settings}
+    settings = {**recipe_defaults.read_settings(), **settings}
     if with_baseline.scale_lr:  # the learning rate of a winner is also meant for the batch of the published baseline
         settings = {"lr_for_batch": with_space.baseline.get("batch_size", 0), **settings}
     final = fix_hyperparameters(with_baseline, fixed, branch_values)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gaudi_tune import SweepError, main
-from gaudi_tune.cli.command_line import join_values
+from gaudi_tune.cli.command_line import join_values, parse_options
 from gaudi_tune.define.options import DEFAULT_STORAGE, GROUPS, PROJECT_ROOT, SweepOptions, checked, flag
 from gaudi_tune.plan.planner import make_plan
 from tests.helpers.quadratic import QUADRATIC
@@ -114,3 +114,28 @@ def test_a_repeated_set_keeps_all_its_values() -> None:
     assert join_values(["--name", "x"], "--set") == ["--name", "x"]
     given = ["--learn_from", "a", "--learn-from=b", "--name", "x"]
     assert join_values(given, "--learn-from") == ["--name", "x", "--learn-from", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "3", "--epochs", "4"], "--epochs: it is given 2 times; give it once"),
+        (["--num_samples=3", "--num-samples", "4"], "--num-samples: it is given 2 times"),
+        (["--", "--epochs", "3"], "--: options cannot follow this; leave it out"),
+        (["--epochs", "1_000"], "--epochs 1_000: must be a whole number, in digits such as 20"),
+        (["--epochs", "\u0663"], "--epochs \u0663: must be a whole number"),
+        (["--epochs", "9" * 5000], r"--epochs 9+\.\.\. must be a whole number"),
+        (["--epochs", "1000000000000"], "--epochs 1000000000000: must be at most 1000000000"),
+        (["--time-budget", "nan"], "--time-budget nan: must be a number, in digits such as 2.5"),
+        (["--time-budget", "1e400"], "--time-budget 1e400: must be a finite number"),
+        (["--hang-minutes", "1e-400"], "--hang-minutes 1e-400: must be a number"),
+        (["--storage", ""], "--storage : must be a path, such as results"),
+        (["--storage", "~nosuchuser/x"], "--storage ~nosuchuser/x: must be a path, and there is no user ~nosuchuser"),
+        (["--storage", "x" * 300], "at most 255 bytes for each name"),
+        (["--name", "a\x1b[31m"], r"a\\x1b\[31m: an argument must be UTF-8 and have no control characters"),
+        (["--data", "\ud800"], r"\\ud800: an argument must be UTF-8"),
+    ],
+)
+def test_what_parsers_would_take_for_something_else_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        parse_options(arguments)

@@ -12,12 +12,12 @@ from gaudi_tune import Budget
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epochs": 1.5}, "epochs must be a whole number, but got 1.5"),
-        ({"epochs": 3, "grace": True}, "grace must be a whole number, but got True"),
-        ({"epochs": 3, "seconds": -1}, "seconds must be at least 0, but got -1"),
+        ({"epochs": 1.5}, "epochs must be a whole number from 0 to 1,000,000,000, but got 1.5"),
+        ({"epochs": 3, "grace": True}, "grace must be a whole number .* but got True"),
+        ({"epochs": 3, "seconds": -1}, "seconds must be a whole number from 0 .* but got -1"),
         ({"epochs": 3, "reduction": 1}, "reduction must be at least 2, but got 1"),
-        ({"epochs": 3, "grace": 4}, "grace must be at most the budget, 3 epochs, and not negative, but got 4"),
-        ({"epochs": 3, "grace": -1}, "grace must be at most the budget, 3 epochs, and not negative, but got -1"),
+        ({"epochs": 3, "grace": 4}, "grace must be at most the budget, 3 epochs, but got 4"),
+        ({"epochs": 3, "grace": -1}, "grace must be a whole number from 0 .* but got -1"),
     ],
 )
 def test_a_wrong_one_is_refused(given: dict[str, Any], message: str) -> None:

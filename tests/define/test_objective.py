@@ -120,8 +120,25 @@ def test_an_experiment_has_one() -> None:
         ({"metric": 3}, "metric must be the name of one number .* but got 3; give it as a text"),
         ({"metric": ["loss"]}, r"but got \['loss'\]; give it as a text, such as 'val_loss'"),
         ({"budget": 10}, r"budget must be a Budget, such as Budget\(epochs=10\), but got 10"),
-        ({"num_samples": 0}, "num_samples must be a whole number from 1, such as 20, but got 0"),
+        (
+            {"num_samples": 0},
+            "num_samples must be a whole number from 1 .* but got 0; give one, such",
+        ),
         ({"baseline": [0.1]}, r"baseline must be values by name, such as \{'lr': 0.01\}, but got \[0.1\]"),
+        ({"baseline": {"x": [0.1]}}, r"baseline must have numbers, texts, bools or None, but got x=\[0.1\]"),
+        ({"baseline": {1: 0.1}}, "baseline must have names that are those of Python variables, but got 1"),
+        (
+            {"config_class": dict},
+            "config_class must be a class derived from TrialConfig, but got <class 'dict'>",
+        ),
+        ({"imports": "timm"}, r"imports must be a tuple of texts, but got 'timm'; give one, such as \('timm',\)"),
+        ({"imports": (5,)}, r"imports must be a tuple of texts, but got \(5,\)"),
+        ({"recipes": {"big": Recipe()}}, "recipes may have full and sample, but got 'big'; give it one of these names"),
+        ({"recipes": {"full": {}}}, r"recipes\['full'\] must be one such as Recipe\(num_samples=20\), but got \{\}"),
+        ({"name": "a b"}, "name must have 1 to 80 letters, .* but got 'a b'; give one such as 'my-model'"),
+        ({"check": 3}, "check must be a function, but got 3; give the function, or leave it out"),
+        ({"scale_lr": "no"}, "scale_lr must be True or False, but got 'no'"),
+        ({"baselines": [1]}, r"baselines must be given by name, such as .* but got \[1\]"),
         ({"per_worker": ("batch_size",)}, r"per_worker must name hyperparameters of the baseline, .* \['batch_size'\]"),
         ({"scale_lr": True}, "scale_lr: QuadraticConfig has no lr_for_batch; derive it from TrainingConfig"),
         ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
@@ -134,6 +151,14 @@ def test_an_experiment_has_one() -> None:
 def test_a_wrong_one_is_refused_when_the_experiment_is_made(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(QUADRATIC, **changes)
+
+
+def test_settings_that_fail_are_shown_with_their_line() -> None:
+    for settings in (lambda: 1 / 0, lambda: {"a": 1}["b"]):
+        with pytest.raises(SweepError, match=r"settings of the recipe failed: \w+Error: .*objective.py, line \d+\)"):
+            Recipe(settings=settings).read_settings()  # type: ignore[arg-type]
+    with pytest.raises(SweepError, match=r"the settings of the recipe must have names .* but got 'lambda'"):
+        Recipe(settings=lambda: {"lambda": 1}).read_settings()
 
 
 @pytest.mark.parametrize("changes", [{"space": {"x": FloatDistribution(0.0, 1.0)}}, {"baseline": {"x": 0.5}}])

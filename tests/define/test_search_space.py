@@ -210,13 +210,24 @@ def test_the_middle_of_a_range_lies_in_it(range_: BaseDistribution, expected: fl
             r"between them, or tune.choice\(\[0.1, 0.2\]\) to search among these values",
         ),
         ({"a": 1}, r"lr: \{'a': 1\} is neither a range nor a constant; a space is flat: .*, such as lr_a"),
-        (lambda: 0.1, "lr: <function .*lambda.* is neither a range nor a constant; give a range"),
+        (lambda: 0.1, "lr: the function <lambda> is neither a range nor a constant; give a range"),
         (tune.grid_search([1, 2]), r"lr: a grid is not a range; give tune.choice\(\[1, 2\]\), .* as many --num-samp"),
         (tune.sample_from(lambda spec: 0.1), "lr: tune.sample_from draws without a range"),
         (tune.randn(), "lr: Float from -inf to inf cannot be searched by Optuna .*_Normal.*; give a range"),
         (tune.uniform(1.0, 0.1), "lr: its lower bound, 1.0, is above its upper, 0.1; give the lower one first"),
-        (tune.choice([]), r"lr: the choices \[\] cannot be searched by Optuna .*one or more elements\); give"),
-        (FloatDistribution(0.0, float("inf")), "search space's lr: bounds must be finite numbers, but got Float"),
+        (tune.choice([]), "lr: a choice must have 1 to 10,000 values, but got 0; give two or more"),
+        (tune.choice([1, True]), "lr: choices must differ, but got 1 twice"),
+        (tune.choice([0.1, float("nan")]), "lr: choices must be finite numbers, but got nan; leave it out"),
+        (tune.choice(list(range(20_000))), "lr: a choice must have 1 to 10,000 values, but got 20,000; give fewer"),
+        (tune.randint("1", "5"), "lr: bounds must be numbers, but got '1'; give a number, such as 0.1"),
+        (tune.uniform(False, True), "lr: bounds must be numbers, but got False"),
+        (tune.randint(1.5, 4), "lr: bounds of whole numbers must be whole, but got 1.5"),
+        (tune.qloguniform(1e-4, 1e-1, 1e-4), "lr: a logarithmic range has no steps in Optuna; give tune.loguniform"),
+        (float("nan"), "lr: a constant must be a finite number, but got nan"),
+        (
+            FloatDistribution(0.0, float("inf")),
+            "lr: bounds must be finite numbers, at most 1e300, but got 0 to inf",
+        ),
         (
             CategoricalDistribution(["a", cast(Any, [1])]),
             r"lr: choices must be numbers.* but got \[\[1\]\]",
@@ -248,8 +259,20 @@ def test_all_wrong_entries_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda trial: trial.suggest_float("lr", 0, 1, log=True), r"failed when it had asked for 'lr' \(ValueError"),
-        (lambda trial: 1 / 0, r"failed before it asked for anything \(ZeroDivisionError: division by zero\)"),
+        (
+            lambda trial: trial.suggest_float("lr", 0, 1, log=True),
+            r"failed when it had asked for 'lr': ValueError: .*, line \d+\)",
+        ),
+        (lambda trial: 1 / 0, r"before it asked for anything: ZeroDivisionError: division by zero \(.*, line \d+\)"),
+        (lambda trial: sys.exit(0), r"before it asked for anything: SystemExit: 0 \(.*, line \d+\); fix it there"),
+        (
+            lambda trial: {"x": [1]},
+            r"must return numbers, texts, bools or None, but returned x=\[1\]; make it",
+        ),
+        (
+            lambda trial: [trial.suggest_float(f"x{number}", 0, 1) for number in range(400)],
+            "must have at most 300 hyperparameters, but it asks for more; fix some of them",
+        ),
         (lambda trial: [trial.suggest_float("lr", 0, 1)], "must return a mapping or None, but returned"),
         (
             lambda trial: {"lr": tune.uniform(0, 1)},

@@ -13,7 +13,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 
-from gaudi_tune.base.errors import SweepError
+from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.base.words import did_you_mean
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import Plan
@@ -66,9 +66,9 @@ def make_sampler(search: str, seed: int) -> BaseSampler:
             if "seed" in inspect.signature(make).parameters:
                 arguments["seed"] = seed
             sampler = make(**arguments)
-    except (TypeError, ValueError, ImportError) as error:
+    except (Exception, SystemExit) as error:  # a user's own function may raise anything
         raise SweepError(
-            f"--search {search}: this sampler cannot be created ({error}); correct its arguments"
+            f"--search {search}: this sampler cannot be created ({users_error(error)}); correct its arguments"
         ) from error
     if not isinstance(sampler, BaseSampler):
         raise SweepError(
@@ -92,21 +92,25 @@ def try_sampler(plan: Plan, sampler: BaseSampler | None = None) -> BaseSampler |
     arguments = _parse(search)[1]
     is_users_own = sampler is not None or names_module(search)
     sampler = sampler or make_sampler(search, plan.options.seed)
-    # A user's sampler may keep in itself what it learns, so a copy is tried. Another sampler is made for each proposal.
-    study = optuna.create_study(
-        sampler=copy.deepcopy(sampler) if is_users_own else sampler, directions=["minimize"] * n_objectives
-    )
     try:
-        for value in range(max(2, min(arguments.get("n_startup_trials", 0), plan.num_samples))):
+        # A user's sampler may keep in itself what it learns, so a copy is tried. Another sampler is made for each
+        # proposal.
+        study = optuna.create_study(
+            sampler=copy.deepcopy(sampler) if is_users_own else sampler, directions=["minimize"] * n_objectives
+        )
+        # With arguments, try what it does after Optuna's usual 10 trials at random.
+        startup = arguments.get("n_startup_trials", 11 if arguments else 0)
+        for value in range(max(2, min(startup, plan.num_samples))):
             _, number = space.propose(study)
             study.tell(number, [float(value)] * n_objectives)
         space.propose(study)
     except SweepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Each sampler has its own needs: a package that is not installed, ranges of one kind, one objective.
         raise SweepError(
-            f"--search {search}: this sampler cannot search this space ({error}); fix that, or take gp or tpe"
+            f"--search {search}: this sampler cannot search this space ({users_error(error)}); fix that, or take gp or "
+            f"tpe"
         ) from error
     return sampler if is_users_own else None
 
@@ -139,9 +143,10 @@ def _import(search: str, name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
         raise SweepError(
-            f"--search {search}: cannot be imported ({error}); give MODULE.FUNCTION of a module that Python finds here"
+            f"--search {search}: cannot be imported ({users_error(error)}); give MODULE.FUNCTION of a module that "
+            f"Python finds here"
         ) from error
 
 
