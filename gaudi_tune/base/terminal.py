@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 
+MIN_WIDTH = 40
+"""Characters of a line that help and tables need: in less than ten, they would be laid out without an end."""
 
-def replace_unknown_characters() -> None:
-    """Have this process print "?" for each character that the terminal's encoding lacks, and not raise an error."""
+
+def prepare_terminal() -> None:
+    """Have this process print to any terminal without an error.
+
+    It prints "?" for each character that the terminal's encoding lacks, and for lines of some length, also where the
+    variables COLUMNS and LINES say otherwise, or nothing of use.
+    """
+    width = shutil.get_terminal_size().columns
+    if "COLUMNS" in os.environ or width < MIN_WIDTH:
+        os.environ["COLUMNS"] = str(max(width, MIN_WIDTH))
+    if not os.environ.get("LINES", "1").isdecimal():
+        del os.environ["LINES"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")

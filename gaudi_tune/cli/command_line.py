@@ -18,7 +18,7 @@ import tyro
 
 from gaudi_tune.base.collection import no_collection
 from gaudi_tune.base.errors import SweepError, written
-from gaudi_tune.base.terminal import replace_unknown_characters
+from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.words import format_params, format_value, harmless, in_columns
 from gaudi_tune.cli import experiment_script
 from gaudi_tune.define.config_file import merged, read_config
@@ -52,7 +52,7 @@ def main(experiment: Experiment, description: str | None = None, arguments: Sequ
     """
     if experiment_script.is_loading:
         raise experiment_script.MainCalled(experiment, description)
-    replace_unknown_characters()
+    prepare_terminal()
     arguments = sys.argv[1:] if arguments is None else arguments
     with quiet_broken_pipe():
         try:

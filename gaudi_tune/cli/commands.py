@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_tune.base.errors import SweepError
-from gaudi_tune.base.terminal import replace_unknown_characters
+from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.words import harmless
 from gaudi_tune.cli import command_line
 from gaudi_tune.cli.experiment_script import load_experiment
@@ -39,7 +39,7 @@ RERUN_SEEDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status."""
-    replace_unknown_characters()
+    prepare_terminal()
     parser, arguments = _parser(), sys.argv[1:] if arguments is None else arguments
     with command_line.quiet_broken_pipe():
         try:

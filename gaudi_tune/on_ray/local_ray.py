@@ -56,8 +56,8 @@ TUNE_SETTINGS = {
 """Settings of Tune in this process while a sweep runs, unless the user has set them. Afterwards they are removed: with
 them, a plain Tune sweep in the same process would lose files."""
 
-RAY_NEEDS: dict[str, str | None] = {"RAY_OVERRIDE_RESOURCES": None}
-"""Variables without which Ray does not have the devices of the plan, whatever the user has set; None for none."""
+MAX_FOLDER = 38
+"""Most characters of the folder in which Ray makes its own: the path of a socket there may have 107."""
 TUNE_NEEDS: dict[str, str | None] = {
     "RAY_TRAIN_V2_ENABLED": "1",  # also in the processes of a cluster that was started otherwise
     "TUNE_RESULT_BUFFER_LENGTH": "1",  # each report is decided on before the trial goes on
@@ -172,6 +172,19 @@ def _modules_of_script() -> list[str]:
     return sorted(name for name in installed if name.partition(".")[0] not in excluded)
 
 
+def _ray_needs() -> dict[str, str | None]:
+    """Return the variables without which this Ray does not start, or does not have the devices of the plan, whatever
+    the user has set: their values, None for none."""
+    needs: dict[str, str | None] = {"RAY_OVERRIDE_RESOURCES": None}
+    if "error" in os.environ.get("PYTHONWARNINGS", ""):  # Ray's own processes would end at their first warning
+        needs["PYTHONWARNINGS"] = None
+    folder = os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", ""))
+    if len(folder) > MAX_FOLDER:
+        logger.warning("%s is too long for the paths of Ray's sockets, so its files are in /tmp/ray", folder)
+        needs["RAY_TMPDIR"] = "/tmp"
+    return needs
+
+
 def _init(plan: Plan, folders: Sequence[str]) -> None:
     """Start Ray, or raise a SweepError."""
     device, count = plan.devices.type, plan.devices.count
@@ -179,7 +192,7 @@ def _init(plan: Plan, folders: Sequence[str]) -> None:
         with (
             python_path_with(folders),
             lean_ray(),
-            changed_environment(RAY_NEEDS),
+            changed_environment(_ray_needs()),
             temporary_environment(_begin_fork_server(plan)),
         ):
             ray.init(

@@ -12,7 +12,7 @@ from ray import tune
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
-from gaudi_tune.base.terminal import replace_unknown_characters
+from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.variables import changed_environment, temporary_environment
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
@@ -91,7 +91,7 @@ def build_tuner(
     options = with_file(options, changes)
     given = GivenObjects(sampler=sampler, callbacks=read_callbacks(callbacks), stop=read_stop(stop))
     options = replace(options, epochs=epochs_of(given.stop, experiment, options))
-    replace_unknown_characters()
+    prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
     if refused:
         raise SweepError(

@@ -36,6 +36,8 @@ MAY_DIFFER = ("RAY_", "SPT_NOENV", "PL_DISABLE_FORK", "GAUDI_TUNE_", "HABANA_", 
 except the number of threads, which is the same in the server as in Ray's workers."""
 ORIGINAL_ENVIRONMENT = dict(os.environ)
 """The environment variables before any import, since torch sets some."""
+MAX_FOLDER = 80
+"""Characters of a folder from which on the path of a socket in it may be too long."""
 MAX_REQUEST_BYTES = 1 << 20
 """Most bytes of a request."""
 
@@ -50,7 +52,8 @@ class ForkServer:
             modules: Modules to import besides :data:`COMMON`. If one cannot be imported, the workers will say so.
             environment: The environment variables of the workers.
         """
-        self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", ignore_cleanup_errors=True)
+        parent = None if len(tempfile.gettempdir()) < MAX_FOLDER else "/tmp"
+        self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", dir=parent, ignore_cleanup_errors=True)
         self.address = str(Path(self._folder.name, "fork"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.address)

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import pytest
 
-from gaudi_tune.base.terminal import replace_unknown_characters
+from gaudi_tune.base.terminal import prepare_terminal
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_what_a_terminal_lacks_is_replaced(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding))
-    replace_unknown_characters()
+    prepare_terminal()
     print("1 … 9, Ω, half \ud800", flush=True)
     expected = "1 … 9, Ω, half ?" if encoding == "utf-8" else "1 ? 9, ?, half ?"
     assert shown.getvalue().decode(encoding) == expected + "\n"
@@ -20,5 +21,15 @@ def test_what_a_terminal_lacks_is_replaced(encoding: str, monkeypatch: pytest.Mo
 
 def test_a_notebook_s_output_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    replace_unknown_characters()
+    prepare_terminal()
     print("1 … 9")
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", "80"), ("abc", "80"), ("²", "80"), ("1", "40"), ("132", "132")])
+def test_lines_have_some_length(columns: str, width: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *descriptor: os.terminal_size((80, 24)))
+    prepare_terminal()
+    assert os.environ["COLUMNS"] == width
+    assert os.environ.get("LINES") == (columns if columns.isdecimal() else None)

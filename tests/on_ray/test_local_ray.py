@@ -188,3 +188,17 @@ def test_a_later_sweep_knows_where_the_workers_of_the_first_one_s_ray_look(tmp_p
     assert "True True\n" in done.stdout, done.stderr
     assert "copies have torch torchvision wave\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("train_loop uses the module mine, and no worker can find it")
+
+
+def test_variables_with_which_ray_would_not_start_are_set_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore::DeprecationWarning")
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", "/tmp/short")
+    assert local_ray._ray_needs() == {"RAY_OVERRIDE_RESOURCES": None}
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    monkeypatch.setenv("TMPDIR", "/scratch/" + 100 * "x")
+    needs = local_ray._ray_needs()
+    assert needs == {"RAY_OVERRIDE_RESOURCES": None, "PYTHONWARNINGS": None, "RAY_TMPDIR": "/tmp"}
+    assert "is too long for the paths of Ray's sockets" in caplog.text
