@@ -16,10 +16,15 @@ class GivenObjects:
 
     sampler: BaseSampler | None = None
     """A sampler of Optuna. None: the options name one, and a new one is made for each proposal."""
+    scheduler: Any = None
+    """A scheduler of Ray Tune. None: the options name one of the sweep's own."""
     callbacks: Sequence[Any] = ()
     """Callbacks of Ray Tune, which are called after the sweep's own."""
     stop: Any = None
     """Ray Tune's ``stop``: when a trial ends, or the sweep."""
+
+    notes: Sequence[str] = ()
+    """What else the plan says of them."""
 
     def in_words(self) -> list[str]:
         """Return what Ray Tune's objects do in the sweep."""
@@ -29,7 +34,8 @@ class GivenObjects:
             words.append(f"callbacks: {names}; an error in one is logged, and the sweep continues")
         if self.stop is not None:
             words.append(f"stop: {describe_stop(self.stop)}")
-        if words:
+        words += self.notes
+        if words or self.scheduler is not None:
             words.append("to resume the sweep, give build_tuner() the same objects again")
         return words
 

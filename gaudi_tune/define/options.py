@@ -5,6 +5,7 @@ The docstring of a field is its line in ``--help``; ``docs/options.md`` explains
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ OUR_WORDS = {
 }
 """The words that replace pydantic's in messages."""
 SchedulerName: TypeAlias = Literal["asha-promote", "asha", "hyperband", "median", "pbt", "fifo"]
+RAYS, RAYS_POPULATION = "ray.", "ray.population."
+"""What the names of schedulers begin with that are objects of Ray Tune, such as ``ray.ASHAScheduler``."""
 OnResume: TypeAlias = Literal["kept", "kept unless given", "as given"]
 """What ``--resume`` does with an option: it keeps the value with which the sweep began; or it keeps that unless the
 command line has another; or it takes what the command line says, and the sweep's files do not have the option."""
@@ -90,6 +93,7 @@ Text: TypeAlias = Annotated[str, Field(min_length=1), BeforeValidator(read_text)
 Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(read_texts)]
 File: TypeAlias = Annotated[Path, BeforeValidator(read_path)]
 Switch: TypeAlias = Annotated[bool, Strict()]
+RaysName: TypeAlias = Annotated[str, Field(pattern=rf"^{re.escape(RAYS)}")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +156,7 @@ class SearchOptions:
     """One to three metrics, each with max or min."""
     search: Annotated[Text, shown("NAME"), UNPARSED] = "gp"
     """gp (default), tpe, random, qmc, nsgaii, or an Optuna class."""
-    scheduler: Annotated[SchedulerName, shown("NAME"), UNPARSED] = "asha-promote"
+    scheduler: Annotated[SchedulerName | RaysName, shown("NAME"), UNPARSED] = "asha-promote"
     """asha-promote (default), asha, hyperband, median, pbt, fifo."""
     learn_from: Annotated[Texts, shown("SWEEP..."), Traits(example=("earlier",))] = ()
     """Earlier sweeps: begin near their best trials."""

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
 from ray import tune
 from ray.tune.result import TRAINING_ITERATION
+from ray.tune.schedulers import (
+    FIFOScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    ResourceChangingScheduler,
+    TrialScheduler,
+)
 from ray.tune.stopper import CombinedStopper, Stopper
 
+from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import USUAL_BUDGET, Experiment
-from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.options import RAYS, RAYS_POPULATION, SweepOptions
+from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.ray_tune import goal_of, keeps_state, longest_trial, mutated_by, time_attribute
 
 
 def read_callbacks(callbacks: Any) -> Sequence[tune.Callback]:
@@ -73,3 +86,75 @@ def epochs_of(stop: Any, experiment: Experiment, options: SweepOptions) -> int |
     if reports is None or has_budget or experiment.recipes or experiment.budget != USUAL_BUDGET:
         return options.epochs
     return max(1, int(reports))
+
+
+def read_scheduler(scheduler: TrialScheduler) -> tuple[str, TrialScheduler | None]:
+    """Return the name that the options have for a scheduler of Ray's, and the scheduler, unless it is our own fifo."""
+    kind = type(scheduler).__name__
+    if isinstance(scheduler, ResourceChangingScheduler):
+        raise SweepError(
+            f"scheduler={kind}: the devices of a trial are the sweep's to move; give its base_scheduler, and grow='on'"
+        )
+    if isinstance(scheduler, PopulationBasedTrainingReplay):
+        raise SweepError(
+            f"scheduler={kind}: it gives one trial a configuration that no space has; run it with ray.tune.Tuner, or "
+            f"have the train loop follow the schedule"
+        )
+    if type(scheduler) is HyperBandScheduler:
+        raise SweepError(
+            f"scheduler={kind}: it compares only trials that it knows from the beginning, and a sweep proposes "
+            f"one after another; give HyperBandForBOHB, which waits until a bracket is full"
+        )
+    if type(scheduler) is FIFOScheduler:
+        return "fifo", None
+    prefix = RAYS_POPULATION if isinstance(scheduler, PopulationBasedTraining) else RAYS
+    return f"{prefix}{kind}", scheduler
+
+
+def check_scheduler(scheduler: TrialScheduler, plan: Plan) -> None:
+    """Check that a scheduler of Ray's fits the sweep.
+
+    Raises:
+        SweepError: It has another metric or mode, or changes hyperparameters that the space lacks.
+    """
+    kind, objective = type(scheduler).__name__, plan.objectives[0]
+    check_goal(f"scheduler={kind}", goal_of(scheduler), objective)
+    if not isinstance(scheduler, PopulationBasedTraining):
+        return
+    if unknown := sorted(mutated_by(scheduler) - plan.experiment.search_space.names):
+        raise SweepError(
+            f"scheduler={kind}: it changes {', '.join(unknown)}, and the search space has "
+            f"{', '.join(sorted(plan.experiment.search_space.names))}; give the Experiment's space a range for it"
+        )
+
+
+def check_goal(argument: str, goal: tuple[Any, Any], objective: Objective) -> None:
+    """Check that an object of Ray's has no other metric or mode than the sweep."""
+    for word, own, value in (("metric", goal[0], objective.name), ("mode", goal[1], objective.mode)):
+        if own not in (None, value):
+            raise SweepError(
+                f"{argument}: its {word} is {own!r}, and the Experiment's is {value!r}; leave it out there, or give "
+                f"the Experiment {word}={own!r}"
+            )
+
+
+def note_on_length(scheduler: TrialScheduler, plan: Plan) -> str:
+    """Return a remark if a scheduler of Ray's expects longer or shorter trials than the budget allows; "" if not."""
+    longest, budget, attribute = longest_trial(scheduler), plan.budget, time_attribute(scheduler)
+    counts_alike = attribute == budget.unit or (attribute == TRAINING_ITERATION and budget.unit == names.EPOCH)
+    if longest is None or longest == budget.total or not counts_alike:
+        return ""
+    return f"its max_t is {longest:g}, and a trial has at most {budget}; {budget.unit}s={longest:g} makes them equal"
+
+
+def with_notes(plan: Plan) -> Plan:
+    """Return a plan that says what Ray's objects do in it, once they are found to fit."""
+    scheduler, notes = plan.given.scheduler, []
+    if scheduler is not None:
+        check_scheduler(scheduler, plan)
+        kind = type(scheduler).__name__
+        if note := note_on_length(scheduler, plan):
+            notes.append(f"{kind}: {note}")
+        if not keeps_state(scheduler):
+            notes.append(f"{kind} cannot keep its state: a resumed sweep begins it again, without what it has seen")
+    return replace(plan, given=replace(plan.given, notes=notes))

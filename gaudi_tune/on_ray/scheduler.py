@@ -47,6 +47,11 @@ class SweepScheduler(KeptInProcess, TrialScheduler):
         """Return how many trials need no group because they are paused, and not promoted."""
         return len(self._waiting) - len(self._waiting & self.being_saved)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Whether the sweep cannot go on with a train loop that begins again after a pause."""
+        return False
+
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Return what follows from a result. Tune calls this before it tells the searcher and the callbacks."""
         return self._run.reported(tune_controller, trial, result)

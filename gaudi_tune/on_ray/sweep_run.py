@@ -25,7 +25,7 @@ from gaudi_tune.on_ray.checkpoint_cleanup import CheckpointCleanup
 from gaudi_tune.on_ray.conclusion import Conclusion
 from gaudi_tune.on_ray.device_moves import DeviceMoves
 from gaudi_tune.on_ray.ending import EarlyEnd
-from gaudi_tune.on_ray.population import PopulationScheduler
+from gaudi_tune.on_ray.rays_scheduler import RaysScheduler
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
@@ -40,8 +40,9 @@ from gaudi_tune.show.pictures.report import DrawPictures
 from gaudi_tune.show.progress import ShowProgress
 from gaudi_tune.show.trackers.tracker import Tracker
 from gaudi_tune.sweep.policies.checkpoints import wants_checkpoint
-from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
+from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.population import Population
 from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
 from gaudi_tune.sweep.policies.stopping import StoppingRules
@@ -74,7 +75,9 @@ class SweepRun(KeptInProcess, tune.Callback):
         self.policy = policy = _make_policy(plan)
         """The scheduler that the user chose."""
         self.scheduler = (
-            PopulationScheduler(self, policy) if isinstance(policy, Population) else SweepScheduler(self, policy)
+            RaysScheduler(self, policy)
+            if isinstance(policy, Population | GivenScheduler)
+            else SweepScheduler(self, policy)
         )
         """The scheduler that Tune calls."""
         self.state = state = _make_state(plan)
@@ -228,11 +231,9 @@ class SweepRun(KeptInProcess, tune.Callback):
             problem = "the train loop saves no checkpoint"
             fix = "give its report() save= or checkpoint=, and begin it with get_checkpoint()"
         fix = f"{fix} (docs/own-model.md)"
-        if self.policy.clones:
-            reason = (
-                f"--scheduler {self.plan.options.scheduler} continues trials with other hyperparameters, but "
-                f"{problem}; {fix}, or take another"
-            )
+        if self.scheduler.needs_checkpoints:
+            needs = "continues trials with other hyperparameters" if self.policy.clones else "pauses trials"
+            reason = f"--scheduler {self.plan.options.scheduler} {needs}, but {problem}; {fix}, or take another"
             self.early_end.ask(events.Ending(reason, status=1, at_once=True))
             return
         pauses = "weak trials end and do not wait, and " if self.policy.pauses else ""
@@ -397,7 +398,7 @@ class SweepRun(KeptInProcess, tune.Callback):
 
 
 def _make_policy(plan: Plan) -> Scheduler:
-    kind = Fifo if plan.options.baseline_only else SCHEDULERS[plan.options.scheduler]
+    kind = Fifo if plan.options.baseline_only else scheduler_kind(plan.options.scheduler)
     return kind(plan.budget, plan.objectives, plan.experiment.search_space)
 
 

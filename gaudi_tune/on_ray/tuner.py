@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
 from ray import tune
+from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
@@ -23,7 +24,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_stop
+from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_scheduler, read_stop, with_notes
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
@@ -70,7 +71,8 @@ def build_tuner(
         callbacks: Ray Tune's callbacks and loggers. An error in one is logged, and the sweep continues.
         stop: Ray Tune's ``stop``: numbers by metric, a function of a trial's id and its result, or a Stopper. If
             nothing else gives the sweep a budget, ``{"training_iteration": N}`` is its budget, N epochs.
-        **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``.
+        **changes: Fields of :class:`SweepOptions` that differ, for example ``num_samples=50``. ``scheduler`` may also
+            be a scheduler of Ray Tune. Pass Ray's objects again to resume the sweep.
 
     Raises:
         SweepError: The sweep cannot work. The message names the rule, the value and the fix.
@@ -88,8 +90,24 @@ def build_tuner(
             raise SweepError(f"search={named!r} and sampler={sampler!r} both say what proposes the trials; give one")
         if changes.get("resume") is None:  # a resumed sweep keeps the name with which it began
             changes["search"] = type(sampler).__name__
+    if options is not None and not isinstance(options, SweepOptions):
+        raise SweepError(
+            f"build_tuner(experiment, {options!r}): the second argument is a SweepOptions; name the argument, such as "
+            f"num_samples=8, callbacks=[...] or scheduler=ASHAScheduler()"
+        )
+    scheduler = changes.get("scheduler")
+    if isinstance(scheduler, TrialScheduler):
+        changes["scheduler"], scheduler = read_scheduler(scheduler)
+        if changes.get("resume") is not None:  # a resumed sweep keeps the name with which it began
+            del changes["scheduler"]
+    elif isinstance(scheduler, type):
+        raise SweepError(f"scheduler={scheduler.__name__} is a class; give an object, {scheduler.__name__}(...)")
+    else:
+        scheduler = None
     options = with_file(options, changes)
-    given = GivenObjects(sampler=sampler, callbacks=read_callbacks(callbacks), stop=read_stop(stop))
+    given = GivenObjects(
+        sampler=sampler, scheduler=scheduler, callbacks=read_callbacks(callbacks), stop=read_stop(stop)
+    )
     options = replace(options, epochs=epochs_of(given.stop, experiment, options))
     prepare_terminal()
     refused = [name for name in COMMAND_LINE_ONLY if getattr(options, name)]
@@ -98,7 +116,7 @@ def build_tuner(
             f"build_tuner() does not take {' and '.join(refused)}, which the command line does; leave that out: "
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
-    plan = make_plan(experiment, options, given)
+    plan = with_notes(make_plan(experiment, options, given))
     print("\n".join(plan_lines(plan)), flush=True)
     return SweepTuner(plan)
 

@@ -38,7 +38,7 @@ class UsersStop:
         """Return why the whole sweep ends, if a Stopper says so."""
         if not isinstance(self._stop, Stopper) or not self._ask(self._stop.stop_all):
             return None
-        return Ending(f"its {type(self._stop).__name__} says stop", status=0, at_once=True)
+        return Ending(f"its {type(self._stop).__name__} says stop", status=0)
 
     def _reached(self, result: Mapping[str, Any]) -> str:
         assert isinstance(self._stop, Mapping)

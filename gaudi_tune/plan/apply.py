@@ -18,7 +18,7 @@ from gaudi_tune.define.experiment import Experiment, Recipe, RecipeName
 from gaudi_tune.define.objective import USUAL_MODES, Objective, usual_mode
 from gaudi_tune.define.options import SweepOptions, flag
 from gaudi_tune.define.ranges import holds, middle, words_of
-from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS, scheduler_kind
 from gaudi_tune.training.training_config import TrainingConfig
 from gaudi_tune.training.trial_config import TrialConfig
 
@@ -137,7 +137,7 @@ def choose_objectives(experiment: Experiment, options: SweepOptions) -> tuple[Ex
     metrics = {objective.name for objective in objectives}
     if len(metrics) < len(objectives) or len(objectives) > MOST_OBJECTIVES:
         raise SweepError(f"{arguments}: name one to {MOST_OBJECTIVES} metrics, each once")
-    if len(objectives) > 1 and not SCHEDULERS[options.scheduler].takes_objectives:
+    if len(objectives) > 1 and not scheduler_kind(options.scheduler).takes_objectives:
         others = [name for name, scheduler in SCHEDULERS.items() if scheduler.takes_objectives]
         raise SweepError(
             f"--scheduler {options.scheduler} compares trials by one objective, and --objectives names "

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from gaudi_tune.base.errors import SweepError
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import NOTHING_GIVEN, GivenObjects
-from gaudi_tune.define.options import SweepOptions, checked, resumed, with_usual
+from gaudi_tune.define.options import RAYS, SweepOptions, checked, resumed, with_usual
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.plan.apply import apply_options
 from gaudi_tune.plan.check import check
@@ -54,6 +55,7 @@ def make_plan(
     if earlier.resumed is not None:
         options = resumed(options, earlier.resumed.options)
     options = with_usual(options)
+    check_given(options, given)
     check_places(experiment, options, uri)
     devices, cluster = connect(options)
     applied = apply_options(experiment, options, devices.type.kind, earlier.winner)
@@ -64,6 +66,16 @@ def make_plan(
 
     given = replace(given, sampler=try_sampler(plan, given.sampler))
     return replace(plan, given=given, facts=check(plan, earlier.resumed))
+
+
+def check_given(options: SweepOptions, given: GivenObjects) -> None:
+    """Check that the objects of Ray Tune are there that the options name: a resumed sweep needs them again."""
+    named, kind = options.scheduler, type(given.scheduler).__name__ if given.scheduler is not None else ""
+    if named.startswith(RAYS) and kind != named.rpartition(".")[2]:
+        fix = f"give an object of that class, build_tuner(..., scheduler={named.rpartition('.')[2]}(...))"
+        raise SweepError(f"--scheduler {named}: this is a scheduler of Ray Tune, and {kind or 'none'} was given; {fix}")
+    if kind and not named.startswith(RAYS):
+        raise SweepError(f"--resume {options.resume}: the sweep's scheduler is {named}; leave {kind} out")
 
 
 def make_searcher(plan: Plan, storage: BaseStorage | None = None) -> StudySearcher:

@@ -20,7 +20,7 @@ from gaudi_tune.devices.device import DeviceType
 from gaudi_tune.devices.find import Devices
 from gaudi_tune.plan.apply import AppliedOptions
 from gaudi_tune.sweep.policies.growth import choose_growth
-from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.training.training_config import ExecutionMode, TrainingConfig
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
 
@@ -62,7 +62,7 @@ def settle(
         raise SweepError(
             f"the search space proposes a trial that cannot train: {error}; change the range, or fix it with --set"
         ) from error
-    scheduler = SCHEDULERS[options.scheduler]
+    scheduler = scheduler_kind(options.scheduler)
     scheduler.check(experiment.search_space)
     return Plan(
         experiment=experiment,
@@ -185,7 +185,7 @@ def choose_confirmation(options: SweepOptions, recipe: Recipe, trials: int) -> t
         obstacle = "--baseline-only has no winner"
     elif options.evaluate is not None:
         obstacle = "--evaluate trains nothing"
-    elif SCHEDULERS[options.scheduler].clones:
+    elif scheduler_kind(options.scheduler).clones:
         obstacle = (
             f"--scheduler {options.scheduler} changes hyperparameters while a trial trains, so that there are none to "
             f"train again"

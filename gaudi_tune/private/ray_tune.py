@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.experiment import Trial
 from ray.tune.impl import tuner_internal
 from ray.tune.logger import JsonLoggerCallback
-from ray.tune.schedulers import PopulationBasedTraining
+from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.search import Searcher
 
 _handle_error = Trial.handle_error
 _actor_task_failed = RayActorManager._actor_task_failed
@@ -204,9 +206,71 @@ def end_idle_actors(tune_controller: Any) -> None:
         controller._cleanup_cached_actors(force_all=True)
 
 
-NO_SEARCHER = SimpleNamespace(search_alg=None)
-"""Replaces the controller for ``PopulationBasedTraining.on_trial_add``, which raises an error if the controller has a
-searcher: in Ray, PBT starts only from grids and random samples."""
+class ForScheduler:
+    """Tune's controller as a scheduler of Ray's sees it, which calls methods that are private to Tune.
+
+    PopulationBasedTraining raises an error if the controller has a searcher: in Ray, it starts only from grids and
+    random samples. HyperBandForBOHB tells the searcher itself which trials wait.
+    """
+
+    def __init__(self, controller: Any, searcher: Any) -> None:
+        self._controller, self.search_alg = controller, SimpleNamespace(searcher=searcher)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._controller, name)
+
+    def stop_trial(self, trial: Trial) -> None:
+        """End a paused trial."""
+        end_paused(self._controller, trial)
+
+
+def goal_of(given: TrialScheduler | Searcher) -> tuple[Any, Any]:
+    """Return the metric and the mode that the user gave a scheduler or a searcher; None for what was not given."""
+    return getattr(given, "_metric", None), getattr(given, "_mode", None)
+
+
+def set_goal(scheduler: TrialScheduler, metric: str, mode: str) -> None:
+    """Give a scheduler the metric and the mode, unless it has them."""
+    own_metric, own_mode = goal_of(scheduler)
+    scheduler.set_search_properties(None if own_metric else metric, None if own_mode else mode)
+
+
+def time_attribute(scheduler: TrialScheduler) -> str:
+    """Return by which entry of a report a scheduler of Ray's tells the time; "" if by none."""
+    return str(getattr(scheduler, "_time_attr", ""))
+
+
+def longest_trial(scheduler: TrialScheduler) -> float | None:
+    """Return the ``max_t`` of a scheduler of Ray's; None if it has none."""
+    longest: float | None = getattr(scheduler, "_max_t_attr", getattr(scheduler, "_max_t", None))
+    return longest
+
+
+def mutated_by(scheduler: PopulationBasedTraining) -> set[str]:
+    """Return the hyperparameters that a scheduler of a population changes."""
+    return {*scheduler._hyperparam_mutations, *getattr(scheduler, "_hyperparam_bounds", ())}
+
+
+def keeps_state(scheduler: TrialScheduler) -> bool:
+    """Whether the state of a scheduler can be kept for a resume."""
+    return isinstance(scheduler, PopulationBasedTraining) or type(scheduler).save is not TrialScheduler.save
+
+
+def saved_scheduler(scheduler: TrialScheduler) -> bytes | None:
+    """Return what a scheduler saves of itself; None if it cannot."""
+    if not keeps_state(scheduler):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler.save(file := f"{folder}/scheduler")
+        return Path(file).read_bytes()
+
+
+def load_scheduler(scheduler: TrialScheduler, saved: bytes) -> None:
+    """Give a scheduler what :func:`saved_scheduler` returned."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(file := f"{folder}/scheduler").write_bytes(saved)
+        scheduler.restore(file)
+
 
 PBT_STATE = ("last_score", "last_perturbation_time", "last_train_time", "last_result")
 """Attributes of PBT's state of a trial, besides the checkpoint. PBT cannot save or restore its state by itself."""

@@ -10,12 +10,22 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, TBXLoggerCallback
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+)
+from ray.tune.schedulers.pb2 import PB2
 from ray.tune.stopper import MaximumIterationStopper, TrialPlateauStopper
 
 from gaudi_tune import Budget, Experiment, SweepError, build_tuner
 from gaudi_tune.on_ray.ray_arguments import read_callbacks, read_stop
 from gaudi_tune.on_ray.users_callback import HOOKS, UsersCallback
 from gaudi_tune.on_ray.users_stop import UsersStop
+from gaudi_tune.show.plan_text import plan_lines
 from tests.helpers.groups import in_one_group
 from tests.helpers.loops import quadratic
 
@@ -59,29 +69,30 @@ class Raising(tune.Callback):
 
 
 class AfterReports(tune.Stopper):
-    """Ends the second trial at its second report, and the sweep after some reports of all trials."""
+    """Ends the sweep after some reports of all trials."""
 
     def __init__(self, reports: int) -> None:
         self.left = reports
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         self.left -= 1
-        return self.left > 0 and result["training_iteration"] == 2 and result["config"]["x"] > 0
+        return result["config"]["x"] > 1
 
     def stop_all(self) -> bool:
         return self.left <= 0
 
 
-def test_callbacks_and_a_stopper_take_part_and_an_error_in_one_does_not_end_the_sweep(
+def test_ray_objects_take_part_in_a_sweep_and_an_error_in_a_callback_does_not_end_it(
     ray_here: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tuner(counting: Counting, stop: Any, **options: Any) -> Any:
         callbacks = [Raising(), CSVLoggerCallback(), TBXLoggerCallback(), counting]
-        built = build_tuner(PLAIN, callbacks=callbacks, stop=stop, storage=tmp_path, **options)
+        scheduler = HyperBandForBOHB(max_t=3, reduction_factor=3)
+        built = build_tuner(PLAIN, callbacks=callbacks, stop=stop, scheduler=scheduler, storage=tmp_path, **options)
         return in_one_group(built)
 
     first, second = Counting(), Counting()
-    begun = tuner(first, AfterReports(5), name="x", num_samples=3, epochs=3, scheduler="fifo", device="cpu")
+    begun = tuner(first, AfterReports(2), name="x", num_samples=4, epochs=3, device="cpu")
     begun.fit()
     summary = begun.run.summary
     assert summary["ended_early"]["why"] == "its AfterReports says stop"
@@ -90,20 +101,23 @@ def test_callbacks_and_a_stopper_take_part_and_an_error_in_one_does_not_end_the_
         "the callback Raising failed in on_trial_start(); the sweep continues, and further errors there are not shown"
     ]
     assert (first.hooks[0], first.hooks[-1]) == ("setup", "on_experiment_end")
-    assert first.results == first.hooks.count("on_trial_result") >= 5
+    assert first.results == first.hooks.count("on_trial_result") >= 2
+    assert "by HyperBandForBOHB" in {trial.decision.reason for trial in begun.run.state.paused}
 
     resumed = tuner(second, lambda trial_id, result: result["training_iteration"] == 2, resume="x")
     results = resumed.fit()
     assert second.restored == first.results
     assert resumed.run.summary["complete"]
-    states = resumed.run.state.trials
-    assert "its <lambda> says stop" in {trial.reason for trial in states.values()}
+    trials = resumed.run.state.trials
+    assert "its <lambda> says stop" in {trial.reason for trial in trials.values()}
     for result in results:
         folder = Path(result.path)
         assert list(folder.glob("events.out.tfevents.*"))
-        assert len((folder / "progress.csv").read_text().splitlines()) >= 3
+        epochs = list(result.metrics_dataframe["epoch"])
+        assert epochs == list(range(1, len(epochs) + 1)), "a trial that had paused continues from its checkpoint"
+        assert len((folder / "progress.csv").read_text().splitlines()) >= 2
     written = json.loads((tmp_path / "x" / "summary.json").read_text())
-    assert sum(written["trials"].values()) == 3
+    assert sum(written["trials"].values()) == 4
 
 
 def test_every_hook_of_ray_is_passed_on() -> None:
@@ -186,3 +200,51 @@ def test_a_number_of_reports_is_the_budget_where_nothing_else_gives_one(
     assert "to resume the sweep, give build_tuner() the same objects again" in told
     assert budget(PLAIN, epochs=7) == "7 epochs"
     assert budget(replace(PLAIN, budget=Budget(epochs=6))) == "6 epochs"
+
+
+PERTURBS = {"time_attr": "training_iteration", "perturbation_interval": 2}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "name"),
+    [
+        (ASHAScheduler(metric="score", mode="max", max_t=10), "ray.AsyncHyperBandScheduler"),
+        (PB2(hyperparam_bounds={"x": [-1.0, 1.0]}, **PERTURBS), "ray.population.PB2"),
+        (FIFOScheduler(), "fifo"),
+    ],
+)
+def test_a_scheduler_of_ray_has_a_name_in_the_plan(scheduler: Any, name: str, storage: Path) -> None:
+    tuner: Any = build_tuner(PLAIN, scheduler=scheduler, storage=storage, device="cpu")
+    assert tuner.plan.options.scheduler == name
+    assert f"{name} scheduler" in plan_lines(tuner.plan)[0]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [
+        (ASHAScheduler, r"is a class; give an object, AsyncHyperBandScheduler\(...\)"),
+        (HyperBandScheduler(), "a sweep proposes one after another; give HyperBandForBOHB"),
+        (ResourceChangingScheduler(), "give its base_scheduler, and grow='on'"),
+        (ASHAScheduler(metric="loss"), "its metric is 'loss', and the Experiment's is 'score'; leave it out there, or"),
+        (ASHAScheduler(mode="min"), "its mode is 'min', and the Experiment's is 'max'"),
+        (PopulationBasedTraining(hyperparam_mutations={"y": [1, 2]}), "it changes y, and the search space has x"),
+        ("ray.ASHAScheduler", r"this is a scheduler of Ray Tune, and none was given; give an object of that class"),
+    ],
+)
+def test_a_scheduler_that_cannot_work_is_refused_with_what_to_give(scheduler: Any, message: str, storage: Path) -> None:
+    with pytest.raises(SweepError, match=message):
+        build_tuner(PLAIN, scheduler=scheduler, storage=storage, device="cpu")
+
+
+def test_the_plan_says_what_a_scheduler_forgets_and_that_its_length_differs(storage: Path) -> None:
+    tuner: Any = build_tuner(PLAIN, scheduler=HyperBandForBOHB(max_t=81), storage=storage, device="cpu", epochs=9)
+    told = "\n".join(plan_lines(tuner.plan))
+    assert "HyperBandForBOHB: its max_t is 81, and a trial has at most 9 epochs; epochs=81 makes them equal" in told
+    assert "HyperBandForBOHB cannot keep its state: a resumed sweep begins it again" in told
+    equal: Any = build_tuner(PLAIN, scheduler=ASHAScheduler(max_t=9), storage=storage, device="cpu", epochs=9)
+    assert not equal.plan.given.notes
+
+
+def test_options_in_the_wrong_place_are_named(storage: Path) -> None:
+    with pytest.raises(SweepError, match="the second argument is a SweepOptions; name the argument"):
+        build_tuner(PLAIN, tune.TuneConfig())

@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.schedulers import ASHAScheduler, HyperBandForBOHB, MedianStoppingRule, TrialScheduler
 
 from gaudi_tune.define.budget import Budget
+from gaudi_tune.define.given_objects import GivenObjects
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.search_space import SearchSpace
-from gaudi_tune.on_ray.population import PopulationScheduler
+from gaudi_tune.on_ray.rays_scheduler import RaysScheduler
 from gaudi_tune.on_ray.scheduler import SweepScheduler
 from gaudi_tune.private.ray_tune import pbt_states
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
+from gaudi_tune.sweep.policies.schedulers.given import GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.halving import PromotingHalving
 from gaudi_tune.sweep.policies.schedulers.population import Population
-from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
+from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
 from gaudi_tune.sweep.record.events import Decided, Reported, TrialBegan, TrialEnded
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from tests.helpers.fed_state import Fed
@@ -32,20 +35,32 @@ SPACE = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
 class Controller:
     """What the scheduler calls of Tune, and a sweep with so many groups."""
 
+<<<<<<< HEAD
     def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2) -> None:
         self.state = state
         run: Any = SimpleNamespace(
             state=state,
             plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE]),
+=======
+    def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2, given: Any = None) -> None:
+        self.state, self.searcher = state, Searcher()
+        run: Any = SimpleNamespace(
+            state=state,
+            searcher=self.searcher,
+            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], given=GivenObjects(scheduler=given)),
+>>>>>>> 9cd05e9 (build_tuner takes schedulers of Ray Tune)
             on_disk=SimpleNamespace(trial_added=lambda trial: None),
             trials_wait_for_devices=False,
         )
-        kind = PopulationScheduler if isinstance(policy, Population) else SweepScheduler
-        self.scheduler = kind(run, policy)  # type: ignore[arg-type]
+        kind = RaysScheduler if isinstance(policy, Population | GivenScheduler) else SweepScheduler
+        self.scheduler = kind(run, policy)
         self.trials: dict[int, Trial] = {}
 
     def get_trials(self) -> list[Trial]:
         return list(self.trials.values())
+
+    def get_live_trials(self) -> set[Trial]:
+        return {trial for trial in self.trials.values() if not trial.is_finished()}
 
     @property
     def _running_trials(self) -> set[Trial]:
@@ -179,16 +194,16 @@ def test_no_pending_trial_is_named_for_its_actor_may_just_be_starting(kind: type
     assert sweep.chosen() is None
 
 
-def population() -> tuple[Controller, PopulationScheduler]:
+def population() -> tuple[Controller, RaysScheduler]:
     sweep = Controller(Population(BUDGET, [SCORE], SPACE), Fed(epochs=27).state)
-    assert isinstance(sweep.scheduler, PopulationScheduler)
+    assert isinstance(sweep.scheduler, RaysScheduler)
     return sweep, sweep.scheduler
 
 
 def test_what_a_trial_of_a_population_saved_since_it_was_last_compared_may_be_taken_over() -> None:
     sweep, scheduler = population()
     trial = sweep.add(1)
-    pbt_states(scheduler._exchange)[trial].last_perturbation_time = 6
+    pbt_states(scheduler.rays)[trial].last_perturbation_time = 6
     assert [scheduler.may_be_taken_over(trial, progress) for progress in (5, 6, 7)] == [False, True, True]
     unknown = Trial("trainable", trial_id="2", experiment_tag="2_", stub=True)
     assert not scheduler.may_be_taken_over(unknown, 7)
@@ -200,7 +215,59 @@ def test_a_population_knows_its_scores_after_a_resume() -> None:
     for number, score in ((1, 0.9), (2, 0.1)):
         trial = sweep.add(number)
         result = {"epoch": 9, "training_iteration": 9, "score": score}
-        before._exchange._save_trial_state(pbt_states(before._exchange)[trial], 9, result, trial)
+        before.rays._save_trial_state(pbt_states(before.rays)[trial], 9, result, trial)
     after.set_state(before.get_state())
     trials = [resumed.add(number) for number in (1, 2)]
-    assert after._exchange._quantiles() == ([trials[1]], [trials[0]])
+    assert after.rays._quantiles() == ([trials[1]], [trials[0]])
+
+
+def of_ray(scheduler: TrialScheduler, groups: int = 2) -> tuple[Controller, RaysScheduler]:
+    sweep = Controller(GivenScheduler(BUDGET, [SCORE], SPACE), Fed(epochs=27).state, groups, scheduler)
+    assert isinstance(sweep.scheduler, RaysScheduler)
+    return sweep, sweep.scheduler
+
+
+def test_what_a_scheduler_of_ray_saves_of_itself_decides_after_a_resume() -> None:
+    (sweep, before), (resumed, after) = (
+        of_ray(ASHAScheduler(time_attr="epoch", max_t=27, grace_period=1, reduction_factor=3)) for _ in range(2)
+    )
+    assert reported(sweep, (9.0, 8.0, 1.0)) == ["CONTINUE", "STOP", "STOP"]
+    resumed.state.restore(sweep.state.snapshot())
+    after.set_state(before.get_state())
+    resumed.add(1, Trial.RUNNING)
+    assert resumed.report(4, 1, 5.0) == "STOP", "it knows the scores of before"
+    fresh, _ = of_ray(ASHAScheduler(time_attr="epoch", max_t=27, grace_period=1, reduction_factor=3))
+    assert fresh.report(4, 1, 5.0) == "CONTINUE"
+
+
+def test_a_bracket_of_ray_pauses_halves_and_ends_and_the_searcher_knows_who_waits() -> None:
+    sweep, _ = of_ray(HyperBandForBOHB(time_attr="epoch", max_t=3, reduction_factor=3))
+    assert reported(sweep, (1.0, 3.0)) == ["PAUSE", "PAUSE"]
+    assert sweep.searcher.waiting == {"1", "2"}
+    assert sweep.report(3, 1, 2.0) == "STOP"  # the bracket of three is full
+    assert sweep.trials[1].status == Trial.TERMINATED
+    assert (sweep.chosen(), sweep.searcher.waiting - {"1"}) == (2, set())
+    assert sweep.chosen() is None
+
+
+def test_after_a_resume_a_trial_that_had_paused_continues_whatever_its_scheduler_remembers() -> None:
+    (sweep, before), (resumed, after) = (
+        of_ray(HyperBandForBOHB(time_attr="epoch", max_t=27, reduction_factor=3), groups=1) for _ in range(2)
+    )
+    reported(sweep, (1.0, 3.0))
+    resumed.state.restore(sweep.state.snapshot())
+    after.set_state(before.get_state())
+    assert [resumed.add(number).status for number in (1, 2)] == [Trial.PAUSED] * 2
+    assert [resumed.chosen(), resumed.chosen()] == [1, None], "one group, one trial"
+
+
+def test_a_trial_that_would_begin_again_is_not_paused_by_a_median() -> None:
+    sweep, scheduler = of_ray(
+        MedianStoppingRule(time_attr="epoch", grace_period=0, min_samples_required=1, hard_stop=False)
+    )
+    for epoch in (1, 2):
+        sweep.report(1, epoch, 9.0)
+    report = Reported(trial=2, step=1, point=(0.0,), metrics={}, config={}, starts_over=True)
+    trial = sweep.add(2, Trial.RUNNING)
+    assert scheduler.decide(sweep, trial, {"epoch": 1, "score": 0.0}, report) == (CONTINUE, "CONTINUE")
+    assert not sweep.searcher.waiting

@@ -17,10 +17,10 @@ from gaudi_tune.base import names
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.place import Place
 from gaudi_tune.define.budget import Budget
-from gaudi_tune.define.options import SweepOptions
+from gaudi_tune.define.options import RAYS, SweepOptions
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.devices.find import Devices
-from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.training.trial_config import PlainConfig, TrialConfig
@@ -280,8 +280,10 @@ def choose_growth(config: TrialConfig, options: SweepOptions, budget: Budget, de
     if options.grow == "off" or 2 * usual_width > devices.count:
         return usual_width
     obstacle = ""
-    if SCHEDULERS[options.scheduler].clones:
+    if scheduler_kind(options.scheduler).clones:
         obstacle = f"--scheduler {options.scheduler} needs all that train at the same time to train alike"
+    elif options.scheduler.startswith(RAYS):
+        obstacle = "Ray's scheduler does not say which trials are about to continue"
     elif budget.seconds:
         obstacle = "--seconds compares trials by the time that they take"
     elif options.address is not None:

@@ -9,7 +9,7 @@ from gaudi_tune.base import names
 from gaudi_tune.base.failure import FailureKind
 from gaudi_tune.base.words import duration, last_line
 from gaudi_tune.define.options import SweepOptions
-from gaudi_tune.sweep.policies.schedulers.factory import SCHEDULERS
+from gaudi_tune.sweep.policies.schedulers.factory import scheduler_kind
 from gaudi_tune.sweep.record.events import Ending
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -93,7 +93,7 @@ class StoppingRules:
         if self._options.patience is None:
             return None
         # Where good trials pause, too, only those count that have ended.
-        counts_paused = not SCHEDULERS[self._options.scheduler].clones
+        counts_paused = not scheduler_kind(self._options.scheduler).clones
         since_best = sum(counts_paused or state.trials[number].has_ended for number in state.since_best)
         if since_best < self._options.patience:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gaudi_tune.define.options import SchedulerName
+from gaudi_tune.define.options import RAYS_POPULATION, SchedulerName
 from gaudi_tune.sweep.policies.schedulers.fifo import Fifo
+from gaudi_tune.sweep.policies.schedulers.given import GivenPopulation, GivenScheduler
 from gaudi_tune.sweep.policies.schedulers.halving import Hyperband, PromotingHalving, SuccessiveHalving
 from gaudi_tune.sweep.policies.schedulers.median import MedianRule
 from gaudi_tune.sweep.policies.schedulers.population import Population
@@ -17,3 +18,10 @@ SCHEDULERS: dict[SchedulerName, type[Scheduler]] = {
     "pbt": Population,
     "fifo": Fifo,
 }
+
+
+def scheduler_kind(name: str) -> type[Scheduler]:
+    """Return the class for a scheduler's name in the options, which may be that of an object of Ray's."""
+    if name in SCHEDULERS:
+        return SCHEDULERS[name]
+    return GivenPopulation if name.startswith(RAYS_POPULATION) else GivenScheduler

@@ -1,0 +1,179 @@
+"""A scheduler of Ray's own behind the sweep's: the object that the user gave, or Ray's class for ``--scheduler pbt``.
+
+Ray's class for population-based training waits for checkpoints and starts clones in ways private to Tune. A class of
+this project would need more of Tune's private names than Ray's does: a save that can be waited for, a pause without a
+checkpoint, and a trial's latest checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining, TrialScheduler
+
+from gaudi_tune.base import names
+from gaudi_tune.on_ray.scheduler import SweepScheduler
+from gaudi_tune.on_ray.trials import number_of
+from gaudi_tune.private.ray_tune import (
+    PBT_STATE,
+    ForScheduler,
+    load_scheduler,
+    pbt_states,
+    saved_scheduler,
+    set_goal,
+    time_attribute,
+    training_of,
+)
+from gaudi_tune.sweep.policies.schedulers.population import Population
+from gaudi_tune.sweep.policies.schedulers.scheduler import CONTINUE, Scheduler
+from gaudi_tune.sweep.record.events import Decision, Reported
+
+if TYPE_CHECKING:
+    from gaudi_tune.on_ray.sweep_run import SweepRun
+
+logger = logging.getLogger(__name__)
+
+
+class RaysScheduler(SweepScheduler):
+    """Asks a scheduler of Ray's what becomes of the trials of the search, and does it as for the sweep's own.
+
+    With population-based training, the study keeps the configuration that a trial began with, and
+    ``pbt_policy_*.txt`` in the sweep's folder has the changes. Ray draws from Python's global generator, so no two runs
+    are alike.
+    """
+
+    def __init__(self, run: SweepRun, policy: Scheduler) -> None:
+        super().__init__(run, policy)
+        budget, objective = run.plan.budget, run.plan.objectives[0]
+        if isinstance(policy, Population):
+            self.rays: TrialScheduler = PopulationBasedTraining(
+                time_attr=budget.unit,
+                perturbation_interval=budget.exchange_every(),
+                custom_explore_fn=policy.explore,
+            )
+            self._reason = "by pbt"
+        else:
+            self.rays, self._reason = run.plan.given.scheduler, f"by {type(run.plan.given.scheduler).__name__}"
+        set_goal(self.rays, objective.name, objective.mode)
+        self._added = set[str]()  # Tune's ids of the trials that Ray's scheduler knows
+        self._restored = set[str]()  # of the trials that it knows from its state, and that Tune has yet to add
+        self._restored_population: Mapping[str, Mapping[str, Any]] = {}
+        self._waiting: list[Trial] = []  # trials that were paused before the sweep was resumed
+        self._cannot_save = False
+
+    @property
+    def supports_buffered_results(self) -> bool:
+        """Whether Tune may hand over several results of a trial at once."""
+        return self.rays.supports_buffered_results
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Whether trials pause as a matter of course, so that they must continue from checkpoints."""
+        return self.policy.clones or isinstance(self.rays, HyperBandScheduler)
+
+    def _for_rays(self, tune_controller: Any) -> ForScheduler:
+        return ForScheduler(tune_controller, self._run.searcher)
+
+    def decide(
+        self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
+    ) -> tuple[Decision, str]:
+        """Ask Ray's scheduler. One of a population pauses a trial itself to make it a clone, and answers NOOP."""
+        answer = self.rays.on_trial_result(self._for_rays(tune_controller), trial, result)
+        if answer == TrialScheduler.STOP:
+            return Decision("stopped early", self._reason), answer
+        if answer != TrialScheduler.PAUSE:
+            return CONTINUE, answer
+        if report.starts_over and not self.needs_checkpoints:  # it would train its first epochs twice
+            return CONTINUE, TrialScheduler.CONTINUE
+        if not self.policy.clones:  # the trials that train at the same time are the population
+            self._run.searcher.on_pause(trial.trial_id)
+        return Decision("pause", self._reason), answer
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add a trial of the search, which may be of a sweep that was resumed."""
+        super().on_trial_add(tune_controller, trial)
+        if trial.config.get(names.CONFIRMS):
+            return
+        known = self._run.state.trials.get(number_of(trial))
+        was_paused = known is not None and known.status == "paused" and not self.policy.clones
+        if trial.status == Trial.PENDING and was_paused:
+            trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
+            self._waiting.append(trial)
+        self._added.add(trial.trial_id)
+        if trial.trial_id in self._restored:
+            self._restored.remove(trial.trial_id)
+        elif self.policy.clones or not trial.is_finished():
+            self.rays.on_trial_add(self._for_rays(tune_controller), trial)
+        else:
+            self._added.remove(trial.trial_id)
+        for name, value in self._restored_population.get(trial.trial_id, {}).items():
+            setattr(pbt_states(self.rays)[trial], name, value)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Note that a trial failed, or goes on after a failure. If it goes on, Tune adds it again."""
+        super().on_trial_error(tune_controller, trial)
+        if trial.trial_id in self._added:
+            self.rays.on_trial_error(self._for_rays(tune_controller), trial)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Note that a trial has ended."""
+        if trial.trial_id in self._added:
+            self.rays.on_trial_complete(self._for_rays(tune_controller), trial, result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Note that a paused trial has ended."""
+        if trial.trial_id in self._added:
+            self.rays.on_trial_remove(self._for_rays(tune_controller), trial)
+
+    def _next_paused(self, tune_controller: Any) -> Trial | None:
+        """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
+        if len(training_of(tune_controller)) >= self._run.plan.groups:
+            return None
+        self._waiting = [trial for trial in self._waiting if trial.status == Trial.PAUSED]
+        chosen = self._waiting[0] if self._waiting else self.rays.choose_trial_to_run(self._for_rays(tune_controller))
+        if chosen is None or chosen.status != Trial.PAUSED:  # Tune itself starts a pending one
+            return None
+        self._run.searcher.on_unpause(chosen.trial_id)
+        return chosen
+
+    def may_be_taken_over(self, trial: Trial, progress: int) -> bool:
+        """Whether another trial may still continue from what ``trial``, which has not ended, saved at ``progress``.
+
+        Ray's class has each trial save when it compares it with the others, which may then take over that checkpoint.
+        """
+        if not self.policy.clones:
+            return False
+        state = pbt_states(self.rays).get(trial)
+        if state is None:
+            return False
+        counts_alike = time_attribute(self.rays) == self._run.plan.budget.unit
+        return not counts_alike or progress >= state.last_perturbation_time
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed sweep must know: of a population scores and times of all trials, but no checkpoint, so
+        that no trial is cloned until it has written one again; of other schedulers what they save of themselves."""
+        if isinstance(self.rays, PopulationBasedTraining):
+            states = pbt_states(self.rays)
+            population = {t.trial_id: {name: getattr(states[t], name) for name in PBT_STATE} for t in states}
+            return {"population": population}
+        return {"added": sorted(self._added), "saved": self._saved()}
+
+    def _saved(self) -> bytes | None:
+        if self._cannot_save:
+            return None
+        try:
+            return saved_scheduler(self.rays)
+        except Exception as error:
+            self._cannot_save = True
+            logger.warning("the state of %s cannot be kept (%s); a resumed sweep begins it again", self.rays, error)
+            return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`get_state` returned, before the trials are added again."""
+        self._restored_population = state.get("population", {})
+        if state.get("saved") is not None:
+            load_scheduler(self.rays, state["saved"])
+            self._restored = set(state["added"])

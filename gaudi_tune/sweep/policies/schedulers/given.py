@@ -1,0 +1,29 @@
+"""Schedulers of Ray Tune that the user gave: what the plan and the sweep must know of them."""
+
+from __future__ import annotations
+
+from gaudi_tune.define.budget import Budget
+from gaudi_tune.sweep.policies.schedulers.scheduler import Scheduler
+
+
+class GivenScheduler(Scheduler):
+    """An object of Ray's, which :mod:`gaudi_tune.on_ray.rays_scheduler` asks in place of this class."""
+
+    @classmethod
+    def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
+        """Return who decides."""
+        return "Ray's scheduler decides which trials continue, pause or end"
+
+
+class GivenPopulation(GivenScheduler):
+    """An object of Ray's that has trials take over the weights of others."""
+
+    clones = True
+
+    @classmethod
+    def in_words(cls, budget: Budget, groups: int, *, may_not_save: bool) -> str:
+        """Return what the population is."""
+        return (
+            f"the {groups} that train at the same time are the population, and Ray's scheduler decides which weights "
+            f"they take over"
+        )
