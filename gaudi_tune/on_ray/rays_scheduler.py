@@ -61,7 +61,7 @@ class RaysScheduler(SweepScheduler):
         self._added = set[str]()  # Tune's ids of the trials that Ray's scheduler knows
         self._restored = set[str]()  # of the trials that it knows from its state, and that Tune has yet to add
         self._restored_population: Mapping[str, Mapping[str, Any]] = {}
-        self._waiting: list[Trial] = []  # trials that were paused before the sweep was resumed
+        self._paused_before: list[Trial] = []  # trials that were paused when the sweep was interrupted
         self._cannot_save = False
 
     @property
@@ -75,7 +75,7 @@ class RaysScheduler(SweepScheduler):
         return self.policy.clones or isinstance(self.rays, HyperBandScheduler)
 
     def _for_rays(self, tune_controller: Any) -> ForScheduler:
-        return ForScheduler(tune_controller, self._run.searcher)
+        return ForScheduler(tune_controller, self)
 
     def decide(
         self, tune_controller: Any, trial: Trial, result: dict[str, Any], report: Reported
@@ -89,7 +89,7 @@ class RaysScheduler(SweepScheduler):
         if report.starts_over and not self.needs_checkpoints:  # it would train its first epochs twice
             return CONTINUE, TrialScheduler.CONTINUE
         if not self.policy.clones:  # the trials that train at the same time are the population
-            self._run.searcher.on_pause(trial.trial_id)
+            self._waiting.add(report.trial)
         return Decision("pause", self._reason), answer
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -101,7 +101,8 @@ class RaysScheduler(SweepScheduler):
         was_paused = known is not None and known.status == "paused" and not self.policy.clones
         if trial.status == Trial.PENDING and was_paused:
             trial.set_status(Trial.PAUSED)  # before Tune files it: Tune starts pending trials, groups or not
-            self._waiting.append(trial)
+            self._paused_before.append(trial)
+            self._waiting.add(number_of(trial))
         self._added.add(trial.trial_id)
         if trial.trial_id in self._restored:
             self._restored.remove(trial.trial_id)
@@ -120,11 +121,13 @@ class RaysScheduler(SweepScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Note that a trial has ended."""
+        super().on_trial_complete(tune_controller, trial, result)
         if trial.trial_id in self._added:
             self.rays.on_trial_complete(self._for_rays(tune_controller), trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Note that a paused trial has ended."""
+        super().on_trial_remove(tune_controller, trial)
         if trial.trial_id in self._added:
             self.rays.on_trial_remove(self._for_rays(tune_controller), trial)
 
@@ -132,12 +135,22 @@ class RaysScheduler(SweepScheduler):
         """Return a paused trial for which there is a group: one that waits since before a resume, or Ray's choice."""
         if len(training_of(tune_controller)) >= self._run.plan.groups:
             return None
-        self._waiting = [trial for trial in self._waiting if trial.status == Trial.PAUSED]
-        chosen = self._waiting[0] if self._waiting else self.rays.choose_trial_to_run(self._for_rays(tune_controller))
+        self._paused_before = [trial for trial in self._paused_before if trial.status == Trial.PAUSED]
+        if self._paused_before:
+            chosen = self._paused_before[0]
+        else:
+            chosen = self.rays.choose_trial_to_run(self._for_rays(tune_controller))
         if chosen is None or chosen.status != Trial.PAUSED:  # Tune itself starts a pending one
             return None
-        self._run.searcher.on_unpause(chosen.trial_id)
+        self._waiting.discard(number_of(chosen))
         return chosen
+
+    def on_pause(self, trial_id: str) -> None:
+        """Do nothing: HyperBandForBOHB tells the searcher, and this class knows from its answer."""
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Note that a trial needs a group again, as HyperBandForBOHB tells the searcher."""
+        self._waiting -= {number for number, trial in self._trials.items() if trial.trial_id == trial_id}
 
     def may_be_taken_over(self, trial: Trial, progress: int) -> bool:
         """Whether another trial may still continue from what ``trial``, which has not ended, saved at ``progress``.

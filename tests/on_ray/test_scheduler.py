@@ -35,20 +35,12 @@ SPACE = SearchSpace({"lr": tune.loguniform(1e-4, 1e-1)})
 class Controller:
     """What the scheduler calls of Tune, and a sweep with so many groups."""
 
-<<<<<<< HEAD
-    def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2) -> None:
-        self.state = state
-        run: Any = SimpleNamespace(
-            state=state,
-            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE]),
-=======
     def __init__(self, policy: Scheduler, state: SweepState, groups: int = 2, given: Any = None) -> None:
-        self.state, self.searcher = state, Searcher()
+        self.state = state
+        objects = GivenObjects(scheduler=given)
         run: Any = SimpleNamespace(
             state=state,
-            searcher=self.searcher,
-            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], given=GivenObjects(scheduler=given)),
->>>>>>> 9cd05e9 (build_tuner takes schedulers of Ray Tune)
+            plan=SimpleNamespace(groups=groups, budget=BUDGET, objectives=[SCORE], given=objects),
             on_disk=SimpleNamespace(trial_added=lambda trial: None),
             trials_wait_for_devices=False,
         )
@@ -240,14 +232,14 @@ def test_what_a_scheduler_of_ray_saves_of_itself_decides_after_a_resume() -> Non
     assert fresh.report(4, 1, 5.0) == "CONTINUE"
 
 
-def test_a_bracket_of_ray_pauses_halves_and_ends_and_the_searcher_knows_who_waits() -> None:
-    sweep, _ = of_ray(HyperBandForBOHB(time_attr="epoch", max_t=3, reduction_factor=3))
+def test_a_bracket_of_ray_pauses_halves_and_ends_and_it_is_known_who_waits() -> None:
+    sweep, scheduler = of_ray(HyperBandForBOHB(time_attr="epoch", max_t=3, reduction_factor=3))
     assert reported(sweep, (1.0, 3.0)) == ["PAUSE", "PAUSE"]
-    assert sweep.searcher.waiting == {"1", "2"}
+    assert scheduler.count_waiting() == 2
     assert sweep.report(3, 1, 2.0) == "STOP"  # the bracket of three is full
     assert sweep.trials[1].status == Trial.TERMINATED
-    assert (sweep.chosen(), sweep.searcher.waiting - {"1"}) == (2, set())
-    assert sweep.chosen() is None
+    assert scheduler.count_waiting() == 0, "the best needs a group"
+    assert [sweep.chosen(), sweep.chosen()] == [2, None]
 
 
 def test_after_a_resume_a_trial_that_had_paused_continues_whatever_its_scheduler_remembers() -> None:
@@ -258,6 +250,7 @@ def test_after_a_resume_a_trial_that_had_paused_continues_whatever_its_scheduler
     resumed.state.restore(sweep.state.snapshot())
     after.set_state(before.get_state())
     assert [resumed.add(number).status for number in (1, 2)] == [Trial.PAUSED] * 2
+    assert after.count_waiting() == 2
     assert [resumed.chosen(), resumed.chosen()] == [1, None], "one group, one trial"
 
 
@@ -270,4 +263,4 @@ def test_a_trial_that_would_begin_again_is_not_paused_by_a_median() -> None:
     report = Reported(trial=2, step=1, point=(0.0,), metrics={}, config={}, starts_over=True)
     trial = sweep.add(2, Trial.RUNNING)
     assert scheduler.decide(sweep, trial, {"epoch": 1, "score": 0.0}, report) == (CONTINUE, "CONTINUE")
-    assert not sweep.searcher.waiting
+    assert scheduler.count_waiting() == 0
