@@ -88,6 +88,19 @@ def epochs_of(stop: Any, experiment: Experiment, options: SweepOptions) -> int |
     return max(1, int(reports))
 
 
+def take_scheduler(changes: dict[str, Any]) -> TrialScheduler | None:
+    """Return the scheduler of Ray's among changes of the options, which then have its name; None if there is none."""
+    scheduler = changes.get("scheduler")
+    if isinstance(scheduler, type):
+        raise SweepError(f"scheduler={scheduler.__name__} is a class; give an object, {scheduler.__name__}(...)")
+    if not isinstance(scheduler, TrialScheduler):
+        return None
+    changes["scheduler"], scheduler = read_scheduler(scheduler)
+    if changes.get("resume") is not None:  # a resumed sweep keeps the name with which it began
+        del changes["scheduler"]
+    return scheduler
+
+
 def read_scheduler(scheduler: TrialScheduler) -> tuple[str, TrialScheduler | None]:
     """Return the name that the options have for a scheduler of Ray's, and the scheduler, unless it is our own fifo."""
     kind = type(scheduler).__name__

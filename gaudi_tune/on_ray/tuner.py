@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from optuna.samplers import BaseSampler
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
 
 from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
@@ -24,7 +23,7 @@ from gaudi_tune.group.errors import LOSS_ERRORS, LostTooOftenError, WorkerRaised
 from gaudi_tune.group.warm_trainable import warm_trainable
 from gaudi_tune.group.worker_group import WorkerGroupSpec
 from gaudi_tune.on_ray.local_ray import TUNE_NEEDS, TUNE_SETTINGS, start_ray
-from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_scheduler, read_stop, with_notes
+from gaudi_tune.on_ray.ray_arguments import epochs_of, read_callbacks, read_stop, take_scheduler, with_notes
 from gaudi_tune.on_ray.sweep_run import SweepRun
 from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
@@ -95,15 +94,7 @@ def build_tuner(
             f"build_tuner(experiment, {options!r}): the second argument is a SweepOptions; name the argument, such as "
             f"num_samples=8, callbacks=[...] or scheduler=ASHAScheduler()"
         )
-    scheduler = changes.get("scheduler")
-    if isinstance(scheduler, TrialScheduler):
-        changes["scheduler"], scheduler = read_scheduler(scheduler)
-        if changes.get("resume") is not None:  # a resumed sweep keeps the name with which it began
-            del changes["scheduler"]
-    elif isinstance(scheduler, type):
-        raise SweepError(f"scheduler={scheduler.__name__} is a class; give an object, {scheduler.__name__}(...)")
-    else:
-        scheduler = None
+    scheduler = take_scheduler(changes)
     options = with_file(options, changes)
     given = GivenObjects(
         sampler=sampler, scheduler=scheduler, callbacks=read_callbacks(callbacks), stop=read_stop(stop)
