@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -61,9 +62,19 @@ def check_kind(field: str, value: object, kind: type | tuple[type, ...], example
 
 
 def check_function(field: str, value: object) -> None:
-    """Check a field that is a function or None."""
-    if value is not None and not callable(value):
+    """Check a field that is a function of one argument, or None."""
+    if value is None:
+        return
+    if not callable(value):
         raise SweepError(f"{field} must be a function, but got {written(value)}; give the function, or leave it out")
+    try:
+        inspect.signature(value).bind(None)
+    except TypeError as error:
+        raise SweepError(
+            f"{field} must take one argument, but {written(value)} does not ({error}); give others by partial()"
+        ) from error
+    except ValueError:
+        pass  # some built-in functions have no signature
 
 
 def check_texts(field: str, value: object) -> None:

@@ -49,11 +49,13 @@ class Announcer:
             with errors_are_logged():
                 tracker.flush()
 
-    def close_trackers(self) -> None:
-        """Let each tracker deliver what is left."""
+    def close_trackers(self) -> list[str]:
+        """Let each tracker deliver what is left, and return what they never get, in words."""
+        problems = []
         for tracker in self.trackers:
             with errors_are_logged():
-                tracker.close()
+                problems.append(tracker.close())
+        return [problem for problem in problems if problem]
 
 
 @contextmanager

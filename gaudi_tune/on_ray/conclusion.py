@@ -54,20 +54,21 @@ class Conclusion:
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over
             log_is_complete = self._on_disk.is_complete
-            self._announcer.close_trackers()
-            self._report_missing(self.summary, self._searcher.close(), log_is_complete=log_is_complete)
+            in_trackers = self._announcer.close_trackers()
+            in_files = self._missing_in_files(self._searcher.close(), log_is_complete=log_is_complete)
+            if in_files or in_trackers:
+                self.summary["missing"] = [*in_files, *in_trackers]
+                write_summary(self._plan.summary_file, self.summary)
 
-    def _report_missing(self, summary: dict[str, Any], missing_trials: int, *, log_is_complete: bool) -> None:
-        """Say, and add to the summary, what the sweep's files lack: trials in the study, or the state in the log."""
+    def _missing_in_files(self, missing_trials: int, *, log_is_complete: bool) -> list[str]:
+        """Say, and return, what the sweep's files lack: trials in the study, or the state in the log."""
         missing = []
         if missing_trials:
             missing.append(f"{STUDY_FILE} does not have {missing_trials} trials in full")
         if not log_is_complete:
             missing.append(f"{STATE_LOG} does not have the last state")
-        if not missing:
-            return
-        summary["missing"] = missing
-        write_summary(self._plan.summary_file, summary)
-        # A resume takes the study's trials from the log, and so cannot help if the log lacks the last state.
-        fix = f"; this writes them: {self._plan.how_to_resume()}" if log_is_complete else ""
-        logger.error("%s: %s%s", self._plan.folder, " and ".join(missing), fix)
+        if missing:
+            # A resume takes the study's trials from the log, and so cannot help if the log lacks the last state.
+            fix = f"; this writes them: {self._plan.how_to_resume()}" if log_is_complete else ""
+            logger.error("%s: %s%s", self._plan.folder, " and ".join(missing), fix)
+        return missing

@@ -143,6 +143,10 @@ def test_an_experiment_has_one() -> None:
         ({"scale_lr": True}, "scale_lr: QuadraticConfig has no lr_for_batch; derive it from TrainingConfig"),
         ({"display_params": ("y",)}, r"display_params must name fields of QuadraticConfig, but got \['y'\]"),
         ({"train_loop": lambda: None}, "train_loop must take one argument, .* give the others with functools.partial"),
+        (
+            {"check": lambda: []},
+            "check must take one argument, but the function <lambda> does not .*too many",
+        ),
         ({"train_loop": yielding}, "train_loop must be a plain function, but .* is async, or yields"),
         ({"train_loop": tune.Trainable}, "but got the class Trainable; give a function that reports once an epoch"),
         ({"train_loop": None}, "train_loop must be a function .* but got None; give the function itself"),

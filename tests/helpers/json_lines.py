@@ -39,8 +39,9 @@ class JsonLinesTracker:
     def flush(self) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self) -> str:
         self._write({"event": "closed"})
+        return ""
 
     def _write(self, entry: dict[str, Any]) -> None:
         with self._file.open("a") as lines:

@@ -59,14 +59,15 @@ class Sweep:
             register=self.plan.options.register,
         )
 
-    def end(self, number: int) -> None:
-        """Deliver that trial's model as the best one."""
+    def end(self, number: int) -> str:
+        """Deliver that trial's model as the best one, and return what MLflow never gets."""
         self.outbox.put(self.model(number))
-        self.deliver()
+        return self.deliver()
 
-    def deliver(self) -> None:
-        deliver(self.plan.tracking_uri, self.outbox)
+    def deliver(self) -> str:
+        problem = deliver(self.plan.tracking_uri, self.outbox)
         assert not self.outbox.waiting
+        return problem
 
     def load_line(self, number: int) -> str | None:
         """How that trial's model is loaded."""

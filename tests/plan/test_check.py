@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from ray import tune
 
+from gaudi_tune import Recipe, SweepOptions
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.plan.check import check_unchanged
+from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.sweep.record.sweep_file import read_sweep_file, write_sweep_file
 from tests.sweep.record.test_sweep_file import PLAIN, plan_in
 
@@ -46,3 +48,31 @@ def test_it_goes_on_only_with_what_it_was(folder: Path, experiment: Any, changes
 def test_a_space_that_is_written_as_a_function_is_the_same_space(folder: Path) -> None:
     asked = replace(PLAIN, space=lambda trial: {"fail_at": 0 * trial.suggest_float("x", -1.0, 1.0)})
     check_unchanged(plan_in(folder.parent, experiment=asked), read_sweep_file(folder))
+
+
+def leave(config: Any) -> list[str]:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"check": lambda config: config.none},
+            r"^check raised AttributeError: .*test_check\.py, line \d+\)",
+        ),
+        ({"check": lambda config: next(iter([]))}, r"^check raised StopIteration .*test_check"),
+        ({"check": leave}, r"^check raised SystemExit: 3 \(.*test_check\.py, line \d+\)"),
+        ({"check": lambda config: int("it has no rows")}, "^invalid literal for int.. with base 10: 'it has no rows'$"),
+        ({"check": lambda config: None}, "^check must return a list of texts for the plan, .* but returned None"),
+        ({"check": lambda config: "fine"}, "^check must return a list of texts for the plan, .* but returned 'fine'"),
+        ({"recipes": {"full": Recipe(settings=lambda: {"a": 1 / 0})}}, r"failed: ZeroDivisionError.*test_check\.py"),
+        ({"recipes": {"full": Recipe(settings=lambda: 3)}}, "must be values by name, .* but got 3"),  # type: ignore[arg-type,return-value]
+        ({"space": lambda trial: {"x": trial.nothing}}, r"function failed .*AttributeError: .*test_check\.py, line"),
+    ],
+)
+def test_an_error_in_a_function_of_the_users_says_in_which_line(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SweepError, match=message):
+        make_plan(replace(PLAIN, **fields), SweepOptions(storage=tmp_path, device="cpu"))

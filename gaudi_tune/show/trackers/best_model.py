@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from packaging.version import Version
 
+from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
 from gaudi_tune.show.trackers.records import SWEEP, LogModel
 from gaudi_tune.training import prediction
@@ -26,8 +27,6 @@ from gaudi_tune.training.checkpoint import copy_to_predict
 
 if TYPE_CHECKING:
     from mlflow.models import Model
-
-logger = logging.getLogger(__name__)
 
 ALIAS = "best"
 """The alias in the registry of the version that was registered last."""
@@ -41,7 +40,8 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
     """Log the model to MLflow, and note its id in ``ids``. A repeated call makes no second model.
 
     The model belongs to the trial's run, and is also an output of the sweep's run. Earlier best models of the sweep
-    stay, with a tag that says that they are not the best. Raises the errors of MLflow's client.
+    stay, with a tag that says that they are not the best. Raises the errors of MLflow's client, and a SweepError if the
+    checkpoint, or the user's predictor, makes no model.
     """
     sweep_run, trial_run = ids[SWEEP], ids[record.run]
     experiment = client.get_run(sweep_run).info.experiment_id
@@ -52,9 +52,10 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
         folder = Path(record.checkpoint).parents[1] / FOLDER
         try:
             description = save_model(record, folder)
-        except Exception as error:  # from the experiment's own code, or from torch for a damaged file
-            logger.error("MLflow has no model of the best trial: cannot make one from %s (%s)", checkpoint, error)
-            return
+        except (Exception, SystemExit) as error:  # from the user's own code, or from torch for a damaged file
+            raise SweepError(
+                f"MLflow has no model of the best trial: cannot make one from {checkpoint} ({users_error(error)})"
+            ) from error
         model = model or client.create_logged_model(
             experiment,
             name=re.sub(r"[^\w-]", "_", record.sweep),

@@ -68,6 +68,8 @@ class Sender(threading.Thread):
         self._runs: MlflowRuns | None = None
         self._closed, self._gives_up = threading.Event(), threading.Event()
         self._fails_since: float | None = None  # monotonic time
+        self.problem = ""
+        """What MLflow never gets, because the user's own code failed, in words; "" if nothing."""
 
     def close(self) -> None:
         """Deliver what is left, until the server has accepted nothing for :data:`GIVE_UP_AFTER_S`.
@@ -116,6 +118,10 @@ class Sender(threading.Thread):
                 send()
             except Exception as error:
                 condition = self._runs.retry_until(error, attempt) if self._runs is not None else ""
+                if isinstance(error, SweepError):
+                    self._fails_since, self.problem = None, str(error)
+                    logger.error("%s", error)
+                    return False
                 if condition is None:
                     self._fails_since = None
                     logger.error("MLflow refused a record, which stays in %s", self._outbox.folder, exc_info=error)

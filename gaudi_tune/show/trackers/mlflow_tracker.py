@@ -122,10 +122,14 @@ class MlflowTracker:
     def tick(self, state: SweepState) -> None:
         """Do nothing: a thread delivers the records."""
 
-    def close(self) -> None:
-        """Wait until everything is delivered, or MLflow has accepted nothing for a minute."""
+    def close(self) -> str:
+        """Wait until everything is delivered, or MLflow has accepted nothing for a minute.
+
+        Returns:
+            What MLflow never gets, in words; "" if nothing.
+        """
         if self._outbox is None or self._sender is None:
-            return
+            return ""
         self._writer.shutdown()
         self._sender.close()
         if self._outbox.waiting:
@@ -138,6 +142,7 @@ class MlflowTracker:
             )  # fmt: skip
         if not self._sender.is_alive():
             self._outbox.close()
+        return self._sender.problem
 
     def flush(self) -> None:
         """Return once the outbox has every record."""

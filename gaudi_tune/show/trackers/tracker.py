@@ -30,8 +30,12 @@ class Tracker(View, Protocol):
     def flush(self) -> None:
         """Return once everything that was shown is on disk. Any thread calls this."""
 
-    def close(self) -> None:
-        """Deliver what is left, as far as that is possible now. This is called once, after the last event."""
+    def close(self) -> str:
+        """Deliver what is left, as far as that is possible now. This is called once, after the last event.
+
+        Returns:
+            What the tracker never gets, because the user's own code failed, in words; "" if nothing.
+        """
 
 
 def in_words(tracker: Tracker) -> str:

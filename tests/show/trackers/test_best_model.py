@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -148,8 +149,21 @@ def test_a_predictor_that_takes_no_table_is_an_error_that_names_the_rule(
 ) -> None:
     sweep = Sweep(store, storage, "arrays", replace(BERT, predictor=cast(Any, OfArrays)), checkpoints["bert"])
     with caplog.at_level(logging.ERROR):
-        sweep.end(1)
+        problem = sweep.end(1)
     assert "example must be a pandas.DataFrame with a row of input, but is a ndarray" in caplog.text
+    assert problem in caplog.text
+
+
+def leave(folder: Path) -> Any:
+    raise SystemExit(3)
+
+
+def test_a_predictor_that_ends_its_process_costs_the_model_alone(
+    store: str, storage: Path, checkpoints: dict[str, Path]
+) -> None:
+    sweep = Sweep(store, storage, "leaving", replace(BERT, predictor=leave), checkpoints["bert"])
+    place = r"SystemExit: 3 \(.*test_best_model\.py, line \d+\)"
+    assert re.fullmatch(rf"MLflow has no model of the best trial: .*checkpoint_000000 \({place}\)", sweep.end(1))
 
 
 def test_a_checkpoint_of_another_place_is_not_made_a_model(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from gaudi_tune.define.options import SweepOptions
 from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.plan.planner import make_plan
 from gaudi_tune.private.optuna import study_attributes
-from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler
+from gaudi_tune.sweep.search.samplers import SAMPLERS, make_sampler, try_sampler
 from search_spaces.bert import BASELINE as PUBLISHED
 from search_spaces.bert import space as space_of_bert
 from tests.helpers.quadratic import QUADRATIC
@@ -25,6 +26,10 @@ def test_samplers_go_by_short_name_or_class_name() -> None:
     for short, class_name in SAMPLERS.items():
         assert type(make_sampler(short, 0)).__name__ == class_name
     assert type(make_sampler("BruteForceSampler", 0)).__name__ == "BruteForceSampler"
+
+
+def raising() -> None:
+    raise KeyError("x")
 
 
 def test_samplers_take_arguments_but_for_the_seed() -> None:
@@ -41,6 +46,8 @@ def test_samplers_take_arguments_but_for_the_seed() -> None:
         "no_such_module.mine": "cannot be imported",
         "json.dumps": r"cannot be created \(.*correct its arguments",
         "pathlib.Path": "it returned a PosixPath",
+        "sys.exit": "cannot be created .SystemExit",
+        f"{__name__}.raising": r"cannot be created .KeyError: 'x' .*test_samplers\.py, line \d+",
     }.items():
         with pytest.raises(SweepError, match=rf"--search {re.escape(given)}: .*{why}"):
             make_sampler(given, 0)
@@ -96,3 +103,10 @@ def test_each_branch_of_berts_space_is_drawn_together_with_a_learning_rate_of_it
         study.tell(at, float(number))
     together = study.sampler.infer_relative_search_space(study, study.get_trials()[0])
     assert {"optimizer", "sgd.lr", "sgd.weight_decay", "momentum", "adamw.lr", "adamw.weight_decay"} <= set(together)
+
+
+def test_a_sampler_that_cannot_be_copied_is_an_error_of_the_plan(tmp_path: Path) -> None:
+    sampler = Remembering()
+    sampler.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(SweepError, match=r"this sampler cannot search this space \(TypeError: cannot pickle"):
+        try_sampler(make_plan(QUADRATIC, SweepOptions(storage=tmp_path, device="cpu")), sampler)

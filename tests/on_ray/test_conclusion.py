@@ -1,0 +1,39 @@
+"""The end of a sweep, without a Ray: what its summary says, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gaudi_tune import SweepOptions
+from gaudi_tune.on_ray.sweep_run import SweepRun
+from gaudi_tune.on_ray.tuner import SweepTuner
+from gaudi_tune.plan.planner import make_plan
+from gaudi_tune.show.result import exit_status
+from tests.helpers.json_lines import JsonLinesTracker
+from tests.helpers.quadratic import QUADRATIC
+
+
+class WithoutModel(JsonLinesTracker):
+    """A tracker that never gets the model."""
+
+    def close(self) -> str:
+        return "no model: the predictor raised KeyError"
+
+
+@pytest.fixture
+def run(storage: Path, tmp_path: Path) -> SweepRun:
+    plan = make_plan(QUADRATIC, SweepOptions(name="ended", storage=storage, device="cpu", epochs=1))
+    plan.folder.mkdir(parents=True)
+    run = SweepTuner(plan, trackers=[WithoutModel(tmp_path / "lines")]).run
+    run.state.device_time.begin()
+    return run
+
+
+def test_what_the_users_code_failed_to_give_a_tracker_is_in_the_summary_and_the_status(run: SweepRun) -> None:
+    run.conclusion.write()
+    summary = json.loads(run.plan.summary_file.read_text())
+    assert "no model: the predictor raised KeyError" in summary["missing"]
+    assert exit_status({**summary, "complete": True, "failed": None}) == 1
