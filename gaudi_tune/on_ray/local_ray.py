@@ -90,8 +90,6 @@ _pending_start: Future[None] | None = None
 """The start in the background, until somebody has waited for it."""
 _is_ending = threading.Event()
 """Set while nobody wants the pending start any more."""
-_fork_server: ForkServer | None = None
-"""The fork server of the Ray that this process started last."""
 
 
 def begin_ray(plan: Plan) -> None:
@@ -134,25 +132,23 @@ def end_ray() -> None:
 
 
 def _end_fork_server() -> None:
-    global _fork_server
-    if _fork_server is not None:
-        _fork_server.end()
-        _fork_server = None
+    if ForkServer.running is not None:
+        ForkServer.running.end()
+        ForkServer.running = None
 
 
 def _begin_fork_server(plan: Plan) -> dict[str, str]:
     """Start a fork server, and return the environment variable with its address; {} if the devices forbid forks."""
-    global _fork_server
     _end_fork_server()
     device = plan.devices.type
     if not device.forks or FORK_SERVER in os.environ:
         return {}
     threads = {"OMP_NUM_THREADS": str(CPUS_PER_WORKER)}  # the value that Ray gives a worker
-    _fork_server = ForkServer(
+    ForkServer.running = ForkServer(
         [*_modules_of_script(), *plan.experiment.imports],
         {**threads, **os.environ, **device.worker_environment()},
     )
-    return {FORK_SERVER: _fork_server.address}
+    return {FORK_SERVER: ForkServer.running.address}
 
 
 def _modules_of_script() -> list[str]:

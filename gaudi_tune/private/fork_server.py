@@ -43,7 +43,10 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class ForkServer:
-    """The fork server of this process, which ends together with it."""
+    """A fork server, which ends together with this process."""
+
+    running: ForkServer | None = None
+    """The one of the sweep's own Ray, which this process started last."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start it. It imports in the background, and requests wait until it has finished.
@@ -55,6 +58,7 @@ class ForkServer:
         parent = None if len(tempfile.gettempdir()) < MAX_FOLDER else "/tmp"
         self._folder = tempfile.TemporaryDirectory(prefix="gaudi-tune-", dir=parent, ignore_cleanup_errors=True)
         self.address = str(Path(self._folder.name, "fork"))
+        self._environment = dict(environment)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.address)
             listener.listen()
@@ -66,6 +70,21 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is for the process that started it
             )  # fmt: skip
         self.pid = self._process.pid
+
+    def request(self, arguments: Sequence[str], files: Sequence[int]) -> None:
+        """Request a copy that runs a script, with the environment of the workers. Nothing waits for the answer.
+
+        Args:
+            arguments: The script and its arguments.
+            files: The standard files of the copy. They are closed if the server refuses.
+
+        Raises:
+            OSError: The server has ended.
+        """
+        request = json.dumps([arguments, self._environment, os.getcwd()]).encode()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(self.address)
+            socket.send_fds(connection, [request], files)
 
     def end(self) -> None:
         """End the server. Its copies live on."""

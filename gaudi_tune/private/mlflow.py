@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from mlflow.exceptions import MlflowException
 
-# Tags with which MLflow's pages nest runs, and show the commit and models. No public module has them.
-from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
+# Tags with which MLflow's pages nest runs and show models. No public module has them.
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
 from mlflow.utils.validation import _validate_model_name
 
 __all__ = [
     "DATABASE_LOGGER",
-    "MLFLOW_GIT_COMMIT",
     "MLFLOW_MODEL_VERSIONS",
     "MLFLOW_PARENT_RUN_ID",
     "PYFUNC_LOGGER",

@@ -3,7 +3,7 @@
 - ``plain``: one TorchTrainer per trial, as Ray's guide shows it; what trials of several workers take.
 - ``reused``: a function trainable with ``reuse_actors=True``, without logging; what a user of one device per trial
   would take (``plain_tune.py``).
-- ``warm``: this project, with its study, checkpoints and MLflow.
+- ``warm``: this project's command, with its study, checkpoints, report and MLflow.
 
 The same configurations of the sample recipe run each way, one after the other, each in a process and a Ray of its own,
 with the same number of trials at a time. Prints, last, one JSON object:
@@ -11,10 +11,10 @@ with the same number of trials at a time. Prints, last, one JSON object:
     {"plain": {...}, "reused": {...}, "warm": {...}, "gap_ratio": {...}, "sweep_ratio": {...}, "command_ratio": {...}}
 
 where ``gap_s`` is the median time from a trial's last report, when its place is free, to the first training step of
-the trial that takes it; ``sweep_s`` is the whole sweep, the start of Ray's workers
-included; ``command_s`` is the whole command, with Python's start, Ray's and the end; ``processes`` and ``peak_pss_gb``
-count the process tree. The ratios are each way's figure over that of ``warm``. Takes about 10 minutes on 2 cores;
-``--ways reused warm`` takes one.
+the trial that takes it; ``sweep_s`` is the whole sweep, the start of Ray's workers included (of Ray itself in
+``reused``, where ``fit`` starts it; the other two begin it before); ``command_s`` is the whole command, with Python's
+start, Ray's and the end; ``processes`` and ``peak_pss_gb`` count the process tree. The ratios are each way's figure
+over that of ``warm``. Takes about 10 minutes on 2 cores; ``--ways reused warm`` takes one.
 
     python tests/benchmarks/trial_turnaround.py [--trials 24] [--ways reused warm]
 """
@@ -30,24 +30,17 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import ray
-from optuna.storages import InMemoryStorage
-from ray import tune
-from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
-from ray.tune.integration.ray_train import TuneReportCallback
+from typing import TYPE_CHECKING, Any
 
 from experiments.tune_bert import EXPERIMENT
 from gaudi_tune.base import names
 from gaudi_tune.base.variables import temporary_environment
+from gaudi_tune.cli import command_line
 from gaudi_tune.define.options import PROJECT_ROOT, SweepOptions
-from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.on_ray.local_ray import start_ray
-from gaudi_tune.on_ray.tuner import TRIAL_ACTOR_MEMORY, SweepTuner
-from gaudi_tune.plan.planner import make_plan, make_searcher
-from gaudi_tune.private.setup_worker import FORK_SERVER
+from gaudi_tune.sweep.record.sweep_file import read_summary
+
+if TYPE_CHECKING:
+    from gaudi_tune.define.sweep_plan import Plan
 
 sys.path[0] = str(PROJECT_ROOT)  # the tests are no package that is installed
 from tests.benchmarks.processes import TreeMonitor
@@ -66,8 +59,11 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS, help="run one way in this process (used by the benchmark)")
     arguments = parser.parse_args()
     if arguments.way:
-        print(json.dumps(sweep(arguments.way, arguments.trials)))
+        run = run_command if arguments.way == "warm" else run_plain
+        print(json.dumps(run(arguments.trials)))
         return
+    from gaudi_tune.plan.planner import make_plan
+
     with tempfile.TemporaryDirectory() as folder:
         configs = Path(folder) / "configs.json"
         configs.write_text(
@@ -132,11 +128,63 @@ def options_of(way: str, trials: int, storage: str) -> SweepOptions:
     )
 
 
-def sweep(way: str, trials: int) -> dict[str, Any]:
-    """Run the configurations one way and return its times."""
+def run_command(trials: int) -> dict[str, Any]:
+    """Run the command that a user of this project runs, and return its times."""
     with tempfile.TemporaryDirectory() as storage:
-        plan = make_plan(STAMPED, options_of(way, trials, storage))
-        tuner = SweepTuner(plan) if way == "warm" else plain_tuner(plan)
+        options = options_of("warm", trials, storage)
+        assert command_line.run(STAMPED, options, ["python", __file__]) == 0
+        folder = Path(storage, str(options.name))
+        reports = [read_last_report(file) for file in folder.glob("*/result.json")]
+        sweep_s = read_summary(folder)["wall_s"]
+    assert len(reports) == trials
+    return {"sweep_s": round(sweep_s, 1), "trials": reports}
+
+
+def read_last_report(file: Path) -> dict[str, Any]:
+    """Return the last report of a trial that Tune's logger wrote."""
+    report: dict[str, Any] = json.loads(file.read_text().splitlines()[-1])
+    return report
+
+
+def run_plain(trials: int) -> dict[str, Any]:
+    """Run the same trials as Ray's guide has it: a function that makes a TorchTrainer for each trial."""
+    import ray
+    from ray import tune
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    from gaudi_tune.on_ray.local_ray import start_ray
+    from gaudi_tune.on_ray.tuner import TRIAL_ACTOR_MEMORY
+    from gaudi_tune.plan.planner import make_plan
+    from gaudi_tune.private.setup_worker import FORK_SERVER
+
+    with tempfile.TemporaryDirectory() as storage:
+        plan = make_plan(STAMPED, options_of("plain", trials, storage))
+        with temporary_environment({FORK_SERVER: "off"}):  # its copies belong to the warm way
+            start_ray(plan)
+        # The function below must not hold the plan, or every trial would import all that a plan is made of.
+        configs, num_workers = configurations(plan), plan.options.workers_per_trial
+
+        def train_driver(config: dict[str, Any]) -> None:
+            TorchTrainer(
+                train_loop,
+                train_loop_config=configs[config["number"]],
+                scaling_config=ScalingConfig(num_workers=num_workers),
+                run_config=RunConfig(
+                    name=tune.get_context().get_trial_id(), storage_path=storage, callbacks=[TuneReportCallback()]
+                ),
+            ).fit()
+
+        tuner = tune.Tuner(
+            # As little for the driver as in the warm way, so that as many trials fit.
+            tune.with_resources(train_driver, tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}])),
+            tune_config=tune.TuneConfig(
+                metric=EXPERIMENT.metric, mode=EXPERIMENT.mode, max_concurrent_trials=plan.groups
+            ),
+            run_config=tune.RunConfig(name="tune", storage_path=storage, verbose=0),
+            param_space={"number": tune.grid_search(list(range(plan.num_samples)))},
+        )
         began = time.time()
         results = tuner.fit()
         sweep_s = time.time() - began
@@ -146,40 +194,12 @@ def sweep(way: str, trials: int) -> dict[str, Any]:
     return {"sweep_s": round(sweep_s, 1), "trials": [result.metrics or {} for result in results]}
 
 
-def plain_tuner(plan: Plan) -> tune.Tuner:
-    """Return the same sweep as Ray's guide has it: a function that makes a TorchTrainer for each trial. Its processes
-    are no copies of a fork server's, which belongs to the warm way."""
-    with temporary_environment({FORK_SERVER: "off"}):
-        start_ray(plan)
-    # The function below must not hold the plan, or every trial would import all that a plan is made of.
-    storage, configs, num_workers = str(plan.folder), configurations(plan), plan.options.workers_per_trial
-
-    def train_driver(config: dict[str, Any]) -> None:
-        TorchTrainer(
-            train_loop,
-            train_loop_config=configs[config["number"]],
-            scaling_config=ScalingConfig(num_workers=num_workers),
-            run_config=RunConfig(
-                name=tune.get_context().get_trial_id(), storage_path=storage, callbacks=[TuneReportCallback()]
-            ),
-        ).fit()
-
-    # As little for the driver as in the warm way, so that as many trials fit.
-    driver_resources = tune.PlacementGroupFactory([{"memory": TRIAL_ACTOR_MEMORY}])
-    return tune.Tuner(
-        tune.with_resources(train_driver, driver_resources),
-        tune_config=tune.TuneConfig(
-            metric=EXPERIMENT.metric,
-            mode=EXPERIMENT.mode,
-            max_concurrent_trials=plan.groups,
-        ),
-        run_config=tune.RunConfig(name="tune", storage_path=storage, verbose=0),
-        param_space={"number": tune.grid_search(list(range(plan.num_samples)))},
-    )
-
-
 def configurations(plan: Plan) -> list[dict[str, Any]]:
     """Return the configurations that the warm way's random search proposes, whole."""
+    from optuna.storages import InMemoryStorage
+
+    from gaudi_tune.plan.planner import make_searcher
+
     searcher = make_searcher(plan, InMemoryStorage())
     proposals = [searcher.suggest(str(number)) for number in range(plan.num_samples)]
     return [{**plan.settings, **config} for config in proposals if isinstance(config, dict)]

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from gaudi_tune import SweepOptions
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.plan.planner import make_plan
-from gaudi_tune.show.trackers.best_model import load_line
+from gaudi_tune.show.trackers.model_line import load_line
 from gaudi_tune.show.trackers.outbox import Outbox
 from gaudi_tune.show.trackers.records import SWEEP, LogModel, run_of
 from tests.helpers.deliveries import EPOCHS, deliver, records_of, values_of

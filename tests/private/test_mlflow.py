@@ -11,9 +11,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 
 from gaudi_tune.private import mlflow as internals
 from gaudi_tune.private import mlflow_system_metrics as monitors
+from gaudi_tune.show.trackers.provenance import GIT_COMMIT
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def test_a_new_store_is_logged_by_this_logger(tmp_path: Path, caplog: pytest.Log
 
 def test_mlflows_pages_know_these_tags() -> None:
     assert internals.MLFLOW_PARENT_RUN_ID == "mlflow.parentRunId"
-    assert internals.MLFLOW_GIT_COMMIT == "mlflow.source.git.commit"
+    assert GIT_COMMIT == MLFLOW_GIT_COMMIT
     assert internals.MLFLOW_MODEL_VERSIONS == "mlflow.modelVersions"
 
 

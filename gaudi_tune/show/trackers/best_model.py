@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from packaging.version import Version
 
 from gaudi_tune.base.errors import SweepError, users_error
 from gaudi_tune.private.mlflow import MLFLOW_MODEL_VERSIONS, PYFUNC_LOGGER
+from gaudi_tune.show.trackers.model_line import ALIAS, checkpoint_name
 from gaudi_tune.show.trackers.records import SWEEP, LogModel
 from gaudi_tune.training import prediction
 from gaudi_tune.training.checkpoint import copy_to_predict
@@ -28,8 +28,6 @@ from gaudi_tune.training.checkpoint import copy_to_predict
 if TYPE_CHECKING:
     from mlflow.models import Model
 
-ALIAS = "best"
-"""The alias in the registry of the version that was registered last."""
 SWEEP_RUN, CHECKPOINT, BEST = "sweep_run", "checkpoint", "best"
 """Tags of a model: the run of its sweep, its checkpoint, and whether it is the best ("true" or "false")."""
 FOLDER = "mlflow-model"
@@ -46,7 +44,7 @@ def log_best_model(client: MlflowClient, ids: dict[str, str], record: LogModel) 
     sweep_run, trial_run = ids[SWEEP], ids[record.run]
     experiment = client.get_run(sweep_run).info.experiment_id
     sweep_models = client.search_logged_models([experiment], f"tags.{SWEEP_RUN} = '{sweep_run}'")
-    checkpoint = _checkpoint_name(record.checkpoint)
+    checkpoint = checkpoint_name(record.checkpoint)
     model = next((model for model in sweep_models if model.tags[CHECKPOINT] == checkpoint), None)
     if model is None or model.status != LoggedModelStatus.READY:
         folder = Path(record.checkpoint).parents[1] / FOLDER
@@ -123,19 +121,6 @@ def save_model(record: LogModel, folder: Path) -> Model:
     return description
 
 
-def load_line(ids: Mapping[str, str], checkpoint: str, tracking_uri: str, register: str | None) -> str | None:
-    """Return a line of Python that loads a model from MLflow; None if MLflow does not have it."""
-    name = _checkpoint_name(checkpoint)
-    model, version = ids.get(f"model of {name}"), ids.get(f"version of {name} in {register}")
-    if model is None:
-        return None
-    address, note = model, ""
-    if version:
-        address, note = f"{register}/{version}", f"  # also models:/{register}@{ALIAS}"
-    store, source = json.dumps(tracking_uri), json.dumps(f"models:/{address}")  # JSON's quotes are valid in Python
-    return f"import mlflow; mlflow.set_tracking_uri({store}); model = mlflow.pyfunc.load_model({source}){note}"
-
-
 def _link(client: MlflowClient, model: LoggedModel, sweep_run: str, record: LogModel) -> None:
     """Make the model an output of both runs, and give it the value of its metric."""
     output, trial_run = LoggedModelOutput(model.model_id, record.step), str(model.source_run_id)
@@ -186,8 +171,3 @@ def requirement(package: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         return package
     return f"{package}=={Version(version).base_version if '+' in version else version}"
-
-
-def _checkpoint_name(checkpoint: str) -> str:
-    """Return the last two parts of a checkpoint's path, trial and checkpoint, which are unique in a sweep."""
-    return "/".join(Path(checkpoint).parts[-2:])

@@ -1,4 +1,7 @@
-"""The delivery of a sweep's outbox to MLflow: by a thread while the sweep runs, or later by a command."""
+"""The delivery of a sweep's outbox to MLflow: by a thread while the sweep runs, or later by a command.
+
+Functions import MLflow, which takes a second: the thread does it, not Tune's event loop.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,45 @@ import itertools
 import logging
 import math
 import os
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import psutil
 from filelock import FileLock
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT
-from mlflow.tracking import MlflowClient
 
 from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.variables import temporary_environment
-from gaudi_tune.private.mlflow import DATABASE_LOGGER
-from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
-from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox, tracked_at
+from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, RECORDS_FILE, Outbox, tracked_at
 from gaudi_tune.show.trackers.records import SWEEP, BeginRun, Record, Update
 from gaudi_tune.show.trackers.store import database_file
 from gaudi_tune.sweep.record.lock import is_running
+
+if TYPE_CHECKING:
+    from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
 
 logger = logging.getLogger(__name__)
 
 SEND_EVERY_S = 1.0
 """Seconds between two deliveries: all that was reported meanwhile is sent together."""
+REST = 2.0
+"""How many times as long as a delivery computes it rests, so that trials that take no time do not wait for it. The end
+of a sweep leaves no rest."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks of the end of a sweep whether everything is delivered."""
-GIVE_UP_AFTER_S = 60
-"""How long the end of a sweep waits for a tracking server that accepts nothing. The rest then stays on disk."""
 WARN_EVERY = 60
 """The number of failed attempts between two warnings."""
 
+LOCAL_DISKS = {"btrfs", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs"}
+"""File systems of disks that only one machine has."""
 MLFLOW_SETTINGS = {
-    MLFLOW_HTTP_REQUEST_MAX_RETRIES.name: "1",  # the sender tries again
-    MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.name: "true",  # it would print two lines for each trial
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the sender tries again
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would print two lines for each trial
 }
 """Settings of MLflow in this process while something is delivered, unless the user has set them."""
 
@@ -56,7 +64,18 @@ def _opening(uri: str) -> Iterator[None]:
         yield
         return
     with FileLock(f"{file}.lock"):
+        if not file.exists() and _is_on_local_disk(file):
+            # MLflow commits about five times for a trial. With this journal a commit waits for the disk once, not
+            # three times. It stays in the file, and does not work over a network.
+            with closing(sqlite3.connect(file)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
         yield
+
+
+def _is_on_local_disk(file: Path) -> bool:
+    """Whether only this machine has the disk of a file."""
+    places = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    return next((places[folder] for folder in file.resolve().parents if folder in places), "") in LOCAL_DISKS
 
 
 class Sender(threading.Thread):
@@ -71,6 +90,11 @@ class Sender(threading.Thread):
         self.problem = ""
         """What MLflow never gets, because the user's own code failed, in words; "" if nothing."""
 
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """The ids in MLflow, as :attr:`Outbox.ids`."""
+        return self._outbox.ids
+
     def close(self) -> None:
         """Deliver what is left, until the server has accepted nothing for :data:`GIVE_UP_AFTER_S`.
 
@@ -83,6 +107,8 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         """Deliver until closed."""
+        from gaudi_tune.private.mlflow import DATABASE_LOGGER
+
         logging.getLogger(DATABASE_LOGGER).setLevel(logging.WARNING)  # it would print a line for each table
         with temporary_environment(MLFLOW_SETTINGS), self._outbox.exclusive(), suppress(_GivenUpError):
             is_open = True
@@ -94,14 +120,20 @@ class Sender(threading.Thread):
     def _deliver_all(self, records: list[Record]) -> None:
         self._retry(self._outbox.flush_to_disk)
         for group in _groups(records):
+            started_at = time.thread_time()
             accepted = self._retry(partial(self._deliver, group))
             if not accepted and len(group) > 1:  # MLflow may refuse only one of them
                 for record in group:
                     self._retry(partial(self._deliver, [record]))
+            self._closed.wait(REST * (time.thread_time() - started_at))
         self._retry(self._outbox.mark_delivered)
 
     def _deliver(self, group: list[Record]) -> None:
         if self._runs is None:
+            from mlflow.tracking import MlflowClient
+
+            from gaudi_tune.show.trackers.mlflow_runs import MlflowRuns
+
             self._fails_since = self._fails_since or time.monotonic()  # opening a database may take minutes
             try:
                 with _opening(self._uri):

@@ -21,22 +21,12 @@ from gaudi_tune.private.mlflow import MLFLOW_PARENT_RUN_ID, says_deleted
 from gaudi_tune.show.trackers import records
 from gaudi_tune.show.trackers.best_model import log_best_model
 from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.records import SWEEP
+from gaudi_tune.show.trackers.records import EXPERIMENT, FAILURE, FAILURE_KIND, MAX_TAG, STATUS, STOPPED_BECAUSE, SWEEP
 
 logger = logging.getLogger(__name__)
 
 PICTURES_SHARE = 0.05
 """The largest share of the time that pictures of a running sweep may take from its metrics, on a slow line."""
-EXPERIMENT = "experiment"
-"""The key of the experiment's id among an outbox's ids of runs."""
-STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_kind", "stopped_because"
-"""Tags of a trial's run that say how the trial ended."""
-ON_FRONT = "pareto_front"
-"""The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
-MAX_NAME = 250
-"""MLflow's limit for the length of the name of a run or a metric. PostgreSQL enforces it, SQLite does not."""
-MAX_TAG = 5000
-"""MLflow's limit for the length of a tag."""
 MAX_METRICS = 800
 """The most metrics in one batch: MLflow takes 1000 entries, up to 100 of them tags and 100 parameters."""
 MAX_PARAM = 6000

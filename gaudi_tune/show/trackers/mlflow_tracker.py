@@ -17,11 +17,15 @@ from gaudi_tune.base import names
 from gaudi_tune.base.words import format_params
 from gaudi_tune.define.options import IN_CHECKOUT
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.private.fork_server import ForkServer
 from gaudi_tune.show.confirmation import verdict
 from gaudi_tune.show.trackers import records
-from gaudi_tune.show.trackers.best_model import load_line
-from gaudi_tune.show.trackers.delivery import GIVE_UP_AFTER_S, Sender
-from gaudi_tune.show.trackers.mlflow_runs import (
+from gaudi_tune.show.trackers.delivery import Sender
+from gaudi_tune.show.trackers.delivery_process import DeliveryProcess
+from gaudi_tune.show.trackers.model_line import load_line
+from gaudi_tune.show.trackers.outbox import GIVE_UP_AFTER_S, Outbox
+from gaudi_tune.show.trackers.provenance import provenance
+from gaudi_tune.show.trackers.records import (
     EXPERIMENT,
     FAILURE,
     FAILURE_KIND,
@@ -30,10 +34,11 @@ from gaudi_tune.show.trackers.mlflow_runs import (
     ON_FRONT,
     STATUS,
     STOPPED_BECAUSE,
+    SWEEP,
+    RunStatus,
+    Update,
+    run_of,
 )
-from gaudi_tune.show.trackers.outbox import Outbox
-from gaudi_tune.show.trackers.provenance import provenance
-from gaudi_tune.show.trackers.records import SWEEP, RunStatus, Update, run_of
 from gaudi_tune.show.trackers.store import STORE_URI, artifact_folder
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -49,7 +54,7 @@ PARAM_METRIC_PREFIX = "hyperparameters/"
 
 
 class MlflowTracker:
-    """Has a thread write the events of a sweep to its outbox, from which another delivers them.
+    """Has a thread write the events of a sweep to its outbox, from which another process or thread delivers them.
 
     So nothing here waits for MLflow, or for a disk that is slow.
     """
@@ -59,7 +64,7 @@ class MlflowTracker:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._outbox: Outbox | None = None  # None before the sweep begins
-        self._sender: Sender | None = None
+        self._sender: Sender | DeliveryProcess | None = None
         self._writer = ThreadPoolExecutor(1, "outbox")
         # These describe the records in the outbox, of which there may be more after a crash than the state knows.
         self._runs: set[str] = set()
@@ -74,7 +79,7 @@ class MlflowTracker:
         """The address of the sweep's run on MLflow's page."""
         uri = self._plan.tracking_uri
         base = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
-        ids = self._outbox.ids if self._outbox is not None else {}
+        ids = self._sender.ids if self._sender is not None else {}
         return f"{base}/#/experiments/{ids.get(EXPERIMENT, '')}/runs/{ids.get(SWEEP, '')}"
 
     @property
@@ -93,9 +98,9 @@ class MlflowTracker:
 
     def load_line(self) -> str | None:
         """Return a line of Python that loads the best trial's model from MLflow; None if MLflow does not have it."""
-        if self._outbox is None or self._checkpoint is None:
+        if self._sender is None or self._checkpoint is None:
             return None
-        return load_line(self._outbox.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
+        return load_line(self._sender.ids, self._checkpoint, self._plan.tracking_uri, self._plan.options.register)
 
     def show(self, event: events.Event, state: SweepState) -> None:
         """Write the records of an event to the outbox."""
@@ -120,7 +125,7 @@ class MlflowTracker:
                 self._end_sweep(event, state, time_ms)
 
     def tick(self, state: SweepState) -> None:
-        """Do nothing: a thread delivers the records."""
+        """Do nothing: the records are delivered beside the sweep."""
 
     def close(self) -> str:
         """Wait until everything is delivered, or MLflow has accepted nothing for a minute.
@@ -153,7 +158,7 @@ class MlflowTracker:
         self._writer.submit(_write, self._outbox, record)
 
     def _open(self, event: events.SweepBegan) -> None:
-        """Open the outbox, begin or continue the sweep's run, and start the thread."""
+        """Open the outbox, begin or continue the sweep's run, and begin to deliver."""
         plan, time_ms = self._plan, int(1000 * event.time)
         self._outbox = Outbox(plan.folder)
         self._load(self._outbox)
@@ -161,7 +166,8 @@ class MlflowTracker:
             self._begin_sweep(time_ms)
         tags = {"devices": plan.devices.reason, "data": "; ".join(plan.facts), **provenance()}
         self._put(Update(run=SWEEP, time_ms=time_ms, tags=tags, status="RUNNING"))
-        self._sender = Sender(plan.tracking_uri, self._outbox)
+        kind = DeliveryProcess if ForkServer.running is not None else Sender
+        self._sender = kind(plan.tracking_uri, self._outbox)
         self._sender.start()
 
     def _begin_sweep(self, time_ms: int) -> None:

@@ -24,6 +24,8 @@ RECORDS_FILE = "mlflow-outbox.jsonl"
 STATE_FILE = "mlflow-delivered.json"
 """The file in a sweep's folder with the number of delivered bytes of records, and the ids of their runs."""
 
+GIVE_UP_AFTER_S = 60
+"""How long the end of a sweep waits for a tracking server that accepts nothing. The rest then stays on disk."""
 MAX_BATCH = 2000
 """The most records that are delivered together."""
 
@@ -45,22 +47,27 @@ class Outbox:
     Only the process that runs the sweep (``state.lock``) puts records into it. One process at a time delivers them.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Open the outbox in the folder of a sweep, which exists and which no other process runs."""
+    def __init__(self, folder: Path, *, reopened: bool | None = None) -> None:
+        """Open the outbox in the folder of a sweep, which exists.
+
+        Args:
+            folder: The folder. No other process runs the sweep, or this process only delivers for that one.
+            reopened: The attribute of that process's outbox; None in the process that runs the sweep.
+        """
         self.folder = folder
         self._records, self._state = folder / RECORDS_FILE, folder / STATE_FILE
         self.ids: dict[str, str] = {}
         """Ids in MLflow of the runs, by their names in records, of the experiment, and of models."""
-        self.reopened = self._records.is_file()
+        self.reopened = self._records.is_file() if reopened is None else reopened
         """Whether an earlier process wrote to the outbox, and may have delivered more than it noted."""
         self._file = self._records.open("ab", buffering=0)
         self._writing = threading.Lock()
-        # If an earlier process was killed, its last line may not be whole.
-        self._file.truncate(self._records.read_bytes().rfind(b"\n") + 1)
-        self._load()
+        if reopened is None:  # if an earlier process was killed, its last line may not be whole
+            self._file.truncate(self._records.read_bytes().rfind(b"\n") + 1)
+        self.load()
 
-    def _load(self) -> None:
-        """Read how many bytes earlier processes have delivered.
+    def load(self) -> None:
+        """Read how many bytes other processes have delivered, and the ids.
 
         After a crash of the machine that may be unknown, or more than the file has. Records may be delivered a second
         time: runs are looked up before they are made, and of values with the same name, time and step MLflow keeps one.
@@ -87,7 +94,7 @@ class Outbox:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._load()
+            self.load()
         try:
             yield
         finally:

@@ -7,7 +7,9 @@ import subprocess
 
 from gaudi_tune.base.versions import installed_versions
 from gaudi_tune.define.options import HOME
-from gaudi_tune.private.mlflow import MLFLOW_GIT_COMMIT
+
+GIT_COMMIT = "mlflow.source.git.commit"
+"""The tag whose value MLflow's page shows as the commit. Importing MLflow's name of it takes a second."""
 
 
 def provenance() -> dict[str, str]:
@@ -21,7 +23,7 @@ def git_state() -> dict[str, str]:
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     if commit is None or changes is None:
         return {}
-    return {MLFLOW_GIT_COMMIT: commit, "git.dirty": str(bool(changes)).lower()}
+    return {GIT_COMMIT: commit, "git.dirty": str(bool(changes)).lower()}
 
 
 def _git(*arguments: str) -> str | None:

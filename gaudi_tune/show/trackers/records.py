@@ -13,6 +13,17 @@ VERSION = 1
 SWEEP = ""
 """The name of the sweep's own run in records."""
 
+EXPERIMENT = "experiment"
+"""The key of the experiment's id among an outbox's ids of runs."""
+STATUS, FAILURE, FAILURE_KIND, STOPPED_BECAUSE = "status", "failure", "failure_kind", "stopped_because"
+"""Tags of a trial's run that say how the trial ended."""
+ON_FRONT = "pareto_front"
+"""The tag of a trial's run in a sweep of several objectives: "true" on the front, "false" once it was on it."""
+MAX_NAME = 250
+"""MLflow's limit for the length of the name of a run or a metric. PostgreSQL enforces it, SQLite does not."""
+MAX_TAG = 5000
+"""MLflow's limit for the length of a tag."""
+
 RunStatus: TypeAlias = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 

@@ -19,9 +19,9 @@ from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
 from gaudi_tune.show.trackers.delivery import SEND_EVERY_S, Sender
-from gaudi_tune.show.trackers.mlflow_runs import EXPERIMENT, LONG_PARAMS, MAX_PARAM, MAX_TRIES
+from gaudi_tune.show.trackers.mlflow_runs import LONG_PARAMS, MAX_PARAM, MAX_TRIES
 from gaudi_tune.show.trackers.outbox import RECORDS_FILE, Outbox
-from gaudi_tune.show.trackers.records import SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
+from gaudi_tune.show.trackers.records import EXPERIMENT, SWEEP, BeginRun, BeginSweep, LogDocument, LogFiles
 from tests.helpers.deliveries import TRIALS, check_delivered, deliver, outbox_in, params_of, records_of
 
 BREAK = "CREATE TRIGGER broken BEFORE INSERT ON params BEGIN INSERT INTO a_table_that_is_not_there VALUES (1); END"
