@@ -15,7 +15,7 @@ from gaudi_tune.base.errors import SweepError
 from gaudi_tune.base.words import format_params, format_value, in_columns
 from gaudi_tune.define.options import names_module
 from gaudi_tune.define.sweep_plan import STUDY_FILE, SUMMARY_FILE
-from gaudi_tune.show.confirmation import in_interval
+from gaudi_tune.show.confirmation import confirming, in_interval
 from gaudi_tune.show.result import START_AGAIN, in_rows, is_useless, result_lines
 from gaudi_tune.show.trackers.outbox import tracked_at
 from gaudi_tune.show.trackers.store import tracking_uri
@@ -106,12 +106,13 @@ class StoredSweep:
             value = None if best is None else best["value"]
             baseline = [confirmation.get("baseline")] if file.options.get("baseline_only") else []
             expected = summary.get("expected", int(file.options["num_samples"]))
+            confirmations = summary.get("confirmations", 0)
             test = next(filter(None, [*confirmation.get("rivals", ()), *baseline]), None)
         else:  # the study has only the trials of the search, not those of the confirmation
             ended = sum(trial["status"] in ENDED for trial in self.trials)
             failed = sum(trial["status"] == "failed" for trial in self.trials)
             value = self._best["value"] if self._best else None
-            expected, test = int(file.options["num_samples"]), None
+            expected, confirmations, test = int(file.options["num_samples"]), 0, None
         return {
             "name": self.folder.name,
             "experiment": file.experiment,
@@ -120,6 +121,7 @@ class StoredSweep:
             "trials": ended,
             "failed": failed,
             "of": expected,
+            "confirmations": confirmations,
             "metric": file.metric,
             "mode": file.mode,
             "best": value,
@@ -155,8 +157,9 @@ class StoredSweep:
         recipe = f"recipe {options.get('recipe')}, " if file.recipes else ""
         failures = [f"trial {trial['trial']:03d}: {trial['why']}" for trial in self.trials if "why" in trial]
         complete = self.state in ("running", "finished") and not self.missing
+        trials = f"{brief['trials']} of {brief['of']} trials{confirming(brief['confirmations'])}"
         return [
-            f"sweep       {brief['name']}: {brief['state']}, {brief['trials']} of {brief['of']} trials, {method}",
+            f"sweep       {brief['name']}: {brief['state']}, {trials}, {method}",
             f"experiment  {file.experiment}: {', '.join(file.objectives)}, {recipe}{options.get('device')}",
             *self.result(),
             *([f"missing     {'; '.join(self.missing)}"] if self.missing else []),

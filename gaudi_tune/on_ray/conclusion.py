@@ -36,11 +36,11 @@ class Conclusion:
         self.summary: dict[str, Any] | None = None
         """The content of summary.json; None until the sweep is over."""
 
-    def write(self) -> None:
-        """Write the summary, show the end, and let the trackers deliver. Later calls do nothing."""
+    def write(self) -> dict[str, Any]:
+        """Write the summary, show the end, and let the trackers deliver. Later calls only return the summary."""
         with self._lock:
             if self.summary is not None:
-                return
+                return self.summary
             state = self._announcer.state
             state.close()
             addresses = {tracker.name: tracker.address for tracker in self._announcer.trackers}
@@ -59,6 +59,7 @@ class Conclusion:
             if in_files or in_trackers:
                 self.summary["missing"] = [*in_files, *in_trackers]
                 write_summary(self._plan.summary_file, self.summary)
+            return self.summary
 
     def _missing_in_files(self, missing_trials: int, *, log_is_complete: bool) -> list[str]:
         """Say, and return, what the sweep's files lack: trials in the study, or the state in the log."""

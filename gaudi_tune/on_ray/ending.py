@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from gaudi_tune.define.sweep_plan import Plan
 from gaudi_tune.on_ray.signals import Signals
@@ -27,9 +29,9 @@ class EarlyEnd:
         state: SweepState,
         searcher: StudySearcher,
         tell: Callable[[Event], None],
-        close: Callable[[], None],
+        close: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """Prepare only. ``close`` writes and shows everything that needs no Ray."""
+        """Prepare only. ``close`` writes and shows everything that needs no Ray, and returns the summary."""
         self._plan, self._state, self._searcher, self._tell, self._close = plan, state, searcher, tell, close
         self.signals = Signals()
         self.watch = RayWatch(self.signals, self._leave_without_ray)
@@ -113,7 +115,9 @@ class EarlyEnd:
         self._leaving.acquire()  # never released: a second caller waits here until the process ends
         try:
             self.ask(ending)
-            self._close()
+            summary = self._close()
+            if self._plan.options.json:  # the command line, which prints it otherwise, has sys.stdout go to stderr
+                print(json.dumps(summary, indent=2, default=str), file=sys.__stdout__, flush=True)
             print(f"resume it with: {self._plan.how_to_resume()}", file=sys.stderr, flush=True)
         except Exception:  # nothing else would end the process
             logger.exception("the sweep could not be closed; it can be resumed from its last snapshot")

@@ -29,6 +29,7 @@ from gaudi_tune.on_ray.trials import name_of
 from gaudi_tune.on_ray.tune_files import KeptState, put_back, read_kept_state, reports_of, results_so_far
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.private import ray_tune, tune_state
+from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.show.plan_text import plan_lines
 from gaudi_tune.show.reproduction import compare_with_published
 from gaudi_tune.show.result import START_AGAIN, is_useless, result_lines
@@ -213,7 +214,7 @@ class SweepTuner(tune.Tuner):
         reason = summary["ended_early"]["why"] if summary["ended_early"] else "interrupted"
         return [
             f"the sweep ended early: {reason}",
-            f"of {state.expected} trials: {counts_text}",
+            f"of {state.expected} trials{confirming(state.confirmations)}: {counts_text}",
             START_AGAIN if is_useless(summary) else f"resume it with: {self.plan.how_to_resume()}",
         ]
 

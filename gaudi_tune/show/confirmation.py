@@ -108,6 +108,11 @@ def _gain(rivals: list[dict[str, Any]], baseline: Mapping[str, Any], objective: 
     return {"mean": gain, "interval": [float(bounds.low), float(bounds.high)], "confidence": confidence}
 
 
+def confirming(number: int) -> str:
+    """Return how many of a sweep's trials confirm, in words that follow their number; "" if none do."""
+    return f" ({number} of them {'confirms' if number == 1 else 'confirm'})" if number else ""
+
+
 def in_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the result of :func:`confirmed` in words: the data, the baseline, the other trials, and the verdict."""
     if result["tested"]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, duration, format_params, format_score, format_value, last_line
 from gaudi_tune.define.sweep_plan import Plan
+from gaudi_tune.show.confirmation import confirming
 from gaudi_tune.sweep.record import events
 from gaudi_tune.sweep.record.forecast import Forecast
 from gaudi_tune.sweep.record.sweep_state import SweepState
@@ -143,7 +144,7 @@ class ShowProgress:
 
     def _status(self, state: SweepState) -> str:
         counts, running, paused = state.counts(), len(state.running), len(state.paused)
-        parts = [f"{counts.total()} of {state.expected} trials done"]
+        parts = [f"{counts.total()} of {state.expected} trials done{confirming(state.confirmations)}"]
         if running:
             parts.append(f"{running} running")
         if paused:

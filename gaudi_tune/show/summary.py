@@ -90,6 +90,7 @@ def _progress(state: SweepState) -> dict[str, Any]:
         "steered": [{"time": round(time, 1), "what": description} for time, description in state.steered],
         "trials": {**state.counts(), **unended},
         "expected": state.expected,
+        "confirmations": state.confirmations,
         "interrupted": sorted(interrupted),
     }
 

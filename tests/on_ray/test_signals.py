@@ -202,9 +202,11 @@ from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan
 from tests.helpers.quadratic import QUADRATIC
 
-run = SweepTuner(make_plan(QUADRATIC, SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu")), trackers=[]).run
+options = SweepOptions(storage=Path(sys.argv[1]), name="x", device="cpu", json=True)
+run = SweepTuner(make_plan(QUADRATIC, options), trackers=[]).run
 run.plan.folder.mkdir(parents=True)
 run.early_end.signals.take_over()
+sys.stdout = sys.stderr  # as with --json
 os.kill(os.getpid(), int(sys.argv[2]))
 run.on_step_begin(0, [])
 print("it went on")
@@ -219,9 +221,10 @@ def test_sigterm_closes_the_sweep_and_ends_the_process_before_anything_of_ray_is
     command = [sys.executable, "-c", LEAVING, str(storage), str(int(number))]
     left = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
     assert left.returncode == status, left.stderr
-    assert "it went on" not in left.stdout
+    assert "it went on" not in left.stderr
     assert "resume it with: build_tuner(" in left.stderr
     summary = json.loads((storage / "x" / "summary.json").read_text())
+    assert json.loads(left.stdout) == summary
     assert summary["ended_early"]["why"] == f"it received {number.name}"
 
 

@@ -167,6 +167,12 @@ def test_a_trial_that_confirms_says_which_and_its_score_on_test_data(capsys: pyt
     assert not_tested.endswith("score 0.4000  finished  confirms 001")
 
 
+def test_the_number_of_trials_says_how_many_confirm(capsys: pytest.CaptureFixture[str]) -> None:
+    fed, shown = Fed(trials=4, confirm=2, seeds=2), progress(())
+    shown._print(shown._status(fed.state))
+    assert capsys.readouterr().out.endswith("0 of 10 trials done (6 of them confirm)\n")
+
+
 def test_in_a_pipe_a_line_says_where_the_sweep_is_when_nothing_else_was_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

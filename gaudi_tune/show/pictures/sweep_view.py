@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution
 from gaudi_tune.base.words import duration, format_value
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.sweep_plan import Plan
-from gaudi_tune.show.confirmation import in_lines
+from gaudi_tune.show.confirmation import confirming, in_lines
 from gaudi_tune.show.summary import summarise
 from gaudi_tune.sweep.record.device_time import DeviceTime, shares_of
 from gaudi_tune.sweep.record.events import Status
@@ -190,7 +190,8 @@ class SweepView:
             baseline = format_value(summary["baseline"]) or "none yet"
             facts.append(("Baseline", baseline, summary["baseline_note"] or "trial 1"))
         end = time.monotonic() if self.running else device_time.ended
-        facts.append(("Trials", f"{len(self.trials)} of {summary['expected']}", ""))
+        number = f"{len(self.trials)} of {summary['expected']}"
+        facts.append(("Trials", number, confirming(summary["confirmations"]).strip(" ()")))
         facts.append(("Time", duration(end - device_time.began), shares_of(device_time.total())))
         if grown := summary["grown"]:
             facts.append(("Grown", str(len(grown)), f"trials, to at most {max(grown.values())} devices"))

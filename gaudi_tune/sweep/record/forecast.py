@@ -17,7 +17,10 @@ class Forecast:
 
     def __init__(self, state: SweepState) -> None:
         self._state, self._full_steps = state, state.budget.total
-        self._last_steps = Counter(trial.step for trial in state.searched if trial.status != "running")
+        self._training = [trial for trial in state.unended.values() if trial.status != "paused"]
+        """The trials that run, and those that were interrupted before the sweep was resumed, and go on."""
+        unended = {trial.number for trial in self._training}
+        self._last_steps = Counter(trial.step for trial in state.searched if trial.number not in unended)
 
     def steps_left(self) -> float | None:
         """Return about how many epochs or steps are to come; None before a trial has ended or paused."""
@@ -26,7 +29,7 @@ class Forecast:
         state = self._state
         search = (state.num_trials - len(state.searched)) * self._steps_after(0)
         confirmation = state.confirmations_to_begin * self._full_steps
-        return search + confirmation + self._steps_of_running()
+        return search + confirmation + self._steps_in_training()
 
     def seconds_to_finish(self, groups: int) -> float | None:
         """Return about how long the sweep takes if no more trials of the search begin.
@@ -42,17 +45,17 @@ class Forecast:
             return None
         # A trial that waits may yet train in full.
         paused_steps = max((self._full_steps - trial.step for trial in self._state.paused), default=0)
-        search_seconds = seconds_each * (paused_steps + self._steps_of_running() / groups)
+        search_seconds = seconds_each * (paused_steps + self._steps_in_training() / groups)
         # The confirmation has rounds, of as many trials as there are groups. A round is as long as its slowest trial.
         rounds = math.ceil(self._state.confirmations_to_begin / groups)
         seconds_of_rivals = [self._state.seconds_each([trial]) or 0.0 for trial in self._state.to_confirm]
         return max([seconds_each, *seconds_of_rivals]) * rounds * self._full_steps + search_seconds
 
-    def _steps_of_running(self) -> float:
-        """Return about how many epochs or steps the running trials still train."""
+    def _steps_in_training(self) -> float:
+        """Return about how many epochs or steps the trials still train that run or were interrupted."""
         return sum(
             self._full_steps - trial.step if trial.confirms else self._steps_after(trial.step)
-            for trial in self._state.running
+            for trial in self._training
         )
 
     def _steps_after(self, step: int) -> float:

@@ -248,6 +248,11 @@ class SweepState:
         return self.num_trials + self.seeds * len(numbers) + outdated
 
     @property
+    def confirmations(self) -> int:
+        """How many of these trials confirm."""
+        return self.expected - self.num_trials
+
+    @property
     def to_begin(self) -> int:
         """How many trials could begin now if there were devices."""
         if self._search_is_over:

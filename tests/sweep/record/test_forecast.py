@@ -33,6 +33,21 @@ def test_what_is_left_to_train() -> None:
     assert Forecast(fed.state).steps_left() == 1 + 3 * 9
 
 
+def test_what_a_resumed_sweep_had_interrupted_is_still_to_train() -> None:
+    fed = Fed(trials=3, epochs=9)
+    for number in (1, 2, 3):
+        fed.begin(number)
+        fed.report(number, 4, 0.1)
+    resumed = Fed(trials=3, epochs=9)
+    resumed.state.restore(fed.state.snapshot())
+    resumed.begin(1)
+    assert Forecast(resumed.state).steps_left() is None
+    resumed.report(1, 9, 0.2)
+    resumed.end(1)
+    resumed.begin(2)
+    assert Forecast(resumed.state).steps_left() == 2 * 5
+
+
 def test_the_confirmation_takes_as_long_as_its_slowest_trials() -> None:
     fed = Fed(confirm=1, seeds=2)
     fed.begin(1, 2)
