@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of this project's package."""
 STANDARD_LIBRARY = os.path.dirname(os.__file__)
+ONCE = {"habana_frameworks"}
+"""Packages that are not the user's own, wherever they are: they make a device known to torch, which takes that once."""
 
 
 class OwnCode:
@@ -69,7 +71,7 @@ class OwnCode:
 def is_own_module(name: str) -> bool:
     """Whether an imported module is the user's own. One that has no source, or none in a file, cannot be run again."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
-    if spec is None or name == "__main__":
+    if spec is None or name == "__main__" or name.partition(".")[0] in ONCE:
         return False
     if spec.origin is None and spec.submodule_search_locations:  # a namespace, which may span several folders
         return not any(_is_installed(str(folder), name, in_package=True) for folder in spec.submodule_search_locations)

@@ -217,3 +217,14 @@ def test_code_of_scripts_and_cells_is_own(file: str, own: bool) -> None:
     assert is_own_file(file) is own
     assert not is_own_file(torch.__file__)
     assert not is_own_file(os.__file__)
+
+
+def test_a_package_that_makes_a_device_known_to_torch_is_imported_once_wherever_it_is(write: Write) -> None:
+    write("habana_frameworks/__init__.py", "trials = 0")
+    code = code_of_script("""
+        def train_loop(config):
+            import habana_frameworks
+            habana_frameworks.trials += 1
+            return habana_frameworks.trials
+    """)
+    assert results(code) == [1, 2, 3]
