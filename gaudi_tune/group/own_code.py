@@ -71,7 +71,10 @@ class OwnCode:
 def is_own_module(name: str) -> bool:
     """Whether an imported module is the user's own. One that has no source, or none in a file, cannot be run again."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
-    if spec is None or name == "__main__" or name.partition(".")[0] in ONCE:
+    if spec is None or name == "__main__":
+        return False
+    name = spec.name  # torch also knows the module of a device as torch.hpu
+    if name.partition(".")[0] in ONCE:
         return False
     if spec.origin is None and spec.submodule_search_locations:  # a namespace, which may span several folders
         return not any(_is_installed(str(folder), name, in_package=True) for folder in spec.submodule_search_locations)

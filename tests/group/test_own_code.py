@@ -220,11 +220,17 @@ def test_code_of_scripts_and_cells_is_own(file: str, own: bool) -> None:
 
 
 def test_a_package_that_makes_a_device_known_to_torch_is_imported_once_wherever_it_is(write: Write) -> None:
-    write("habana_frameworks/__init__.py", "trials = 0")
+    registers = "import sys, torch; torch.hpu = sys.modules['torch.hpu'] = sys.modules[__name__]"
+    write("habana_frameworks/__init__.py", registers)
     code = code_of_script("""
         def train_loop(config):
             import habana_frameworks
-            habana_frameworks.trials += 1
-            return habana_frameworks.trials
+            import torch.hpu
+            torch.hpu.trials = getattr(habana_frameworks, "trials", 0) + 1
+            return torch.hpu.trials
     """)
-    assert results(code) == [1, 2, 3]
+    try:
+        assert results(code) == [1, 2, 3]
+    finally:
+        sys.modules.pop("torch.hpu", None)
+        vars(torch).pop("hpu", None)
