@@ -14,6 +14,7 @@ from gaudi_tune.base.errors import SweepError, written
 from gaudi_tune.base.kept_in_process import NO_RESTORE
 from gaudi_tune.base.terminal import prepare_terminal
 from gaudi_tune.base.variables import changed_environment, temporary_environment
+from gaudi_tune.base.words import harmless
 from gaudi_tune.define.config_file import with_file
 from gaudi_tune.define.experiment import Experiment
 from gaudi_tune.define.given_objects import GivenObjects
@@ -109,7 +110,7 @@ def build_tuner(
             f"build_tuner() only plans and checks, and fit() starts the sweep"
         )
     plan = with_notes(make_plan(experiment, options, given))
-    print("\n".join(plan_lines(plan)), flush=True)
+    print(harmless("\n".join(plan_lines(plan))), flush=True)
     return SweepTuner(plan)
 
 

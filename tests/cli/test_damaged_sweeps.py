@@ -283,7 +283,7 @@ DAMAGES: dict[str, Damage] = {
     "log that is gone": lambda folder: (folder / STATE_LOG).unlink(),
     "log nested deep": log_of(DEEP),
     "log of other shapes": in_log(sweep={"version": 7, "trials": {1: 2}}, study={"trials": 3}),
-    "log beside trials that are links": replace_by_link("trial-001", "/"),
+    "trials that are links": replace_by_link("trial-001", "/"),
 }
 
 
@@ -292,10 +292,24 @@ READERS = {
     "file": ("ls", "show --json", "rerun", "learn from", "resume"),
     "lock": ("ls",),
     "outbox": ("show",),
-    "study": ("ls", "show", "learn from", "baseline of a trial"),
+    "study": ("ls", "show", "learn from", "baseline of a trial", "resume"),
     "log": ("show", "resume"),
 }
 """Who reads the file that the first word of a damage names. All read what any other damage concerns."""
+EXPECTED: dict[str, tuple[str, int, str]] = {
+    "study that is no database": ("show", 2, "optuna.db cannot be read (DatabaseError"),
+    "study without a table": ("resume", 0, "2 of 5 trials have ended"),
+    "study that is empty": ("show", 0, "killed, 2 of 5 trials"),
+    "log of zeros": (
+        "resume",
+        2,
+        "its state cannot be read in full (state.log has no whole record)",
+    ),
+    "log that is gone": ("resume", 2, "its state cannot be read in full (there is no state.log)"),
+    "log of other shapes": ("resume", 2, "its state cannot be read in full"),
+    "trials that are links": ("resume", 0, "not read: what Tune keeps in state.log"),
+}
+"""Exit status and words of a reader where these matter."""
 FOR_ALL = [name for name in DAMAGES if name.split()[0] not in READERS]
 """The damages that concern all readers."""
 
@@ -379,6 +393,10 @@ def test_who_reads_a_damaged_or_hostile_sweep_runs_nothing_and_writes_nothing(
     printed = capsys.readouterr()
     assert {*statuses.values()} <= {0, 2}, statuses
     assert statuses.get("ls", 0) == statuses.get("new", 0) == 0, "one odd sweep costs its own row"
+    if name in EXPECTED:
+        reader, status, words = EXPECTED[name]
+        assert statuses[reader] == status
+        assert words in printed.out + printed.err
     assert "Traceback" not in printed.out + printed.err
     assert not {"\x1b", "\x07", "\u202e", "\ud800"} & {*(printed.out + printed.err)}
     rows = [line.split() for line in printed.out.splitlines()]
