@@ -7,14 +7,13 @@ import threading
 from typing import Any
 
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
-from gaudi_tune.on_ray.announcer import Announcer, errors_are_logged
+from gaudi_tune.on_ray.announcer import Announcer
 from gaudi_tune.on_ray.state_on_disk import StateOnDisk
 from gaudi_tune.on_ray.steering import Steering
-from gaudi_tune.show.summary import summarise, write_summary
+from gaudi_tune.show.summary import search_of, summarise, write_summary
 from gaudi_tune.sweep.record.events import SweepEnded
 from gaudi_tune.sweep.record.state_log import STATE_LOG
 from gaudi_tune.sweep.search.searcher import StudySearcher
-from gaudi_tune.sweep.search.stored_study import trial_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +43,7 @@ class Conclusion:
             state = self._announcer.state
             state.close()
             addresses = {tracker.name: tracker.address for tracker in self._announcer.trackers}
-            self.summary = summarise(self._plan, state, addresses)
-            with errors_are_logged():  # this opens the study if nothing was proposed yet, which may fail
-                paused = {trial.number for trial in state.paused}
-                self.summary["search"] = trial_summaries(
-                    self._searcher.trials(), self._plan.experiment.objective, paused
-                )
+            self.summary = {**summarise(self._plan, state, addresses), "search": search_of(self._plan, state)}
             write_summary(self._plan.summary_file, self.summary)
             self._announcer.tell(SweepEnded(summary=self.summary))
             self._steering.heed()  # requests that came after Tune's last step are answered that the sweep is over

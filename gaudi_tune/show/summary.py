@@ -12,8 +12,11 @@ from gaudi_tune.base import names
 from gaudi_tune.base.words import counted, last_line
 from gaudi_tune.base.writing import atomic_write, retry_while_disk_is_full
 from gaudi_tune.define.experiment import CHECKPOINT
+from gaudi_tune.define.objective import Objective
+from gaudi_tune.define.search_space import SearchSpace
 from gaudi_tune.define.sweep_plan import SUMMARY_FILE, Plan
 from gaudi_tune.show.confirmation import confirmed
+from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.sweep_file import read_summary
 from gaudi_tune.sweep.record.sweep_state import SweepState
 from gaudi_tune.sweep.record.trial_state import SavedCheckpoint, TrialState
@@ -56,6 +59,26 @@ def summarise(plan: Plan, state: SweepState, addresses: Mapping[str, str]) -> di
         **_device_entries(state, plan.options.workers_per_trial),
         "settings": plan.settings,
         **addresses,
+    }
+
+
+def search_of(plan: Plan, state: SweepState) -> list[dict[str, Any]]:
+    """Return what lists show of the trials of the search: how each ended, its best report, and its configuration."""
+    trials = sorted(state.searched, key=lambda trial: trial.number)
+    return [_searched(trial, plan.experiment.search_space, state.objectives) for trial in trials]
+
+
+def _searched(trial: TrialState, space: SearchSpace, objectives: Sequence[Objective]) -> dict[str, Any]:
+    values, failure = trial.curve, failure_of(trial, objectives)
+    best_step = max(values, key=lambda step: objectives[0].score(values[step]), default=None)
+    return {
+        "trial": trial.number,
+        "status": trial.status if failure is None else "failed",
+        "value": None if best_step is None else values[best_step],
+        **({"point": list(trial.point)} if trial.point and len(objectives) > 1 else {}),
+        **({"why": last_line(failure.text)} if failure is not None else {}),
+        "at": best_step,
+        "config": {name: value for name, value in trial.began_with.items() if name in space.ranges},
     }
 
 

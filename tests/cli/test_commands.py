@@ -22,19 +22,17 @@ from gaudi_tune import Experiment, SweepError, SweepOptions, build_tuner
 from gaudi_tune.cli.commands import main
 from gaudi_tune.cli.experiment_script import load_experiment
 from gaudi_tune.cli.sweeps import compare_sweeps, list_sweeps
-from gaudi_tune.define.objective import Objective
 from gaudi_tune.define.options import PROJECT_ROOT
 from gaudi_tune.define.sweep_plan import STUDY_FILE, Plan
 from gaudi_tune.on_ray.tuner import SweepTuner
 from gaudi_tune.plan.planner import make_plan, make_searcher
 from gaudi_tune.show.result import result_lines
-from gaudi_tune.show.summary import reopen_summary, summarise, write_summary
+from gaudi_tune.show.summary import reopen_summary, search_of, summarise, write_summary
 from gaudi_tune.sweep.record.events import Ending, SweepEnding
 from gaudi_tune.sweep.record.lock import SweepLock
 from gaudi_tune.sweep.record.outcome import why_diverged
 from gaudi_tune.sweep.record.state_log import StateLog, pack
 from gaudi_tune.sweep.record.sweep_file import write_sweep_file
-from gaudi_tune.sweep.search.stored_study import trial_summaries
 from tests.helpers.earlier_sweeps import earlier_sweep
 from tests.helpers.fed_state import Fed
 from tests.helpers.loops import quadratic
@@ -95,7 +93,7 @@ def kept(storage: Path, name: str, *scores: float, ending: Ending | None = None,
         fed.state.apply(SweepEnding(ending=ending))
     fed.state.close()
     summary = summarise(plan, fed.state, {"mlflow": "http://127.0.0.1:5000"})
-    write_summary(plan.summary_file, {**summary, "search": trial_summaries(searcher.trials(), Objective("score"))})
+    write_summary(plan.summary_file, {**summary, "search": search_of(plan, fed.state)})
     return plan
 
 

@@ -14,6 +14,7 @@ from gaudi_tune.base.words import last_line
 from gaudi_tune.define.objective import Objective
 from gaudi_tune.private import optuna as internals
 from gaudi_tune.sweep.record.events import Status
+from gaudi_tune.sweep.record.outcome import failure_of
 from gaudi_tune.sweep.record.trial_state import TrialState
 from gaudi_tune.sweep.search.sampler_view import (
     ATTR_CONSTRAINTS,
@@ -53,11 +54,10 @@ def with_results(trial: FrozenTrial, results: TrialState, objectives: Sequence[O
     if results.seconds_each:
         user_attributes[ATTR_SECONDS] = results.seconds_each
     curve, state, values = dict(results.curve), STATES.get(results.status, StudyState.RUNNING), None
-    if state.is_finished() and not curve:
+    failure = failure_of(results, objectives)
+    if failure is not None:
         state = StudyState.FAIL
-    if state == StudyState.FAIL:
-        missing = f"no report of a finite {' and '.join(objective.name for objective in objectives)}"
-        user_attributes |= _failure_attributes(results.failure or Failure(FailureKind.NO_VALUE, missing))
+        user_attributes |= _failure_attributes(failure)
     elif state == StudyState.COMPLETE:
         values = [float(value) for value in results.point]
     elif state == StudyState.PRUNED and len(objectives) == 1:
