@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 from scipy.ndimage import zoom
 from transformers import ViTForImageClassification
 
 from experiments.tune_vit import EXPERIMENT, sample_settings
 from gaudi_tune.data.pretrained import RANDOM
 from tests.helpers.sessions import reports_of
+from tests.helpers.sources import LAYERS, PATCH, SIDE, GoogleViT, google_weights
 from trainables.vit import ViTTrialConfig, check, network_of, train_loop
 from trainables.vit_network import build_vit
 
@@ -99,64 +99,6 @@ def test_the_learning_rate_rises_as_in_the_published_run() -> None:
     assert factors == pytest.approx([0.0, 1 / 500, 499 / 500, *later], abs=1e-15)
 
 
-WIDTH, HEADS, INNER, PATCH, LAYERS, SIDE = 8, 2, 16, 4, 2, 3
-"""A small network: 3 by 3 patches of 4 pixels."""
-
-
-def google_weights() -> dict[str, Any]:
-    """Return random weights with the names and shapes of the authors' files."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "cls": (1, 1, WIDTH),
-        "embedding/kernel": (PATCH, PATCH, 3, WIDTH),
-        "embedding/bias": (WIDTH,),
-        "Transformer/posembed_input/pos_embedding": (1, SIDE * SIDE + 1, WIDTH),
-        "pre_logits/kernel": (WIDTH, WIDTH),
-        "pre_logits/bias": (WIDTH,),
-        "head/kernel": (WIDTH, 21),
-        "head/bias": (21,),
-    }
-    norms = ["Transformer/encoder_norm"]
-    for layer in range(LAYERS):
-        block = f"Transformer/encoderblock_{layer}"
-        norms += [f"{block}/LayerNorm_0", f"{block}/LayerNorm_2"]
-        attention = f"{block}/MultiHeadDotProductAttention_1"
-        for name in ("query", "key", "value"):
-            shapes[f"{attention}/{name}/kernel"] = (WIDTH, HEADS, WIDTH // HEADS)
-            shapes[f"{attention}/{name}/bias"] = (HEADS, WIDTH // HEADS)
-        shapes |= {f"{attention}/out/kernel": (HEADS, WIDTH // HEADS, WIDTH), f"{attention}/out/bias": (WIDTH,)}
-        shapes |= {f"{block}/MlpBlock_3/Dense_0/kernel": (WIDTH, INNER), f"{block}/MlpBlock_3/Dense_0/bias": (INNER,)}
-        shapes |= {f"{block}/MlpBlock_3/Dense_1/kernel": (INNER, WIDTH), f"{block}/MlpBlock_3/Dense_1/bias": (WIDTH,)}
-    shapes |= {f"{norm}/{part}": (WIDTH,) for norm in norms for part in ("scale", "bias")}
-    draw = np.random.default_rng(0)
-    return {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def google_features(arrays: dict[str, Any], images: torch.Tensor) -> torch.Tensor:
-    """Return the class token's features as the authors' Flax modules compute them, ``images`` channels first."""
-    w = {name.removeprefix("Transformer/"): torch.from_numpy(array) for name, array in arrays.items()}
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.layer_norm(x, (WIDTH,), w[f"{name}/scale"], w[f"{name}/bias"], eps=1e-6)
-
-    def heads(x: torch.Tensor, name: str) -> torch.Tensor:
-        return torch.einsum("nld,dhk->nhlk", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
-
-    patches = images.reshape(len(images), 3, SIDE, PATCH, SIDE, PATCH)
-    x = torch.einsum("ncyixj,ijcd->nyxd", patches, w["embedding/kernel"]).flatten(1, 2) + w["embedding/bias"]
-    x = torch.cat([w["cls"].expand(len(x), 1, WIDTH), x], dim=1) + w["posembed_input/pos_embedding"]
-    for layer in range(LAYERS):
-        block = f"encoderblock_{layer}"
-        attention, mlp = f"{block}/MultiHeadDotProductAttention_1", f"{block}/MlpBlock_3"
-        normed = norm(x, f"{block}/LayerNorm_0")
-        query, key, value = (heads(normed, f"{attention}/{name}") for name in ("query", "key", "value"))
-        weights = (query @ key.transpose(2, 3) / (WIDTH // HEADS) ** 0.5).softmax(dim=3)
-        x = x + torch.einsum("nhlk,hkd->nld", weights @ value, w[f"{attention}/out/kernel"])
-        x = x + w[f"{attention}/out/bias"]
-        inner = norm(x, f"{block}/LayerNorm_2") @ w[f"{mlp}/Dense_0/kernel"] + w[f"{mlp}/Dense_0/bias"]
-        x = x + F.gelu(inner) @ w[f"{mlp}/Dense_1/kernel"] + w[f"{mlp}/Dense_1/bias"]
-    return norm(x, "encoder_norm")[:, 0]
-
-
 def test_the_authors_files_are_read(tmp_path: Path) -> None:
     file, arrays = tmp_path / "B_4.npz", google_weights()
     np.savez(file, **arrays)
@@ -165,7 +107,7 @@ def test_the_authors_files_are_read(tmp_path: Path) -> None:
     model = build_vit(str(file), "sample", network_of(config), classes=5).eval()
     images = torch.rand(2, 3, SIDE * PATCH, SIDE * PATCH)
     head = model.vit.classifier
-    torch.testing.assert_close(model(images), head(google_features(arrays, images)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(images), head(GoogleViT(arrays).features(images)), rtol=1e-4, atol=1e-5)
     assert head.out_features == 5
     small = {"image_size": 32, "train_samples": 64, "val_samples": 8, "batch_size": 32}
     reports = reports_of(train_loop, {**asdict(config), **small})
