@@ -214,6 +214,15 @@ def test_a_sweep_can_be_moved_and_its_retries_changed(disturbed: Sweep, tmp_path
     assert [trial["max_failures"] for trial in trials] == [7] * (TRIALS + 1)
 
 
+def test_a_dry_run_reads_the_same_from_the_log_and_runs_nothing(disturbed: Sweep) -> None:
+    in_full, as_data = read_log(disturbed.folder), read_log(disturbed.folder, as_data=True)
+    assert {name: part for name, part in as_data.items() if name not in ("tune", "callbacks")} == {
+        name: part for name, part in in_full.items() if name not in ("tune", "callbacks")
+    }
+    assert as_data["tune"]["trials"] == in_full["tune"]["trials"]
+    assert read_kept_state(disturbed.folder, Fed().state.restore, as_data=True).numbers
+
+
 def test_a_study_that_is_gone_or_damaged_is_written_again_from_the_log(disturbed: Sweep, tmp_path: Path) -> None:
     def contents(folder: Path) -> list[list[Any]]:
         return [[getattr(trial, part) for part in PARTS] for trial in stored_trials(folder)]
